@@ -11,7 +11,7 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.provenance import provenance
 from estimator_bridge.verify.record.recording import (
@@ -70,7 +70,7 @@ def _result(off: float, num_tables: int) -> Result:
             )
             _follow(side.directory, apart)
             sides.append(side)
-        result = compare.compare(*sides)
+        result = comparison.compare(*sides)
         result.causes = causes.explain(result)
     return result
 

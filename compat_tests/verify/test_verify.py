@@ -19,7 +19,7 @@ from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import engine_step, table_variables
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verify.record.recorder import Recorder
@@ -98,7 +98,7 @@ def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
         "followed": str(sound.directory),
         **changes,
     }
-    result = compare.compare(sound, record(tmp_path / "b", **options))
+    result = comparison.compare(sound, record(tmp_path / "b", **options))
     result.causes = causes.explain(result)
     return result
 
@@ -317,7 +317,7 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
         objects = str(tmp_path / name / "ckpt-1")
         convert(source, objects, to="object", tables=names, optimizer="Adam")
         record_checkpoint(tmp_path / f"b-{name}", objects, a)
-        result = compare.compare(a, Recording(tmp_path / f"b-{name}"))
+        result = comparison.compare(a, Recording(tmp_path / f"b-{name}"))
         result.causes = causes.explain(result)
         assert result.equal == (name == "same"), str(result)
         assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}

@@ -15,7 +15,7 @@ from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.verify import procedure
-from estimator_bridge.verify.compare import compare, tolerance
+from estimator_bridge.verify.compare import comparison, tolerance
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
@@ -32,7 +32,7 @@ from estimator_bridge.verify.result import Result
 def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
     """Records two sides, compares and explains."""
     sides = [recordings.record(tmp_path / name, **side) for name, side in (("a", a), ("b", b))]
-    result = compare.compare(*sides)
+    result = comparison.compare(*sides)
     result.causes = causes.explain(result)
     return result
 
@@ -132,9 +132,9 @@ def test_a_perturbed_start_widens_the_tolerance(tmp_path: pathlib.Path) -> None:
         for name, table in (("a", good), ("b", off), ("n", moved), ("f", changed(2, 1e-2)))
     )
 
-    assert not compare.compare(a, b).equal
-    assert compare.compare(a, b, perturbed).equal
-    assert not compare.compare(a, far, perturbed).equal
+    assert not comparison.compare(a, b).equal
+    assert comparison.compare(a, b, perturbed).equal
+    assert not comparison.compare(a, far, perturbed).equal
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {

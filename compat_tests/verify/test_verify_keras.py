@@ -19,7 +19,7 @@ from compat_tests.project.test_docs import write_data
 from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge.migrate import migrate_to_keras
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.compare.network_rounding import relative_error
 from estimator_bridge.verify.record.update_rules import rule_of
 from tf2_engine.keras import ByStep
@@ -218,7 +218,7 @@ def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
     a = recordings.record(tmp_path / "a", steps=steps)
     b = recordings.record(tmp_path / "b", settings={**of_keras, **changes}, steps=steps)
-    return compare.compare(a, b)
+    return comparison.compare(a, b)
 
 
 def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
@@ -236,7 +236,7 @@ def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path)
     power = {"power": np.float32(0.9)}
     a = recordings.record(tmp_path / "a", steps=steps, start={**recordings.state(rows), **power})
     b = recordings.record(tmp_path / "b", settings=settings, steps=steps)
-    result = compare.compare(a, b)
+    result = comparison.compare(a, b)
     assert result.only == ([], [])
     assert any("power: a Keras model computes" in line for line in result.not_compared)
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import recordings
-from estimator_bridge.verify.compare import compare, lockstep, network_rounding, power
+from estimator_bridge.verify.compare import comparison, lockstep, network_rounding, power
 from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
 from estimator_bridge.verify.compare.joined_cores import joined_step
 from estimator_bridge.verify.explain import causes
@@ -350,7 +350,7 @@ FAULTS: dict[str, tuple[Callable[[Training], Any], int, str]] = {
 def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
     """Records both sides, compares and explains."""
     a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", fault)
-    result = compare.compare(a, b)
+    result = comparison.compare(a, b)
     result.causes = causes.explain(result)
     return result
 
@@ -402,7 +402,7 @@ def test_an_array_of_another_shape_is_the_difference(
     """On either side: the rows, which are right, are judged without it."""
     training, written = Training(), {side: {group: OTHER_SHAPES[name]}}
     a, b = (training.record(tmp_path / one, written=written.get(one, {})) for one in "AB")
-    result = compare.compare(a, b)
+    result = comparison.compare(a, b)
     result.causes = causes.explain(result)
 
     assert not result.equal

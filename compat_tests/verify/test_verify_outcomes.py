@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.compare.after import evaluation_metrics
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.findings import Outcome, Status
@@ -58,7 +58,7 @@ def judged(
         )
         follow(OutcomeWriter(side.directory))
         sides.append(side)
-    result = compare.compare(*sides)
+    result = comparison.compare(*sides)
     result.causes = causes.explain(result)
     return result
 
@@ -340,6 +340,6 @@ def test_the_perturbed_start_moves_outcomes_too(tmp_path: pathlib.Path) -> None:
         )
         predicting(ones + np.float32(moved))(OutcomeWriter(sides[moved].directory))
     measured = sides[1e-3]
-    assert not compare.compare(a, sides[4e-3]).equal
-    assert compare.compare(a, sides[4e-3], measured).equal
-    assert not compare.compare(a, sides[1e-1], measured).equal
+    assert not comparison.compare(a, sides[4e-3]).equal
+    assert comparison.compare(a, sides[4e-3], measured).equal
+    assert not comparison.compare(a, sides[1e-1], measured).equal

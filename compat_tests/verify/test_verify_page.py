@@ -14,7 +14,7 @@ import pytest
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.verify import provenance
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.findings import TABLE
 from estimator_bridge.verify.record.recording import CHECKPOINT
@@ -57,7 +57,7 @@ def result_of(tmp_path: pathlib.Path, name: str = "t", **changes: Any) -> Result
                 tmp_path / side, settings=settings, steps=tuple(steps), batches=(batch(1, 3),) * 4
             )
         )
-    result = compare.compare(*sides)
+    result = comparison.compare(*sides)
     result.causes = causes.explain(result)
     return result
 
@@ -191,13 +191,13 @@ def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path)
         result_of(tmp_path / name)
         (tmp_path / name / side / "failed.json").write_text('"ValueError: no predictions"')
         sides = [recordings.Recording(tmp_path / name / each) for each in "ab"]
-        text = shown(page.page(compare.compare(*sides)))
+        text = shown(page.page(comparison.compare(*sides)))
         assert "ValueError: no predictions: side" in text
         assert (
             "After its training the program does not evaluate" in text
         )  # The other side shows it.
         (tmp_path / name / "ba"[side == "b"] / "failed.json").write_text('"OSError"')
-        text = shown(page.page(compare.compare(*sides)))
+        text = shown(page.page(comparison.compare(*sides)))
         assert "After its training the program" not in text
         assert "after both sides have failed" in text
 

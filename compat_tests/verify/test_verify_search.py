@@ -11,7 +11,7 @@ import pytest
 from compat_tests.verify.test_verify_lockstep import Training, scattered
 from estimator_bridge import errors
 from estimator_bridge.progress_line import no_progress
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.explain.localisation import localise
 from estimator_bridge.verify.explain.search import Search
@@ -24,7 +24,7 @@ def compared(tmp_path: pathlib.Path) -> Result:
     """Returns the result of sides whose rows are updated by no rule that is known."""
     training = Training()
     a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", scattered)
-    return compare.compare(a, b)
+    return comparison.compare(a, b)
 
 
 def test_a_search_says_what_it_had_no_time_for() -> None:

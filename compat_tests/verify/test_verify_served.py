@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.support import recordings
 from estimator_bridge import errors
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.record import exported_models, processes
 from estimator_bridge.verify.record.recording import SERVED, Recording, read_arrays
 from estimator_bridge.verify.report import page
@@ -103,7 +103,7 @@ def test_signatures_are_compared(
         report = {"failed": {}, "signatures": {"q": {"takes y": "string"}, **of_side}}
         (side.directory / "signatures-0.json").write_text(json.dumps(report))
 
-    (outcome,) = compare.compare(*sides).outcomes
+    (outcome,) = comparison.compare(*sides).outcomes
     assert not outcome.equal
     assert note in outcome.note
 
@@ -129,9 +129,9 @@ def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> No
         (side.directory / "exported-0").mkdir()
         report = {"failed": {"predict": "no such key"}, "signatures": {"predict": {}}}
         (side.directory / "signatures-0.json").write_text(json.dumps(report))
-    result = compare.compare(*sides)
+    result = comparison.compare(*sides)
     assert result.equal
     assert "signature predict of export 0: it could not be queried" in page.page(result)
 
     np.savez(sides[0].directory / f"{SERVED}-0.npz", **{"=predict: p": np.ones(3, np.float32)})
-    assert not compare.compare(*sides).equal
+    assert not comparison.compare(*sides).equal

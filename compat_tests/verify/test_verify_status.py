@@ -19,7 +19,7 @@ from compat_tests.support.recordings import rows, step
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verify import procedure
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.result import Result
 
@@ -29,7 +29,7 @@ Outcome = Callable[[pathlib.Path], Result]
 def result_of(directory: pathlib.Path, **changes: Any) -> Result:
     """Returns the result of two sides that are equal, with some fields replaced."""
     sides = [recordings.record(directory / name, steps=(step(rows()),)) for name in "ab"]
-    return dataclasses.replace(compare.compare(*sides), **changes)
+    return dataclasses.replace(comparison.compare(*sides), **changes)
 
 
 def raises(error: BaseException) -> Any:
@@ -219,7 +219,7 @@ def test_names_from_outside_reach_no_terminal_and_no_json(tmp_path: pathlib.Path
         recordings.record(tmp_path / side, settings={"tables": [table]}, steps=(step(rows() * by),))
         for side, by in (("a", np.float32(1)), ("b", np.float32(2)))
     ]
-    result = compare.compare(*sides)
+    result = comparison.compare(*sides)
     result.failures.append(f"{name} failed")
     written = json.dumps(result.as_dict())
     for shown in (str(result), written, json.loads(written)["first"]["table"]):

@@ -18,7 +18,7 @@ from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest
 from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
@@ -410,7 +410,7 @@ def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
     side = {"steps": (recordings.step(rows, activation=rows[:2]),)}
     sides = [recordings.record(tmp_path / name, **side) for name in ("a", "b")]
     moved_steps = (recordings.step(rows, activation=rows[:2], loss=0.5 + moved),)
-    return compare.compare(*sides, recordings.record(tmp_path / "p", steps=moved_steps))
+    return comparison.compare(*sides, recordings.record(tmp_path / "p", steps=moved_steps))
 
 
 def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Path) -> None:

@@ -47,11 +47,10 @@ class Evidence(NamedTuple):
 
     Attributes:
         states: both sides at the last two reads of the variables before the step, the latest first.
-        after: both sides after the step.
+        after, following: both sides after the step, and after the next one, if any.
         batch: what the step was trained on; None if unknown.
         position: the number of the step, from 0.
         ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
-        following: both sides after the next step, if any.
         residuals: by group and side A's name; empty in a free run.
         systematic: the factor by which side B moves further, where only all elements together show
             it.

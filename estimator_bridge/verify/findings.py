@@ -72,8 +72,8 @@ class Divergence(NamedTuple):
         element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
-        ids: of the table's row, or of the activation's sample; empty if unknown.
-        note: describes a difference that no single element shows, else "".
+        ids: of the table's row, or of the activation's sample.
+        note: describes a difference that no single element shows.
     """
 
     step: int
@@ -170,10 +170,10 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: such as "evaluation-0".
-        note: a difference that numbers do not express, else "".
-        where: the place of the largest difference with both values, or "".
+        note: a difference that numbers do not express.
+        where: the place of the largest difference with both values.
         why: where the tolerance comes from.
-        cause: the name of the cause if the outcome itself shows it, else "".
+        cause: its name, if the outcome itself shows it.
     """
 
     kind: str

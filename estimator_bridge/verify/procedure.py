@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.explain.localisation import localise
 from estimator_bridge.verify.explain.search import SECONDS, Search
@@ -76,11 +76,11 @@ def side_by_side(
             python = (options.pythons or {}).get(role, sys.executable)
             processes.query_exported_models(side, a, python, options.examples)
             progress(phase, 1, 1)
-    result = compare.compare(a, b, progress=progress)
+    result = comparison.compare(a, b, progress=progress)
     if options.measure and not result.numbers_agree and _may_be_rounding(result):
         followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
         record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
-        result = compare.compare(a, b, Recording(place_perturbed), progress)
+        result = comparison.compare(a, b, Recording(place_perturbed), progress)
     progress("looking for causes", 0, 1)
     search = Search(options.search)
     result.causes = causes.explain(result, search)

@@ -21,13 +21,11 @@ class Side:
         stock: whether stock's TPUEstimator runs the program, instead of the bridge's.
         use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
         native: whether the host driver uses C++ ops; None lets it decide.
-        software_tpu: whether the bridge runs its tables on the software TPU, not on the host
-            driver.
+        software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
         arithmetic: of the bridge's host driver. "tpu" leaves the choice to the program.
-        stock_v2: whether stock's TPUEmbeddingV2, on software SparseCores, holds the tables of a
-            TensorFlow 2 program.
+        stock_v2: whether stock's TPUEmbeddingV2 holds the tables of a TensorFlow 2 program.
         quirks: of the bridge; None leaves the choice to the program.
-        context: a context manager that is entered around everything the side does.
+        context: is entered around everything the side does.
     """
 
     name: str

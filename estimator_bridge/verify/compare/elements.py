@@ -1,7 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Integers, bools and strings are either equal or not; floats and complex numbers have a distance,
-counted in floats of their own type. NaN equals only NaN.
+Integers, bools and strings are equal or not; floats and complex numbers have a distance. NaN equals
+only NaN.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ def type_name(array: Array) -> str:
 
 
 def apart(a: Array, b: Array) -> Array:
-    """Computes b - a in float64; two NaNs give 0, NaN and a number infinity.
-
-    Values that are not real numbers have the distances of `differences`.
-    """
+    """Computes b - a in float64; two NaNs give 0, NaN and a number infinity."""
     size = differences(a, b)
     if not (is_real(a.dtype) and is_real(b.dtype)):
         return size

@@ -84,10 +84,7 @@ def _joined(group: str, named: Values) -> Values:
 
 
 def unused_gradients(step: Step) -> list[str]:
-    """Lists activations whose gradient was recorded on other cores only.
-
-    TensorFlow does not compute a gradient that reaches no table, so it is not recorded.
-    """
+    """Lists activations whose gradient reaches no table on this core, so TensorFlow skips it."""
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})

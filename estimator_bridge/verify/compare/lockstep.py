@@ -23,7 +23,7 @@ from estimator_bridge.verify.compare.network_rounding import Network, relative_e
 from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.compare.power import Power
 from estimator_bridge.verify.compare.steps import Judged, StepComparison
-from estimator_bridge.verify.compare.table_updates import TableUpdates, same_arrays
+from estimator_bridge.verify.compare.table_updates import same_arrays, table_residuals
 from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import Residual, StepPair
 from estimator_bridge.verify.findings import TABLE, Divergence
@@ -60,10 +60,10 @@ class LockstepStep(NamedTuple):
     Attributes:
         after: both sides after the step.
         pairs: by group, the arrays of equal type and shape on both sides.
-        perturbed: the arrays of the perturbed run by group; {} without one.
+        perturbed: the arrays of the perturbed run by group.
         before: side A's variables at the last read, from which both sides continued.
-        inputs: of the steps since the last read, including this one; None if unknown.
-        is_first: whether the step is the first one since the last read.
+        inputs: of the steps since that read, including this one; None if unknown.
+        is_first: whether the step is the first one since that read.
     """
 
     number: int
@@ -258,14 +258,10 @@ class _StepJudge:
         for table in self.settings[0]["tables"]:
             if table.get("rule") is None or not {table["variable"], *table["slots"]} <= {*names}:
                 continue
-            updates = TableUpdates(table, {name: both.name_b for name, both in names.items()})
-            ours, theirs = (
-                [_of_table(inputs, updates.features) for inputs in side] for side in step.inputs
-            )
-            rows = step.before[updates.variable]
-            if all(inputs.fits(rows) for inputs in (*ours, *theirs)):
-                for name, residual in updates.residuals(step.before, (a, b), (ours, theirs)):
-                    yield names[name], residual
+            names_b = {name: both.name_b for name, both in names.items()}
+            residuals = table_residuals(table, names_b, step.before, (a, b), step.inputs)
+            for name, residual in residuals:
+                yield names[name], residual
 
     def _of_rest(
         self, step: LockstepStep, judged: Collection[PairedName]
@@ -301,14 +297,6 @@ def _of_start(a: Array, b: Array) -> Residual:
         size = np.abs(np.nan_to_num(elements.wide(a)))
         allowed = _ROUNDINGS_OF_START * elements.unit_roundoff(a.dtype) * size
     return Residual(a, b, apart(a, b), allowed, np.zeros(a.shape))
-
-
-def _of_table(step: ShadowInputs, features: Collection[str]) -> ShadowInputs:
-    return ShadowInputs(
-        step.position,
-        {key: ids for key, ids in step.ids.items() if key in features},
-        {key: gradient for key, gradient in step.gradients.items() if key in features},
-    )
 
 
 def _samples(a: Recording) -> int:

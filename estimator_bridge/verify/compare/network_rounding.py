@@ -225,9 +225,9 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of an update by Adam if one side computes the powers of betas anew.
 
-    The legacy Adam multiplies a variable by beta in each step, so it rounds t times in t steps. The
-    rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t), and 1 - power keeps the absolute error of the
-    power, which dominates while the difference is small.
+    Multiplying a variable by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
+    (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
+    difference is small.
 
     Args:
         before: the variables before the step, with the powers.

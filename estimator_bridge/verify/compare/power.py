@@ -1,8 +1,8 @@
 """Computes the smallest error that a comparison would have seen, array by array.
 
 The error is a factor on how far an array moves: a learning rate that is two per cent off is 0.02.
-It is seen if it takes one element beyond its tolerance, or by the direction in which elements
-differ, because rounding goes both ways equally often.
+It is seen by an element beyond its tolerance, or by the direction in which elements differ, because
+rounding goes both ways equally often.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Returns the fields of both device configurations that are compared.
 
-    A Keras model always keeps its rows in the order "div", which changes no number. The order of
-    computed rates does not matter either: stock's depends on the addresses of functions.
+    The order of rows in a Keras model changes no number, and neither does the order of computed
+    rates, which in stock depends on the addresses of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
@@ -89,8 +89,8 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     if every > 1:
         yield f"Variables within a loop of {every} steps: they are on the device until its end."
     if names := computed(a.settings, b.settings):
-        yield f"{', '.join(names)}: a Keras model computes them of the step, and has none."
-        yield f"{_OF_HOSTS} of the device: a Keras model has its rows on the hosts in order."
+        yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
+        yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
     yield from _of_both(a, b)
     yield from _outcomes(a, b)
     yield from _signatures(a, b)

@@ -208,7 +208,10 @@ def _unknown(result: Result) -> Cause:
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
     if result.settings[1]["engine"] == recording.CHECKPOINT:
-        return Cause("unknown", "Of side B the last step alone is known, which tells no cause.")
+        return Cause(
+            "unknown",
+            "Side B is a checkpoint: only its last step is known, and a cause does not show there.",
+        )
     return Cause(
         "unknown",
         f"No known cause. The first array to differ is the {first.role} {first.name}; what comes "

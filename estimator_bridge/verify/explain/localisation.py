@@ -87,10 +87,7 @@ def localise(
 
 
 def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
-    """Returns the first op whose output differs at a step as a cause, or None.
-
-    Ops are in the order in which the model makes them, so none precedes its inputs.
-    """
+    """Returns the first op that differs; none precedes its inputs in the recorded order."""
     ops_a, ops_b = a.model_ops, b.model_ops
     sketch_a, sketch_b = _sketch(a, step), _sketch(b, step)
     if sketch_a is None or sketch_b is None:

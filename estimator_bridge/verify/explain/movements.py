@@ -73,10 +73,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Returns the cause if the slots show that B's gradients are a multiple of A's.
-
-    Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it.
-    """
+    """Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)
@@ -88,7 +85,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
             return Cause(
                 "gradient scale",
                 f"Table {table['name']}: the gradients of the activations agree, but its slots "
-                f"show that B applies {applied:.6g} times A's.",
+                f"show that B applies {applied:.6g} times A's gradients.",
             )
     return None
 
@@ -152,8 +149,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     what = "rows and slots" if slots_agree else "rows"
     return Cause(
         "update",
-        f"Table {name}: activations and gradients agree, and {what} do not. The update differs: "
-        "clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
+        f"Table {name}: activations and gradients agree, but {what} differ. So the updates "
+        "differ: in clipping gradients, in summing a row's gradients, or in a setting of the rule.",
     )
 
 

@@ -149,7 +149,7 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
         text = f"Table {update.table['name']}: side {side} {text}"
         return Diagnosis(Cause("untouched rows", text))
     text = (
-        f"{where} does not do what {update.rule['kind']} makes of the gradients, which agree; "
+        f"{where} does not follow {update.rule['kind']}, although the gradients agree; "
         "no single setting or gradient that was tried explains it."
     )
     return Diagnosis(Cause("update rule", text), explains=False)

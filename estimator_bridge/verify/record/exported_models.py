@@ -1,6 +1,6 @@
-"""Queries an exported model with TensorFlow alone. Run as `python -m`, with a JSON file.
+"""Queries an exported model with TensorFlow alone, as in production.
 
-The model answers as in production: neither the engine nor an estimator is loaded.
+Run as `python -m`, with a JSON file.
 """
 
 from __future__ import annotations

@@ -49,9 +49,8 @@ class Leader:
 class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
-    The change shows how far rounding may move the loss and the gradients. Applying side B's
-    gradients shows what the model's own optimizer should make of them. A run that goes freely is
-    only changed at its start, and applies its own gradients.
+    The change shows how far rounding may move loss and gradients; side B's gradients show what the
+    model's optimizer should make of them. A run that goes freely is only changed at its start.
     """
 
     def __init__(self, gradients_of: Recording | None) -> None:
@@ -64,7 +63,6 @@ class Perturbation:
         self.ulps: dict[str, int] = {}
 
     def choose(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Chooses the variables to perturb: more of them if there are no activations."""
         rows = [table["variable"] for table in side["tables"]]
         has_activations = bool(rows) and side["use_tpu"]
         ulps = VARIABLE_ULPS if has_activations or self._is_free else ACTIVATION_ULPS

@@ -1,8 +1,7 @@
 """Records a sketch of the value of every op of a model, to find the first op that differs.
 
-Whole outputs would need as much memory as the model. The sketch of a flattened output x is Σ cos(i
-+ 1) x[i], together with √(Σ x[i]²) as its scale. It shows a factor on x as well as a single changed
-element.
+The sketch of a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale. It shows a
+factor on x as well as a single changed element, in two numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a training's outcomes, and of the values from which they were computed.
 
-An outcome is an evaluation, the predictions of a call, an export, or the answers of an exported
-model. It is named by kind and number, such as "evaluation-0".
+Evaluations, predictions, exports and answers of exported models are named by kind and number, such
+as "evaluation-0".
 """
 
 from __future__ import annotations

@@ -218,8 +218,7 @@ def _run_job(job: Mapping[str, Object]) -> int:
 def _described(error: Exception) -> str:
     """Describes an error in a line, with the line of the program that caused it.
 
-    The last line of a message says what is wrong, except for the nodes that TensorFlow lists below
-    it.
+    TensorFlow lists nodes below the line that says what is wrong.
     """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running

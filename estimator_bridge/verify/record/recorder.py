@@ -93,11 +93,7 @@ class Recorder:
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        """Returns the directory used instead of a program's `model_dir`, which is still created.
-
-        Models that share a model_dir also share this directory: one may predict what another
-        learned.
-        """
+        """Replaces a program's `model_dir`; models that share one also share the new one."""
         if model_dir:  # Other files of the program still go to its model_dir.
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")
@@ -122,10 +118,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Whether predictions of a model end with the first batch once more.
-
-        Stock's do on a TPU: this extra batch signals the end of the input.
-        """
+        """Stock's predictions on a TPU repeat the first batch to signal the end."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
@@ -243,7 +236,7 @@ class Recorder:
                 model_fn,
                 self.capture,
                 lambda: self.training,
-                functools.partial(self.writer.note, "model_ops"),
+                functools.partial(self.writer.note, "model-ops"),
             )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
@@ -281,10 +274,7 @@ class Recorder:
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
-    """Trains a model that is not recorded for one step, if it has no checkpoint yet.
-
-    The program may predict with it or export it, which needs a checkpoint.
-    """
+    """Trains a model without a checkpoint for a step, because the program may use it later."""
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
         original(estimator, **{**arguments, "steps": 1})

@@ -23,9 +23,8 @@ class InputRecord(NamedTuple):
 
     Attributes:
         begin: returns the number, from 0, of the input that begins.
-        files: returns the batches to replay for an input; empty to use its own.
-        write: writes a batch of an input.
-        unlike: records why an input could not replay `files`.
+        files: returns the batches to replay; empty to use the input's own.
+        unlike: is told why an input could not replay them.
     """
 
     begin: Callable[[], int]
@@ -35,10 +34,7 @@ class InputRecord(NamedTuple):
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
-    """Wraps an input_fn to write each batch, or to replay the batches of another recording.
-
-    If the structures differ, the own batches are used and written, and the record is told why.
-    """
+    """Wraps an input_fn to write its batches, or to replay others of the same structure."""
 
     def call(*args: Object, **kwargs: Object) -> Object:
         inputs, number = input_fn(*args, **kwargs), record.begin()
@@ -48,7 +44,11 @@ def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
 
     def fed(inputs: Object, number: int) -> Object:
         is_dataset = isinstance(inputs, (tf.data.Dataset, tf.compat.v2.data.Dataset))
-        spec = inputs.element_spec if is_dataset else _spec_of(inputs)
+        spec = (
+            inputs.element_spec
+            if is_dataset
+            else tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
+        )
         files = record.files(number)
         if files:
             reasons = _misfits(read_arrays(files[0]), spec)
@@ -85,10 +85,6 @@ def names_of(prefix: str, structure: Nest) -> list[str]:
         return [name for key in keys for name in names_of(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
     return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
-
-
-def _spec_of(inputs: Nest) -> Nest:
-    return tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
 
 
 def _next_of(dataset: Dataset) -> Nest:

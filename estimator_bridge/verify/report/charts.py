@@ -156,8 +156,8 @@ def explained(findings: Findings) -> list[str]:
         kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
         jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
         sentences.append(
-            "Where a curve jumps, its largest share moves to another array or row, as a row that "
-            f"occurs for the first time, or a sum that cancels. {jumps_of_stages}"
+            "Where a curve jumps, its largest share moves to another array or row, such as a row "
+            f"that occurs for the first time, or a sum that cancels. {jumps_of_stages}"
         )
     return sentences
 

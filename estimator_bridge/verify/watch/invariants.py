@@ -24,14 +24,14 @@ UPDATE, RATE = "update", "learning rate"
 INVARIANTS = {
     FINITE: "no variable, activation, gradient or loss is NaN or infinite",
     STEP: "the global step counts every step once",
-    IDS: "ids are rows of their table, one weight each, inside of the batch's shape",
-    LOOKUP: "activations are what the table's rows before the step make of the ids and weights",
+    IDS: "ids are rows of their table, have one weight each, and lie within the batch",
+    LOOKUP: "activations are the lookup of the ids and weights in the table's rows before the step",
     ROWS: "only rows of the batch move, unless the rule says otherwise",
     MONOTONE: "slots that add up squares never become smaller",
     SIGN: "slots of squares are never negative",
-    LIMITS: "rows that move stay inside of the limits of weights",
-    UPDATE: "rows and slots are what the rule makes of the recorded gradients",
-    RATE: "rows move as far as the rate of the step has them",
+    LIMITS: "rows that move stay within the limits of weights",
+    UPDATE: "rows and slots are the result of the rule with the recorded gradients",
+    RATE: "rows move as far as the learning rate of the step moves them",
 }
 """The invariants by name, in words."""
 

@@ -212,7 +212,7 @@ INTERNAL = {
     "a defect": (ZeroDivisionError("division"), "internal error: ZeroDivisionError: division"),
     "a full disk": (OSError(28, "No space left on device", "/x/y"), "/x/y: No space left on"),
     "nesting": (RecursionError("maximum"), "nested too deeply"),
-    "memory": (MemoryError(), "memory is not enough"),
+    "memory": (MemoryError(), "not enough memory"),
     "an error of ours": (errors.InvalidInput("a is b."), "estimator-bridge: a is b."),
 }
 

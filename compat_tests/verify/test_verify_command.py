@@ -266,7 +266,9 @@ def test_a_side_of_stock_needs_stock(
     """An interpreter without stock's estimator is found out before anything runs."""
     monkeypatch.setattr(verify_checks, "_PROBE", "print('[[2, 21], false]')")
     assert main.main(["verify", *BRIDGE, f"--{side}", "stock", __file__]) == 2
-    expected = f"--{side} stock: {sys.executable} has TensorFlow 2.21, and no stock estimator. Let"
+    expected = (
+        f"--{side} stock: {sys.executable} has TensorFlow 2.21 without stock's estimator. Use"
+    )
     assert expected in capsys.readouterr().err
 
 

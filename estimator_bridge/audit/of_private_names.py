@@ -26,7 +26,7 @@ def audit_folder(folder: str) -> Audit:
         try:
             remarks += remarks_of(ast.parse(path.read_bytes()), where)
         except (SyntaxError, ValueError) as error:
-            remarks.append(f"{where} is no Python 3: {error}")
+            remarks.append(f"{where} is not Python 3: {error}")
     if not remarks:
         remarks = [f"{len(paths)} sources use no private name of stock that the bridge lacks"]
     return Audit(folder, (), (), (), tuple(remarks))

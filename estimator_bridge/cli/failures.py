@@ -39,7 +39,7 @@ def cause_of(command: str, error: Exception) -> object:
     if isinstance(error, RecursionError):
         return f"{command}: the source is nested too deeply to be read. Split its expressions."
     if isinstance(error, MemoryError):
-        return f"{command}: the memory is not enough, or the source is nested too deeply."
+        return f"{command}: there is not enough memory, or the source is nested too deeply."
     return (
         f"{command}: internal error: {type(error).__name__}: {error}. This is a defect of the "
         f"command: please report it, with what it prints with {TRACEBACK}=1."

@@ -196,7 +196,7 @@ def _verified(
     status = verify.execute(parser.parse_args(command))
     if status:
         output.tell(
-            f"migrate: the new program is not kept, since `verify` ended with "
-            f"status {status}: it does not call the two programs equal."
+            f"migrate: the new program is not kept, because `verify` ended with status {status}: "
+            "it does not call the two programs equal."
         )
     return status

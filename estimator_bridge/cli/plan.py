@@ -25,15 +25,21 @@ _LAYOUTS = ("div", "mod", "octaves")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("--workers", type=_count, default=1, metavar="W", help="workers (1)")
+    add("--workers", type=program_arguments.positive, default=1, metavar="W", help="workers (1)")
     ps = "parameter servers (default: of those that hold the tables, the fastest number)"
-    add("--ps", type=_count, metavar="P", help=ps)
+    add("--ps", type=program_arguments.positive, metavar="P", help=ps)
     cores = "cores of all workers together (default: the program's, or one for each worker)"
-    add("--cores", type=_count, metavar="N", help=cores)
+    add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
     add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
-    add("--cpus", type=_count, default=16, metavar="N", help="CPUs of a machine (16)")
+    add(
+        "--cpus",
+        type=program_arguments.positive,
+        default=16,
+        metavar="N",
+        help="CPUs of a machine (16)",
+    )
     model = "milliseconds that a worker takes for model and input in a step, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
@@ -47,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     zipf = "without a sample: the exponent of the law that ids follow (1.05)"
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
     size = "samples of the global batch (default: the program's)"
-    add("--batch_size", type=_count, metavar="N", help=size)
+    add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
     reads = (
         "the chief reads for all workers: the input_fn does not ask for its host, or is of Python"
     )
@@ -165,13 +171,6 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             sample=options.sample,
             assumed=assumed,
         )
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be positive, got {text}")
-    return number
 
 
 def _amount(text: str) -> float:

@@ -30,8 +30,8 @@ _NOT_OF_STOCK = {
 """Options that do not apply to stock's estimator: the default, and why they do not apply."""
 
 _OPS_ARE_UNKNOWN = (
-    "the program opens a graph with the native ops of a training with tables, which this process "
-    "does not know. Put `import tf2_engine.native.ops` before it, which compiles them if need be."
+    "the program loads a graph with native ops for tables, which this process has not registered. "
+    "Add `import tf2_engine.native.ops` before that; the import compiles them if needed."
 )
 
 

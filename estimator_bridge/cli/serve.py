@@ -23,8 +23,8 @@ def execute(options: argparse.Namespace) -> int:
     cluster = cluster_of(RunConfig())
     if cluster is None or cluster.is_chief:
         raise errors.InvalidInput(
-            'TF_CONFIG makes this process no "ps" and no "worker" of a cluster with parameter '
-            "servers. `serve` is for these; run the program itself in the chief and evaluator."
+            'TF_CONFIG does not make this process a "ps" or "worker" of a cluster with parameter '
+            "servers. `serve` is for these; run the program itself as chief or evaluator."
         )
     task_software.serve(cluster)
     return 0

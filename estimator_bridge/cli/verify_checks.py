@@ -85,8 +85,8 @@ def _of_interpreters(options: argparse.Namespace) -> Iterator[str]:
             yield f"--python-{letter} {python}: {why_not}."
         elif SIDES[side].stock and not has_stock:
             yield (
-                f"--{letter} {side}: {python} has TensorFlow {version}, and no stock estimator. "
-                f"Let the side be --{letter} bridge, or give as --python-{letter} an interpreter "
+                f"--{letter} {side}: {python} has TensorFlow {version} without stock's estimator. "
+                f"Use --{letter} bridge, or give as --python-{letter} an interpreter "
                 "with TensorFlow 2.15 and tensorflow-estimator (the extra 'legacy')."
             )
 

@@ -25,8 +25,8 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
         self.task_type = job_name
         self.task_id = 0
         log.fact(
-            "TPUClusterResolver(tpu=%r, zone=%r, project=%r): there is no TPU in this process, and "
-            "no other is looked for; the host engine takes its place.",
+            "TPUClusterResolver(tpu=%r, zone=%r, project=%r): this process has no TPU, and does "
+            "not look for one elsewhere; the host engine takes its place.",
             *(tpu, zone, project),
         )
 

@@ -81,7 +81,7 @@ def stock_estimator() -> Object:
         from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
     except ImportError as error:
         raise errors.MissingStock(
-            "Stock's TPUEstimator is not installed: it is beside TensorFlow 2.15.1 alone "
+            "Stock's TPUEstimator is not installed. It needs TensorFlow 2.15.1 "
             "(pip install tensorflow==2.15.1 tensorflow-estimator==2.15.0)."
         ) from error
     import tensorflow as tf

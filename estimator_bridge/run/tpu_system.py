@@ -40,8 +40,8 @@ def strategy_in_place_of(stock: type) -> type:
             return stock(tpu_cluster_resolver, *args, **kw)
         cores = defaults.default_cores() or 1
         log.fact(
-            "TPUStrategy: there is no TPU in this process; its place takes a software TPU with %d "
-            "core(s), on the CPU (run --cores, $%s).",
+            "TPUStrategy: this process has no TPU; a software TPU with %d core(s) on the CPU takes "
+            "its place (run --cores, $%s).",
             *(cores, defaults.CORES_VARIABLE),
         )
         strategy: Strategy = soft_tpu.SoftTPUStrategy(cores)

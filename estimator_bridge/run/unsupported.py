@@ -8,11 +8,11 @@ _BOOSTED = (
     "TensorFlow 2.15 has no boosted trees any more. Train them with TensorFlow Decision Forests"
 )
 _SDCA = (
-    "the parts of this optimizer are not there by these names. Give a linear estimator "
+    "the bridge does not have the parts of this optimizer. Give a linear estimator "
     "`optimizer=tf.estimator.experimental.LinearSDCA(...)`"
 )
 _TIMESERIES = (
-    "time series were not written anew. Write the model as a model_fn for `Estimator`, or in Keras"
+    "the bridge has no time series. Write the model as a model_fn for `Estimator`, or in Keras"
 )
 
 ESTIMATOR: Mapping[str, str] = {

@@ -90,8 +90,8 @@ class TF1View(ModuleType):
             return getattr(self._v1, name)
         except AttributeError:
             raise AttributeError(
-                f"module 'tensorflow' has no attribute {name!r}: neither has tf.compat.v1 of "
-                "TensorFlow 2, of which `estimator-bridge run --tf1` makes it."
+                f"module 'tensorflow' has no attribute {name!r}. `estimator-bridge run --tf1` "
+                "makes the module from tf.compat.v1 of TensorFlow 2, which lacks this name."
             ) from None
 
     def __dir__(self) -> list[str]:
@@ -167,6 +167,8 @@ def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]
     Args:
         script: the program's first file, if it is known.
     """
+    # Of all ways into an import, only this function learns which module imports. A finder on
+    # sys.meta_path, or another entry in sys.modules, would change TensorFlow for libraries too.
     stock_import, stock_import_module = builtins.__import__, importlib.import_module
     libraries = Libraries(script)
 

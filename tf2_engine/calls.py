@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
-from tf2_engine.training.trainer_specs import Function
 from tf2_engine.types import Object
 
 
-def call(function: Function, arguments: Object) -> Object:
+def call(function: Callable[..., Object], arguments: Object) -> Object:
     """Calls a function with a list of arguments, a single one, or those of a dict that it takes."""
     if not isinstance(arguments, dict):
         several = isinstance(arguments, list | tuple)

@@ -331,18 +331,57 @@ def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
         migrate_to_keras(source, "it")
 
 
-def test_metrics_are_refused_once() -> None:
-    """A metric that Keras lacks is listed once; one outside of a metric_fn is refused as such."""
-    source = changed().replace(
+METRIC_FN = """\
+def recall_of(a, b):
+  return tf.metrics.recall(a, b)
+
+
+def metric_fn(a, b, ks=(1, 2)):
+  found = {'recall': recall_of(a, b)}
+  for k in ks:
+    found['at_%d' % k] = tf.metrics.mean(b * k)
+  return found
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("here", "metrics", "written"),
+    [
+        ("", "eval_metrics=(metric_fn, [labels, logits])", "metrics_of(metric_fn, [labels, log"),
+        ("", "eval_metrics=(lambda a: metric_fn(a, a), [labels])", "(lambda a: metric_fn(a, a), ["),
+        ("", "eval_metric_ops=metric_fn(labels, logits)", "metrics_of(metric_fn, [labels, logits]"),
+        ("", "eval_metric_ops={**metric_fn(labels, logits)}", "{'labels': labels, 'logits': logi"),
+        (
+            "loss += 0.\n  found = {'recall': recall_of(labels, logits)}\n"
+            "  found['mean'] = tf.metrics.mean(labels)",
+            "eval_metric_ops=found",
+            "{'labels': labels, 'logits': logits}",
+        ),
+        (
+            "loss += 0.\n  def of(a, b=1):\n    return {'mean': tf.metrics.mean(a * b)}\n"
+            "  found = (of, [logits])",
+            "eval_metrics=found",
+            "{'logits': logits}",
+        ),
+    ],
+)
+def test_metrics_stay_as_they_are_written(here: str, metrics: str, written: str) -> None:
+    """Metrics that Keras lacks, or that a program computes, are called by `metrics_of`."""
+    source = changed(here or "loss += 0.").replace(
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
-        "  return estimator.tpu.TPUEstimatorSpec(\n"
-        "      mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]))",
+        f"  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, {metrics})",
     )
-    metric_fn = "def metric_fn(a, b):\n  return {'recall': tf.metrics.recall(a, b)}\n\n\n"
-    source = source.replace("def model_fn", f"{metric_fn}def model_fn")
-    with pytest.raises(errors.Untranslatable) as refused:
-        migrate_to_keras(source, "it")
-    assert str(refused.value).count("[keras-metric]") == 1
+    source = source.replace("def model_fn", f"{METRIC_FN}def model_fn")
+    new = migrate_to_keras(source, "it").source
+    assert written in method(new, "test_step")
+    assert "metrics" not in method(new, "train_step")
+    assert "tf.compat.v1.metrics.recall(a, b)" in new
+
+
+def test_metrics_outside_of_an_evaluation_are_refused() -> None:
+    """A metric that no spec has would be lost."""
     with pytest.raises(errors.Untranslatable, match="not in the dict that a metric_fn"):
         migrate_to_keras(changed("_, mse = tf.metrics.mean_squared_error(labels, logits)"), "it")
 

@@ -215,7 +215,15 @@ def test_models_that_cannot_be_told_are_refused(source: str, rule: str) -> None:
 
 def test_problems_of_shared_functions_are_said_once() -> None:
     """A function that is copied for each model has the problems of one."""
-    source = DIRECT.replace("mean_absolute_error", "recall")
+    source = DIRECT.replace("mean_squared_error(labels, logits)", "mean_squared_error(labels)")
     with pytest.raises(errors.Untranslatable) as refused:
         migrate_to_keras(source, "it")
-    assert str(refused.value).count("[keras-metric]") == 1
+    assert str(refused.value).count("[keras-loss]") == 1
+
+
+def test_metrics_that_keras_lacks_stay_in_one_function_of_all_models() -> None:
+    """Each model passes its values to the function, of which there is no copy."""
+    new = migrate_to_keras(DIRECT.replace("mean_absolute_error", "recall"), "it").source
+    assert new.count("**self.metrics_of(metric_fn, [labels, logits])") >= 1
+    assert new.count("tf.compat.v1.metrics.recall(labels, logits)") == 1
+    assert "__copy" not in new

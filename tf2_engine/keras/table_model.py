@@ -13,6 +13,8 @@ from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.host_metrics import Metrics, tensors_in
 from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import (
     SLOT_NAMES,
@@ -48,6 +50,7 @@ class _State:
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
         events: the event file of evaluations. None before the first one.
         warm_start: where variables start if there is no checkpoint. None: as they are made.
+        metrics: those of `metrics_of`, for each traced step.
     """
 
     names: dict[str, str]
@@ -61,6 +64,7 @@ class _State:
     evaluated: dict[str, Object] | None = None
     events: EventFile | None = None
     warm_start: WarmStart | None = None
+    metrics: list[Metrics] = dataclasses.field(default_factory=list)
 
 
 class TableModelBase:
@@ -341,6 +345,45 @@ class TableModelBase:
         x = _first(x, options, "steps")
         results = super().evaluate(self.prepared(x), *args, **options)  # type: ignore[misc]
         return {**results, "global_step": self.global_step}
+
+    @do_not_convert
+    def metrics_of(self, metric_fn: Function, values: Nest) -> dict[str, Tensor]:
+        """Adds a batch to metrics of `tf.compat.v1.metrics`, and returns their values so far.
+
+        The metrics are computed on the host, so `test_step` may call this anywhere except on a TPU.
+
+        Args:
+            metric_fn: returns (value, update) of each metric by name.
+            values: its arguments, as a list or a dict by name.
+
+        Raises:
+            InvalidInput: the model is evaluated on a TPU.
+        """
+        if topology.is_tpu(self.distribute_strategy):
+            raise errors.InvalidInput(
+                "metrics_of: metrics of tf.compat.v1.metrics are computed on the host, and this "
+                "model is evaluated on a TPU. Use tf.keras.metrics there, or evaluate on a host."
+            )
+        metrics = Metrics(metric_fn, values)
+        self._state.metrics.append(metrics)
+
+        def add(*arrays: Array) -> list[Array]:
+            metrics.update(arrays)
+            return list(metrics.values().values())
+
+        specs = metrics.specs
+        results = tf.numpy_function(
+            add, tensors_in(values), [each.dtype for each in specs.values()]
+        )
+        for each, spec in zip(results, specs.values(), strict=True):
+            each.set_shape(spec.shape)
+        return dict(zip(specs, results, strict=True))
+
+    def reset_metrics(self) -> None:
+        """Starts all metrics anew, as Keras does before an evaluation."""
+        super().reset_metrics()  # type: ignore[misc]
+        for each in self._state.metrics:
+            each.restart()
 
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:

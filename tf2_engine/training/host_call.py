@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from tf2_engine import tf_compat
-from tf2_engine.training.calls import call
+from tf2_engine.calls import call
 from tf2_engine.types import Array, Function, Nest
 
 

@@ -12,9 +12,9 @@ import tf2_engine
 from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.backends import sparse_core_arithmetic
+from tf2_engine.calls import call
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.training import differentiation, dummies, short_batches
-from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy

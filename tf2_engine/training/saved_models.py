@@ -11,9 +11,9 @@ import tf2_engine
 from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, log, small_types, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
+from tf2_engine.calls import call
 from tf2_engine.export_folders import new_directories
 from tf2_engine.small_exports import SmallTables
-from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec

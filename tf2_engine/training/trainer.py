@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log, tf_compat
+from tf2_engine.host_metrics import Metrics
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training import short_batches
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
 from tf2_engine.training.loop import Loop
-from tf2_engine.training.metrics import Metrics
 from tf2_engine.training.model import Model, PreparedBatch
 from tf2_engine.training.saved_models import export
 from tf2_engine.training.trainer_interruptions import Arrivals, TrainerReading, TrainerSteps

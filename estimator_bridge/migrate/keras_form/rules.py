@@ -35,7 +35,8 @@ _SAME_NUMBERS = (
 """Functions that TensorFlow's tables send to `tf.compat.v1`, and that do the same in version 2."""
 
 _WITH_STATE = re.compile(
-    r"(train|tpu|layers|metrics|summary|saved_model|estimator|feature_column|test|queue|nn\.rnn_cell)\."
+    r"(train|tpu|layers|metrics|summary|saved_model(?!\.signature_constants)|estimator"
+    r"|feature_column|test|queue|nn\.rnn_cell)\."
     r"|losses\.(get|add)_|(get_|add_to_|update_)?(Graph|Session|[gG]lobal|[lL]ocal|[vV]ariable|assign"
     r"|collection|get_variable|placeholder|initialize|tables_init|model_variables|feature_column)"
     r"|nn\.(static|dynamic|bidirectional|raw)_"
@@ -427,11 +428,15 @@ def _schedule_at_step(source: Source, call: ast.Call) -> str:
 
 
 def _mean_of(written: str, names: str) -> Writer:
+    """Returns the writer of a mean; a loss with further arguments stays in `compat.v1`."""
+
     def write(source: Source, call: ast.Call) -> str:
-        by_name = known_arguments(source, call, names, unused="")
+        by_name, others = arguments(call, names.split())
         if len(by_name) != len(names.split()):
             source.problem(call, "keras-loss", "it lacks an argument", "Write both arguments")
             return ""
+        if others:
+            return f"tf.compat.v1.{source.called(call)}({args_of(source, call)})"
         pad = " " * (source.statement_of(call).col_offset + 4)
         code = {key: source.code(value) for key, value in by_name.items()}
         return written.format(pad=pad, **code)

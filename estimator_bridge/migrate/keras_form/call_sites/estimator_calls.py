@@ -18,6 +18,16 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 _CARRIED = ("embedding_config_spec", "export_to_tpu", "export_to_cpu", "eval_on_tpu", "name")
 
+_LOST = "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn"
+_SPEC = (
+    f"feature_columns optimization_parameters clipping_limit {_LOST} feature_to_config_dict "
+    "table_to_config_dict partition_strategy"
+)
+_LEFT_OUT_OF_SPEC = {
+    "clipping_limit": "the estimator of TensorFlow 2.15 ignores it",
+    "partition_strategy": "tables are in objects, not in parts",
+}
+
 _RESOLVER = "TPUClusterResolver"
 
 
@@ -132,18 +142,12 @@ class SiteWriter:
             )
             return lambda indent: ""
         assert isinstance(spec, ast.Call)
-        lost = (
-            "clipping_limit pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn"
-        )
-        order = (
-            f"feature_columns optimization_parameters {lost} feature_to_config_dict "
-            "table_to_config_dict partition_strategy"
-        )
-        by_name = rules.known_arguments(source, spec, order, unused="", lost=lost)
-        if "partition_strategy" in by_name:
-            source.notes.append(
-                (spec.lineno, "partition_strategy is left out: tables are in objects, not in parts")
-            )
+        off = _off(spec)
+        names = [each for each in _SPEC.split() if each not in off]
+        by_name = rules.known_arguments(source, spec, names, unused=" ".join(off), lost=_LOST)
+        for key in by_name.keys() & _LEFT_OUT_OF_SPEC.keys():
+            config_arguments.leave_out(source, by_name[key])
+            source.notes.append((spec.lineno, f"{key} is left out: {_LEFT_OUT_OF_SPEC[key]}"))
         columns = by_name.get("feature_columns") or by_name.get("feature_to_config_dict")
         optimizer = by_name.get("optimization_parameters")
         layer = source.need(rules.KERAS, "ColumnEmbedding")
@@ -164,3 +168,13 @@ class SiteWriter:
         batch_size = self._site.arguments.get("train_batch_size")
         of_batch = [] if batch_size is None else [f"batch_size={self._source.code(batch_size)}"]
         return [*of_batch, f"arithmetic={self._target!r}"]
+
+
+def _off(spec: ast.Call) -> list[str]:
+    """Returns the settings of a spec that have no counterpart, and are off."""
+    off = {each.arg for each in spec.keywords if is_none(each.value) or _is_false(each.value)}
+    return [each for each in _LOST.split() if each in off]
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False

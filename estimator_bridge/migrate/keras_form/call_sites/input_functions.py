@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form.call_sites import array_inputs
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     Text,
+    method_of,
     names_in,
     nodes_in,
+    parameters_of,
     returned_by,
 )
 
@@ -35,16 +38,10 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    _check_takes_params(source, function or made_by, input_fn)
+    functions = _taking_params(source, function or made_by, input_fn)
     takes_size = _takes_batch_size(source, function)
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
-    if batch is None or (
-        site.function is not source.function_of(input_fn)
-        and any(
-            name not in source.aliases and name != "FLAGS" and not name.isupper()
-            for name in names_in(batch)
-        )
-    ):
+    if batch is None or not _is_known_at(source, site, input_fn, batch):
         source.problem(
             *(input_fn, "keras-batch-size", f"{size} is not known where the dataset is made"),
             "Let it be a flag, a constant, or make the estimator in the same function",
@@ -52,32 +49,61 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         return lambda: ""
     if takes_size:
         return lambda: f"{source.code(input_fn)}({source.code(batch)})"
-    return _with_params(source, site, input_fn, batch)
+    return _with_params(source, site, input_fn, batch, functions)
 
 
-def _check_takes_params(source: Source, made_by: ast.AST, input_fn: ast.expr) -> None:
-    """Refuses an input_fn unless it is a function, or a callable object, of this program."""
+def _taking_params(
+    source: Source, made_by: ast.AST, input_fn: ast.expr
+) -> Sequence[ast.FunctionDef]:
+    """Returns the functions that an input_fn may be: of this program, or of its objects.
+
+    Refuses others.
+    """
     if isinstance(made_by, ast.FunctionDef):
-        return
+        return [made_by]
     kinds = [
         each
         for each in nodes_in(source.tree, ast.ClassDef)
         if isinstance(made_by, ast.Call) and each.name == ast.unparse(made_by.func)
     ]
+    name = "__call__"
+    if isinstance(made_by, ast.Attribute):
+        kinds, name = [*nodes_in(source.tree, ast.ClassDef)], made_by.attr
     functions = [each for kind in kinds for each in nodes_in(kind, ast.FunctionDef)]
-    if not any(each.name == "__call__" and len(each.args.args) == 2 for each in functions):
+    named = [each for each in functions if each.name == name]
+    if not named or any(parameters_of(each)[1:] != ["params"] for each in named):
         source.problem(
             *(input_fn, "keras-input-fn", "whether it takes params is not known"),
             "Define it in the program as a function of params, which returns a tf.data.Dataset",
         )
+    return named
 
 
-def _with_params(source: Source, site: Site, input_fn: ast.expr, batch: ast.expr) -> Text:
-    """Calls an input function with the params of the estimator and the batch size."""
+def _reads_size_alone(source: Source, function: ast.FunctionDef) -> bool:
+    """Returns whether a function reads nothing of its params but the batch size."""
+    uses = [source.parent(use) for use in source.uses("params", function)]
+    return "params" in parameters_of(function) and all(
+        isinstance(up, ast.Subscript) and ast.unparse(up.slice) == "'batch_size'" for up in uses
+    )
+
+
+def _with_params(
+    source: Source,
+    site: Site,
+    input_fn: ast.expr,
+    batch: ast.expr,
+    functions: Sequence[ast.FunctionDef],
+) -> Text:
+    """Calls an input function with the params of the estimator and the batch size.
+
+    Args:
+        functions: what the input function may be.
+    """
     params = site.arguments.get("params")
-    if _uses_tpu_params(source) or (
-        params is not None and site.function is not source.function_of(input_fn)
-    ):
+    if functions and all(_reads_size_alone(source, each) for each in functions):
+        return lambda: f"{source.code(input_fn)}({{'batch_size': {source.code(batch)}}})"
+    is_known = params is None or _is_known_at(source, site, input_fn, params)
+    if _uses_tpu_params(source) or not is_known:
         source.problem(
             *(input_fn, "keras-input-fn", "its params hold more than is known where it is called"),
             "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
@@ -89,9 +115,25 @@ def _with_params(source: Source, site: Site, input_fn: ast.expr, batch: ast.expr
     )
 
 
+def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
+    """Returns whether an argument of the estimator can be written where a dataset is made."""
+    return site.function is source.function_of(place) or all(
+        name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
+    )
+
+
 def _uses_tpu_params(source: Source) -> bool:
     """Whether a program reads params that a TPUEstimator adds, other than the batch size."""
-    return any(each.value in ("context", "use_tpu") for each in nodes_in(source.tree, ast.Constant))
+    functions = nodes_in(source.tree, ast.FunctionDef)
+    of_models = [each for each in functions if "mode" in parameters_of(each)]
+    nodes = {*ast.walk(source.tree)}.difference(*map(ast.walk, of_models))
+    keys = [each.slice for each in nodes if isinstance(each, ast.Subscript)]
+    keys += [key for each in nodes if isinstance(each, ast.Call) for key in _key_of_get(each)]
+    return any(getattr(each, "value", "") in ("context", "use_tpu") for each in keys)
+
+
+def _key_of_get(call: ast.Call) -> list[ast.expr]:
+    return call.args[:1] if method_of(call) in ("get", "pop") else []
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:

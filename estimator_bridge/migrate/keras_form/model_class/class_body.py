@@ -25,6 +25,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     names_in,
     nodes_in,
 )
+from estimator_bridge.migrate.syntax.edits import Span, spliced
 
 _RESERVED = frozenset(
     (
@@ -414,7 +415,7 @@ class Body:
         self._hoist([loop.iter])
         if rest & all_names(loop.target):
             variables.insert(0, header if "," not in header else f"({header})")
-            attributes.insert(0, source.text[slice(*source.span(loop.iter))])
+            attributes.insert(0, self._in_body(loop.iter))
         new_iter = attributes[0] if len(attributes) == 1 else f"zip({', '.join(attributes)})"
         start, end = source.span(loop.target)[0], source.span(loop.iter)[1]
         source.replace_span(start, end, f"{', '.join(variables)} in {new_iter}")
@@ -427,16 +428,28 @@ class Body:
         loop: ast.For,
         names: list[str] | None,
     ) -> None:
-        iterable = self._source.text[slice(*self._source.span(loop.iter))]
-        target = header
-        if names is not None:
-            target, iterable = f"{header}, name", f"zip({iterable}, {tuple(names)!r})"
-        self._text.init.append(
-            lambda: (
+        target = header if names is None else f"{header}, name"
+
+        def write() -> str:
+            iterable = self._source.code(loop.iter)
+            iterable = iterable if names is None else f"zip({iterable}, {tuple(names)!r})"
+            return (
                 f"    self.{attribute} = [\n        {construction()}\n"
                 f"        for {target} in {iterable}]\n"
             )
-        )
+
+        self._text.init.append(write)
+
+    def _in_body(self, node: ast.expr) -> str:
+        """Returns the text of an iterable of `__init__` in another method."""
+        new: dict[Span, str | Text] = {}
+        for each in ast.walk(node):
+            key = _params_key(each) or getattr(each, "id", "")
+            if key in self._text.config:
+                self._text.used[key] = self._text.stored[key] = None
+                self._text.taken.add(key)
+                new[self._source.span(each)] = f"self.{key}"
+        return spliced(self._source.text, new, self._source.span(node))
 
     def _loop_names(self, layer: LayerCall, loop: ast.For, scope: str) -> list[str] | None:
         """Returns the names of the layers that a loop makes, if they have variables."""

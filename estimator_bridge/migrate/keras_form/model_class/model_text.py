@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,10 +29,14 @@ from estimator_bridge.migrate.keras_form.program_text.modes import (
     bound_by,
     is_docstring,
     item_names,
+    makers_of_metrics,
+    node_of,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
+    COPY,
     Source,
     Text,
+    arguments,
     bound_in,
     call_text,
     is_none,
@@ -51,6 +56,9 @@ _METRICS: Mapping[str, str] = {
     "metrics.mean_absolute_error": "MeanAbsoluteError",
 }
 """Metrics whose numbers are those of Keras, up to rounding."""
+
+_METRICS_OF_SPEC = ("eval_metrics", "eval_metric_ops")
+_LONG = 70
 
 _CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics", "eval_metric_ops"}
 _LEFT_OUT = {
@@ -75,6 +83,23 @@ class ModelText:
     arguments: list[str]
     functions: list[ast.FunctionDef]
     left_out: list[ast.FunctionDef]
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricsText:
+    """How a step of an evaluation computes metrics.
+
+    Attributes:
+        passed: the code that it passes to them.
+        names: names that it passes.
+        update: the statement that updates metrics of Keras.
+        result: the dict of further metrics.
+    """
+
+    passed: Sequence[ast.expr] = ()
+    names: Sequence[str] = ()
+    update: Text | None = None
+    result: Text | None = None
 
 
 class ModelWriter:
@@ -177,7 +202,8 @@ class ModelWriter:
         parts, source = self._parts, self._source
         self._names_of_config = set(self._text.config)
         source.need(rules.KERAS, "TableModel")
-        later = [*parts.loss, *parts.only[TRAIN], *parts.only[EVAL], *parts.only[PREDICT]]
+        modes = (parts.only[mode] for mode in (TRAIN, EVAL, PREDICT))
+        later = [*parts.loss, *itertools.chain(*modes), *parts.metrics]
         read = set().union(*map(item_names, later), *self._read_by_specs(*parts.specs))
         bound = [name for item in parts.shared for name in bound_by(item)]
         if parts.features in read:
@@ -229,7 +255,8 @@ class ModelWriter:
         """Writes `loss_of`; returns the names of its results."""
         parts, source = self._parts, self._source
         specs = self._read_by_specs(TRAIN, EVAL)
-        read = set().union(*map(item_names, [*parts.only[TRAIN], *parts.only[EVAL]]), *specs)
+        later = [*parts.only[TRAIN], *parts.only[EVAL], *parts.metrics]
+        read = set().union(*map(item_names, later), *specs)
         bound = [name for item in parts.loss for name in bound_by(item)]
         results = [name for name in dict.fromkeys(bound) if name in read]
         if not parts.loss:
@@ -441,85 +468,153 @@ class ModelWriter:
         spec = parts.specs[EVAL]
         if not spec:
             return
-        items = parts.only[EVAL]
-        function, values = self._metric_function(spec)
-        called, passed = self._update_metrics(function, values)
-        needed = set().union(*map(item_names, items), *map(names_in, passed))
+        items = [*parts.only[EVAL]]
+        local = [*outputs, *results, parts.labels, *(n for each in items for n in bound_by(each))]
+        metrics = next((spec[key] for key in _METRICS_OF_SPEC if not is_none(spec.get(key))), None)
+        of_metrics = self._metrics_of(metrics, items, {parts.features, *local} - {""})
+        needed = set().union(*map(item_names, items), *map(names_in, of_metrics.passed))
         loss = spec.get("loss")
         needed |= names_in(loss) if loss is not None else set()
-        before = self._begin(outputs, results, needed, EVAL)
+        before = self._begin(outputs, results, needed | {*of_metrics.names}, EVAL)
         body = self._body([*outputs, *results])
         body.write(items)
-        for each in passed:
+        for each in of_metrics.passed:
             body.contextualize(each)
 
         def write() -> str:
             value = source.code(loss) if loss is not None else "loss"
             rows = [f"{key!r}: self.{name}.result()" for name, _, key in self._metrics]
+            rows += [f"**{of_metrics.result()}"] if of_metrics.result else []
             returned = ", ".join(rows)
-            if len(rows) > 2:
+            if len(rows) > 2 or (of_metrics.result and len(returned) > _LONG):
                 returned = "".join(f"\n        {row}," for row in rows) + "\n    "
+            update = of_metrics.update() if of_metrics.update else ""
             return (
                 "  def test_step(self, batch):\n"
                 + "".join(f"    {line}\n" for line in before)
                 + f"{body.text()}    self.mean_loss.update_state({value})\n"
-                + f"{called() if called else ''}    return {{{returned}}}\n"
+                + f"{update}    return {{{returned}}}\n"
             )
 
         self._text.methods.append(write)
 
-    def _metric_function(
-        self, spec: Mapping[str, ast.expr]
-    ) -> tuple[ast.FunctionDef | None, ast.expr | None]:
-        """Returns the function of the metrics of a spec, and its arguments; adds problems."""
-        metrics = spec.get("eval_metrics") or spec.get("eval_metric_ops", ast.Constant(None))
-        if is_none(metrics):
-            return None, None
-        name: ast.expr | None = None
-        values: ast.expr | None = None
-        if isinstance(metrics, ast.Tuple) and len(metrics.elts) == 2:
-            name, values = metrics.elts
-        elif isinstance(metrics, ast.Call) and bool(metrics.args) != bool(metrics.keywords):
-            keys: list[ast.expr | None] = [ast.Constant(each.arg) for each in metrics.keywords]
-            given_by_name = ast.Dict(keys, [each.value for each in metrics.keywords])
-            name = metrics.func
-            values = given_by_name if metrics.keywords else ast.List(metrics.args, ast.Load())
+    def _metrics_of(
+        self, metrics: ast.expr | None, items: list[Item], local: set[str]
+    ) -> MetricsText:
+        """Returns what `test_step` writes for its metrics.
+
+        Args:
+            items: the statements of an evaluation, to which those of metrics may be added.
+            local: the names that have values in `test_step`.
+        """
+        metrics, others = _followed(metrics, self._parts.metrics)
+        if metrics is None:
+            return MetricsText()
+        name, values = _function_and_values(metrics)
         function = self._source.function(name.id) if isinstance(name, ast.Name) else None
-        if isinstance(returned_by(function), ast.Dict):
-            return function, values
-        if function is not None:
-            self._left_out.append(function)  # The mark says it, once for all of its metrics.
-        self._source.problem(
-            *(metrics, "keras-metrics", "its metrics are not written out"),
-            "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict",
+        if function is not None and not others and self._is_plain_metrics(function):
+            items += others
+            update, passed = self._update_metrics(function, values)
+            return MetricsText(passed, update=update)
+        if function is not None and COPY in function.name:
+            assert name is not None
+            self._source.replace(name, function.name.partition(COPY)[0])
+            self._left_out.append(function)  # The functions of metrics stay, one for all models.
+        self._keep_metrics(
+            [*map(node_of, others), metrics, *makers_of_metrics(self._source).values()]
         )
-        return None, None
+        if name is not None and values is not None and not others:
+            code = self._source.code
+            return MetricsText(
+                [name, values],
+                result=lambda: f"self.metrics_of({code(name)}, {self._values(values)})",
+            )
+        if metrics is self._parts.specs[EVAL].get("eval_metrics") and name is None:
+            items += others
+            node = metrics
+            return MetricsText(
+                [node], result=lambda: f"self.metrics_of(*{self._source.code(node)})"
+            )
+        return self._method_of_metrics(metrics, others, local)
+
+    def _keep_metrics(self, nodes: Iterable[ast.AST]) -> None:
+        """Has metrics below nodes stay as they are in TensorFlow 1."""
+        source = self._source
+        for call in (each for node in nodes for each in nodes_in(node, ast.Call)):
+            if _is_metric(source, call) and call.func not in source.done:
+                source.done.update(ast.walk(call.func))
+                source.replace(call.func, f"tf.compat.v1.{source.called(call)}")
+
+    def _values(self, values: ast.expr) -> str:
+        """Returns the code of the arguments of a function, as a list or a dict."""
+        code = self._source.code
+        if hasattr(values, "lineno"):
+            return self._source.code_at(values, 4)
+        if isinstance(values, ast.Dict):
+            pairs = zip(values.keys, values.values, strict=True)
+            return f"{{{', '.join(f'{key.value!r}: {code(each)}' for key, each in pairs)}}}"  # type: ignore[union-attr]
+        return f"[{', '.join(map(code, values.elts))}]"  # type: ignore[attr-defined]
+
+    def _method_of_metrics(
+        self, metrics: ast.expr, items: Sequence[Item], local: set[str]
+    ) -> MetricsText:
+        """Writes a method that makes metrics from values of a batch."""
+        source, name = self._source, self._text.attribute("metrics_of_batch")
+        of_function, values = _function_and_values(metrics)
+        read = [*map(names_in, map(node_of, items)), names_in(metrics)]
+        bound = {each for item in items for each in bound_by(item)}
+        names = sorted(set().union(*read) & (local - bound))
+        body = Body(self._text, names, self._parts.training, {}, {})
+        body.write(items)
+        body.contextualize(metrics)
+
+        def write() -> str:
+            returned = source.code_at(metrics, 4)
+            if of_function is not None and values is not None and isinstance(metrics, ast.Tuple):
+                star = "**" if isinstance(values, ast.Dict) else "*"
+                returned = f"{source.code(of_function)}({star}{source.code_at(values, 4)})"
+            doc = '    """Makes the metrics of an evaluation from the values of a batch."""\n'
+            head = f"  def {name}(self, {', '.join(names)}):\n"
+            return f"{head}{doc}{body.text()}    return {returned}\n"
+
+        self._text.methods.append(write)
+        passed = ", ".join(f"{each!r}: {each}" for each in names)
+        return MetricsText(
+            names=names, result=lambda: f"self.metrics_of(self.{name}, {{{passed}}})"
+        )
+
+    def _is_plain_metrics(self, function: ast.FunctionDef) -> bool:
+        """Returns whether a function returns a dict of metrics that Keras has, and does no more."""
+        returned, source = returned_by(function), self._source
+        if not isinstance(returned, ast.Dict):
+            return False
+        made = [each for each in nodes_in(function, ast.Call) if _is_metric(source, each)]
+        rows = zip(returned.keys, returned.values, strict=True)
+        is_plain = all(
+            isinstance(key, ast.Constant)
+            and source.called(value) in _METRICS
+            and isinstance(value, ast.Call)
+            and {*arguments(value, _names_of(source, value))[0]} >= {*_names_of(source, value)[:-1]}
+            and not arguments(value, _names_of(source, value))[1]
+            for key, value in rows
+        )
+        return is_plain and len(made) == len(returned.values)
 
     def _update_metrics(
-        self, function: ast.FunctionDef | None, values: ast.expr | None
-    ) -> tuple[Text | None, list[ast.expr]]:
+        self, function: ast.FunctionDef, values: ast.expr | None
+    ) -> tuple[Text, list[ast.expr]]:
         """Writes `update_metrics` from the metric_fn; returns its call, with the arguments."""
         source = self._source
-        if function is None:
-            return None, []
         returned = returned_by(function)
         assert isinstance(returned, ast.Dict)
         rows: list[tuple[str, Text]] = []
         for key, value in zip(returned.keys, returned.values, strict=True):
-            kind = _METRICS.get(source.called(value))
-            if kind is None or not isinstance(key, ast.Constant) or len(value.args) < 1:  # type: ignore[attr-defined]
-                source.problem(
-                    *(value, "keras-metric", "no metric of Keras has the same numbers"),
-                    "Use tf.metrics.mean, accuracy, auc, root_mean_squared_error, "
-                    "mean_squared_error or mean_absolute_error, or migrate to the tf2 form",
-                )
-                source.done.update(ast.walk(getattr(value, "func", value)))
-                continue
             assert isinstance(value, ast.Call)
+            assert isinstance(key, ast.Constant)
             source.done.add(value.func)
             name = self._text.attribute(str(key.value))
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
-            self._metrics.append((name, kind, str(key.value)))
+            self._metrics.append((name, _METRICS[source.called(value)], str(key.value)))
             rows.append((name, self._metric_arguments(value)))
         parameters = [each.arg for each in function.args.args]
         body = Body(self._text, parameters, [], {}, {})
@@ -549,11 +644,11 @@ class ModelWriter:
     def _metric_arguments(self, call: ast.Call) -> Text:
         """Returns the code of the arguments that update a metric of Keras, for a metric of `tf`."""
         source = self._source
-        values = "values" if source.called(call) == "metrics.mean" else "labels predictions"
-        by_name = rules.known_arguments(source, call, f"{values} weights", values)
+        *values, _ = names = _names_of(source, call)
+        by_name, _ = arguments(call, names)
 
         def write() -> str:
-            parts = [source.code(by_name[key]) for key in values.split()]
+            parts = [source.code(by_name[key]) for key in values]
             if "weights" in by_name:
                 parts.append(f"sample_weight={source.code(by_name['weights'])}")
             return " ".join(", ".join(parts).split())
@@ -608,6 +703,7 @@ class ModelWriter:
                 )
                 continue
             self._source.notes.append((value.lineno, f"{key} is left out: {why}"))
+            self._source.done.update(ast.walk(value))
             for node in nodes_in(value, ast.Name):
                 function = self._source.function(node.id)
                 if function is not None and function not in self._left_out:
@@ -628,6 +724,45 @@ class ModelWriter:
             else:
                 kept.insert(0, item)
         return kept
+
+
+def _followed(
+    metrics: ast.expr | None, items: Sequence[Item]
+) -> tuple[ast.expr | None, list[Item]]:
+    """Returns the value of a name that is assigned last, and the items without its assignments."""
+    binding = [
+        each for each in items if isinstance(metrics, ast.Name) and metrics.id in bound_by(each)
+    ]
+    reading = [
+        each for each in items if isinstance(metrics, ast.Name) and metrics.id in item_names(each)
+    ]
+    last = binding[-1] if binding else None
+    if reading or not isinstance(last, ast.Assign):
+        return metrics, [*items]
+    return last.value, [each for each in items if each not in binding]
+
+
+def _function_and_values(metrics: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
+    """Returns a function of metrics, and its arguments; None if they are not written out."""
+    if isinstance(metrics, ast.Tuple) and len(metrics.elts) == 2:
+        return metrics.elts[0], metrics.elts[1]
+    if isinstance(metrics, ast.Call) and isinstance(metrics.func, ast.Name):
+        if metrics.keywords and not metrics.args:
+            keys: list[ast.expr | None] = [ast.Constant(each.arg) for each in metrics.keywords]
+            return metrics.func, ast.Dict(keys, [each.value for each in metrics.keywords])
+        if metrics.args and not metrics.keywords:
+            return metrics.func, ast.List(metrics.args, ast.Load())
+    return None, None
+
+
+def _names_of(source: Source, call: ast.expr) -> list[str]:
+    """Returns the arguments of a metric that are carried, with the weights at the end."""
+    values = ["values"] if source.called(call) == "metrics.mean" else ["labels", "predictions"]
+    return [*values, "weights"]
+
+
+def _is_metric(source: Source, call: ast.Call) -> bool:
+    return source.called(call).startswith("metrics.")
 
 
 def _free(items: Sequence[Item]) -> set[str]:

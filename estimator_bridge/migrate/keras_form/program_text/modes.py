@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     bound_in,
     every_argument,
+    is_none,
     names_in,
     nodes_in,
     parameters_of,
@@ -44,6 +45,7 @@ class ModelFunction:
         specs: the arguments of the spec that each mode returns.
         training: names of variables that say whether the model is trained.
         inlined: functions that return the specs, whose statements are among these.
+        metrics: statements that metrics are computed by, which are in none of the others.
     """
 
     function: ast.FunctionDef
@@ -55,6 +57,7 @@ class ModelFunction:
     labels: str
     features: str
     inlined: list[ast.FunctionDef]
+    metrics: list[Item]
 
 
 def take_apart(
@@ -70,6 +73,9 @@ def take_apart(
     specs = {mode: reader.spec(flat[mode], mode) for mode in MODES}
     if any(trains(item) for item in flat[EVAL]):
         flat[EVAL] = _without(flat[EVAL], specs[EVAL], trains)
+    metrics = _of_metrics(source, flat, specs)
+    for mode in MODES:
+        flat[mode] = [each for each in flat[mode] if each not in metrics]
     names = parameters_of(function)
     labels = "labels" if "labels" in names else ""
     if labels:
@@ -93,6 +99,7 @@ def take_apart(
         labels,
         names[0] if names else "features",
         [*reader.inlined],
+        metrics,
     )
 
 
@@ -107,6 +114,71 @@ def _without(
             kept.insert(0, item)
             needed |= item_names(item)
     return kept
+
+
+_METRICS = ("eval_metrics", "eval_metric_ops")
+
+
+def _of_metrics(
+    source: Source, flat: dict[str, list[Item]], specs: dict[str, dict[str, ast.expr]]
+) -> list[Item]:
+    """Returns the statements of an evaluation that nothing but its metrics needs."""
+    values = [specs[EVAL][key] for key in _METRICS if not is_none(specs[EVAL].get(key))]
+    makers = makers_of_metrics(source)
+    chosen: list[Item] = []
+    filled = {each.id for each in values if isinstance(each, ast.Name)}
+    bound: set[str] = set()
+    for item in flat[EVAL] if values else ():
+        node = node_of(item)
+        if _makes_metrics(source, node, makers) or names_in(node) & bound:
+            chosen.append(item)
+            bound |= {*bound_by(item)}
+            filled |= {*_filled(node)}
+    others = [each for items in flat.values() for each in items if each not in chosen]
+    arguments = (each for spec in specs.values() for each in spec.items())
+    read = set().union(
+        *map(item_names, others), *(names_in(v) for k, v in arguments if k not in _METRICS)
+    )
+    for item in flat[EVAL]:
+        names = {*bound_by(item)}
+        if item not in chosen and names and names <= filled - read:
+            chosen.append(item)
+        elif item in chosen and names & read:
+            source.problem(
+                *(node_of(item), "keras-metric", "what it computes is not for metrics alone"),
+                "Compute metrics in a function of their own, which eval_metrics names",
+            )
+            chosen.remove(item)
+    return [each for each in flat[EVAL] if each in chosen]
+
+
+def _makes_metrics(source: Source, node: ast.AST, makers: Collection[str]) -> bool:
+    return bool(names_in(node) & {*makers}) or any(
+        source.called(each).startswith("metrics.") for each in nodes_in(node, ast.Call)
+    )
+
+
+def makers_of_metrics(source: Source) -> dict[str, ast.FunctionDef]:
+    """Returns the functions that make metrics, or call those that do, but for model_fns."""
+    functions = [
+        each for each in nodes_in(source.tree, ast.FunctionDef) if "mode" not in parameters_of(each)
+    ]
+    makers: dict[str, ast.FunctionDef] = {}
+    for _ in functions:
+        makers |= {each.name: each for each in functions if _makes_metrics(source, each, makers)}
+    return makers
+
+
+def _filled(node: ast.AST) -> Iterator[str]:
+    """Yields the names of dicts and lists to which a statement adds something."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Subscript):
+            is_filled = isinstance(each.ctx, ast.Store)
+        else:
+            is_filled = isinstance(each, ast.Attribute) and isinstance(node, ast.Expr)
+        owner = getattr(each, "value", None)
+        if is_filled and isinstance(owner, ast.Name):
+            yield owner.id
 
 
 def node_of(item: Item | ast.expr) -> ast.AST:

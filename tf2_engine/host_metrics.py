@@ -1,0 +1,71 @@
+"""Metrics of `tf.compat.v1.metrics`, updated on the host after each batch."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from tf2_engine.calls import call
+from tf2_engine.types import Function, Nest, Object, Tensor
+
+
+class Metrics:
+    """The metrics that a function returns, in their own graph and session.
+
+    Args:
+        metric_fn: returns (value, update) of each metric by name.
+        values: its arguments for a batch, from which it learns their types and shapes. Those that
+            are no tensors are passed as they are.
+
+    Attributes:
+        specs: of the results, by name.
+    """
+
+    def __init__(self, metric_fn: Function, values: Nest) -> None:
+        graph = tf.Graph()
+        with graph.as_default():
+            feeds = tf.nest.map_structure(_placeholder, values, expand_composites=True)
+            metrics = call(metric_fn, feeds) or {}
+            self._feeds = tensors_in(feeds)
+            self._values = {name: value for name, (value, _) in metrics.items()}
+            self.specs = {
+                name: tf.TensorSpec(value.shape, value.dtype)
+                for name, value in self._values.items()
+            }
+            self._updates = [update for _, update in metrics.values()]
+            self._start = [tf.local_variables_initializer(), tf.tables_initializer()]
+            self._session = tf.Session(graph=graph)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets all batches."""
+        self._session.run(self._start)
+
+    def update(self, values: Nest) -> None:
+        feeds = zip(self._feeds, tensors_in(values), strict=True)
+        self._session.run(self._updates, dict(feeds))
+
+    def values(self) -> dict[str, Object]:
+        """Returns the values over all batches so far."""
+        return dict(self._session.run(self._values))
+
+    def results(self) -> dict[str, Object]:
+        """Returns the values over all batches, and closes the session."""
+        results = self.values()
+        self._session.close()
+        return results
+
+
+def tensors_in(values: Nest) -> list[Tensor]:
+    """Lists the tensors among the arguments of a function of metrics."""
+    return [*filter(_is_tensor, tf.nest.flatten(values, expand_composites=True))]
+
+
+def _is_tensor(value: Object) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _placeholder(value: Object) -> Object:
+    if not _is_tensor(value):
+        return value
+    shape = tf.TensorShape(value.shape)
+    return tf.placeholder(value.dtype, [None, *shape[1:]] if shape.rank else shape)

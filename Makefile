@@ -93,7 +93,7 @@ lint-types: $(LINT_ENV)
 lint-imports: $(LINT_ENV)
 	$(LINT)/lint-imports --no-logo
 
-docs: $(LINT_ENV)  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
+docs: $(LINT_ENV) .envs/tf221/.ready  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
 	$(LINT)/mkdocs build
 
 .PHONY: format

@@ -21,8 +21,11 @@ from compat_tests.support.examples import EXAMPLES, rewritten
 from compat_tests.support.whole_forms import migrate
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import Rewritten, adopt
-from estimator_bridge.migrate.forms import LISTED
+from estimator_bridge.migrate import Rewritten, adopt, packages
+from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS, LISTED
+from estimator_bridge.migrate.selection import ALL, Selection
+from estimator_bridge.migrate.syntax.modules import ALONE
 from estimator_bridge.migrate.tf2 import tf2_rules, unread_flags
 from tf2_engine import training
 
@@ -499,6 +502,57 @@ def test_hooks_of_sessions_are_those_of_train() -> None:
     assert {"SessionRunArgs", "SessionRunHook", "StopAtStepHook"} <= namespace.keys()
     with pytest.raises(errors.Untranslatable, match=r"\[profiler-hook\]"):
         migrate(PROGRAM.replace("  return estimator\n", "  tf_estimator.ProfilerHook(1)\n"))
+
+
+@pytest.mark.parametrize(
+    "statements, kept",
+    [
+        ("import os; tf.disable_v2_behavior()", "import os"),
+        ("import os; tf.disable_v2_behavior(); import re", "import os; import re"),
+        ("tf.disable_v2_behavior(); import os", "pass; import os"),
+        ("tf.disable_eager_execution(); tf.disable_v2_behavior()", "pass"),
+    ],
+)
+def test_what_is_dropped_leaves_the_other_statements_of_its_line(
+    statements: str, kept: str
+) -> None:
+    """Where a call goes that TensorFlow 2 does not need, the rest of its line stays."""
+    new = migrate(PROGRAM.replace("def main", f"def early():\n  {statements}\n\n\ndef main")).source
+
+    assert f"def early():\n  {kept}\n\n" in new
+
+
+def test_a_mode_under_another_name_is_carried() -> None:
+    """A part of a class that has a counterpart may get a name, in a function or outside."""
+    alias = "def made():\n  EVAL = tf.estimator.ModeKeys.EVAL\n  return lambda mode: mode == EVAL"
+    new = migrate(PROGRAM.replace("def main", f"{alias}\n\n\ndef main")).source
+
+    assert alias.replace("tf.estimator.", "") in new
+
+
+@pytest.mark.parametrize(
+    "old, new, rule",
+    [
+        ("  return estimator\n", "  tf.GradientTape()\n  return estimator\n", "gradient-tape"),
+        ("embedding_config_spec=", "predict_batch_size=1, params=", "no-tables"),
+        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.DNNClassifier(", "no-estimator"),
+        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.Estimator(", "no-estimator"),
+    ],
+)
+def test_what_would_need_an_edit_keeps_its_estimators(old: str, new: str, rule: str) -> None:
+    """The bridge runs it in TensorFlow 2; the report says why, and a second migration is idle."""
+    source = PROGRAM.replace(old, new)
+    form = FORMS["tf2"]
+    kept = packages.rewrite_text(form, source, "job.py")
+    reasons = [each.why for each in kept.lines if each.rule == tf2_rules.KEEP]
+
+    assert source != PROGRAM
+    assert any(f"[{rule}]" in each for each in reasons), reasons
+    assert kept.source == FORMS["bridge"].rewrite(source, "job.py", ALL, ALONE).source
+    assert packages.rewrite_text(form, kept.source, "job.py").source == kept.source
+    file = packages.SourceFile(pathlib.Path("job.py"), "job.py", source, "utf-8")
+    with pytest.raises(Refused):
+        packages.rewrite_alone(form, file, Selection(skip={tf2_rules.KEEP}))
 
 
 def test_all_blockers_are_named_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 
@@ -82,7 +83,10 @@ def test_what_cannot_make_a_step_is_not_kept(
     command = ["migrate", "--form", "tf2", "--check-run", str(path)]
 
     assert main.main([*command, "fail"]) == 2
-    assert "fails: AssertionError: It was asked to fail." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(
+        r"train_tf2\.py, line \d+: `assert sys\.argv.*` fails: AssertionError: It was", said
+    )
     assert main.main(command) == 2
     assert "did not train with the arguments []" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
@@ -91,10 +95,55 @@ def test_what_cannot_make_a_step_is_not_kept(
     assert not (tmp_path / "model").exists()
 
 
+KEPT = """import sys
+import tensorflow.compat.v1 as tf
+
+
+def model_fn(features, labels, mode):
+  loss = tf.reduce_sum(tf.get_variable('w', []) ** 2) * features[0]
+  assert sys.argv[1:] != ['fail'], 'It was asked to fail.'
+  step = tf.train.get_global_step()
+  train_op = tf.train.GradientDescentOptimizer(.1).minimize(loss, step)
+  return tf.estimator.EstimatorSpec(
+      mode, loss=loss, train_op=train_op, eval_metric_ops={'mean': tf.metrics.mean(loss)})
+
+
+def input_fn():
+  return tf.data.Dataset.from_tensors(([1.], [1.])).repeat()
+
+
+estimator = tf.estimator.Estimator(model_fn, 'model')
+tf.estimator.train_and_evaluate(
+    estimator, tf.estimator.TrainSpec(input_fn, max_steps=10**9),
+    tf.estimator.EvalSpec(input_fn, steps=10**9))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["bridge", "tf2"])
+def test_estimators_of_the_bridge_make_one_step(
+    form: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program that keeps its estimators is tried by one step too; errors name its line."""
+    monkeypatch.chdir(tmp_path)
+    path, new = tmp_path / "train.py", tmp_path / f"train_{form}.py"
+    path.write_text(KEPT)
+    command = ["migrate", "--form", form, "--check-run", str(path)]
+
+    assert main.main([*command, "fail"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(rf"{new.name}, line \d+: `assert sys\.argv.*` fails: AssertionError", said)
+    assert main.main(command) == 0, capsys.readouterr().err
+    assert new.is_file()
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--check-run", "train.py"], "--check-run is not for --form bridge"),
         (["train.py", "--seed", "1"], "which only --check-run and --verify need"),
         ([], "name the program, or the folder"),
     ],

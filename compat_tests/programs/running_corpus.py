@@ -14,9 +14,8 @@ import sys
 import traceback
 
 from compat_tests.support import migrate_corpus
+from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.forms import FORMS
-from estimator_bridge.migrate.selection import ALL
-from estimator_bridge.migrate.syntax.modules import ALONE
 
 
 def main() -> None:
@@ -28,7 +27,7 @@ def main() -> None:
     programs = migrate_corpus.programs()
     for name in names:
         path = pathlib.Path(folder) / f"{name}_{form}.py"
-        path.write_text(FORMS[form].rewrite(programs[name].source, name, ALL, ALONE).source)
+        path.write_text(packages.rewrite_text(FORMS[form], programs[name].source, name).source)
         sys.argv = [str(path), str(pathlib.Path(folder) / f"{name}_{form}")]
         error = None
         try:

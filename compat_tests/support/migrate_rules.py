@@ -1,11 +1,12 @@
 """The page of migrate's rules, made of the rules and of the examples that its tests hold.
 
-`python -m compat_tests.support.migrate_rules` writes it anew.
+`python -m compat_tests.support.migrate_rules` prints it, for the site.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import NamedTuple
 
 from compat_tests.support.paths import ROOT
@@ -13,7 +14,6 @@ from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.selection import CLASSES, REFUSED, Rule
 
 EXAMPLES = ROOT / "compat_tests" / "migrate" / "rules.txt"
-PAGE = ROOT / "docs" / "migrate_rules.md"
 
 _HEAD = """\
 # The rules of `migrate`
@@ -74,4 +74,4 @@ def _marked(sign: str, code: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(page())

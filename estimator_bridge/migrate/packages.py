@@ -142,17 +142,25 @@ def _or_kept(
 
     Args:
         rewrite: returns the new files of a form, or raises Refused.
+
+    Raises:
+        Refused: it needs other modules, or has nothing that the bridge would run either.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return rewrite(form)
     try:
         results = rewrite(form)
         reasons = [each.split(": ", 1)[1] for each in left_to_do(results)]
+        if not reasons:
+            return results
+        results = rewrite(FORMS["bridge"])
     except Refused as refused:
+        if any(each.rule == "imports-legacy-module" for each in refused.blockers):
+            raise
         reasons = [*map(str, refused.blockers)]
-    if not reasons:
-        return results
-    results = rewrite(FORMS["bridge"])
+        results = rewrite(FORMS["bridge"])
+        if not any("estimator_bridge" in each.source for each in results.values()):
+            raise
     first = next(iter(results))
     lines = [Line(0, "by hand", "", "", each, KEEP) for each in (_KEPT, *reasons)]
     kept = dataclasses.replace(results[first], lines=(*lines, *results[first].lines))

@@ -17,7 +17,13 @@ import tensorflow as tf
 from compat_tests.support import fresh, legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, Writer, index_file, object_graph, protos
+from estimator_bridge.checkpoint_files import (
+    Reader,
+    Writer,
+    bundle_protos,
+    index_file,
+    object_graph,
+)
 from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 
 VALUES = {
@@ -147,7 +153,7 @@ def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
 def test_types_of_elements_are_tensorflows() -> None:
     """Names, sizes and arrays of the types with a number are those of TensorFlow."""
     known = 0
-    for number, stored in protos.TYPES.items():
+    for number, stored in bundle_protos.TYPES.items():
         try:
             dtype = tf.as_dtype(number)
         except TypeError:  # This version of TensorFlow does not have it.
@@ -169,8 +175,9 @@ def test_entries_are_those_of_tensorflow(tmp_path: pathlib.Path) -> None:
     with Reader(path) as reader:
         (graph,) = reader.strings(reader.tensors[object_graph.KEY])
 
-    messages = [(protos.ObjectGraph, graph), (protos.BundleHeader, entries.pop(b""))]
-    for kind, data in [*messages, *((protos.BundleEntry, entry) for entry in entries.values())]:
+    messages = [(bundle_protos.ObjectGraph, graph), (bundle_protos.BundleHeader, entries.pop(b""))]
+    messages += [(bundle_protos.BundleEntry, entry) for entry in entries.values()]
+    for kind, data in messages:
         message = kind.FromString(data)
         message.DiscardUnknownFields()
         assert message.SerializeToString() == data
@@ -253,7 +260,7 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 
 
 def entry(shape: list[int], size: int, **fields: Any) -> Any:
-    proto = protos.BundleEntry(dtype=1, size=size, **fields)
+    proto = bundle_protos.BundleEntry(dtype=1, size=size, **fields)
     proto.shape.MergeFromString(tf.TensorShape(shape).as_proto().SerializeToString())
     return proto
 
@@ -281,7 +288,7 @@ HOSTILE: dict[str, Any] = {
 def test_sizes_are_held_against_the_files_first(what: str, tmp_path: pathlib.Path) -> None:
     """An index that claims what no file holds is refused when it is opened."""
     prefix = str(tmp_path / "ckpt")
-    header = protos.BundleHeader(num_shards=1)
+    header = bundle_protos.BundleHeader(num_shards=1)
     write_index(prefix, {b"": header, b"a": HOSTILE[what]})
     pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(bytes(100))
 
@@ -298,8 +305,8 @@ def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None
     """Lengths of strings that their tensor cannot hold are refused."""
     prefix = str(tmp_path / "ckpt")
     proto = entry([2], 20)
-    proto.dtype = protos.STRING.number
-    write_index(prefix, {b"": protos.BundleHeader(num_shards=1), b"a": proto})
+    proto.dtype = bundle_protos.STRING.number
+    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=1), b"a": proto})
     data = index_file.put_varint(1 << 60) + b"\0" * 20
     pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
 
@@ -309,7 +316,7 @@ def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None
 
 def chain(length: int) -> bytes:
     """Returns a graph whose objects hold one another."""
-    graph = protos.ObjectGraph()
+    graph = bundle_protos.ObjectGraph()
     for number in range(length):
         graph.nodes.add().children.add(node_id=number + 1, local_name="x")
     graph.nodes.add()
@@ -318,14 +325,14 @@ def chain(length: int) -> bytes:
 
 def loop() -> bytes:
     """Returns a graph of an object that holds itself."""
-    graph = protos.ObjectGraph()
+    graph = bundle_protos.ObjectGraph()
     graph.nodes.add().children.add(node_id=0, local_name="me")
     return bytes(graph.SerializeToString())
 
 
 def outside() -> bytes:
     """Returns a graph with a child that is not there."""
-    graph = protos.ObjectGraph()
+    graph = bundle_protos.ObjectGraph()
     graph.nodes.add().children.add(node_id=5, local_name="x")
     return bytes(graph.SerializeToString())
 

@@ -17,7 +17,7 @@ import estimator_bridge
 import tf2_engine
 from compat_tests.convert.test_checkpoint_files import entry, write_index
 from estimator_bridge import convert, errors
-from estimator_bridge.checkpoint_files import Reader, Writer, object_graph, protos
+from estimator_bridge.checkpoint_files import Reader, Writer, bundle_protos, object_graph
 from estimator_bridge.cli import main
 from estimator_bridge.runtime.saving import checkpoint_state
 from estimator_bridge.verify.record import recording
@@ -118,7 +118,7 @@ def test_shapes_are_held_against_the_files_first(
 def index(directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1) -> str:
     """Writes an index, and a data file of 100 bytes; returns the path of the checkpoint."""
     prefix = str(directory / "ckpt")
-    write_index(prefix, {b"": protos.BundleHeader(num_shards=shards), **entries})
+    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=shards), **entries})
     pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(bytes(100))
     return prefix
 
@@ -156,7 +156,7 @@ def test_what_is_no_file_is_not_read(what: str, tmp_path: pathlib.Path) -> None:
 
 def test_paths_of_objects_do_not_grow_without_bound() -> None:
     """A graph of few bytes whose paths together are many is refused before they are made."""
-    graph = protos.ObjectGraph()
+    graph = bundle_protos.ObjectGraph()
     for number in range(100):
         graph.nodes.add().children.add(node_id=number + 1, local_name="x" * 1000)
     last = graph.nodes.add()

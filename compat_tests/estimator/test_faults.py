@@ -18,7 +18,7 @@ import pytest
 from compat_tests.convert.test_checkpoint_files import contents, cut_off, entry, flip, write_index
 from compat_tests.programs import jobs, killed
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import protos
+from estimator_bridge.checkpoint_files import bundle_protos
 
 STATE = "checkpoint"
 DATA, INDEX = "model.ckpt-4.data-00000-of-00001", "model.ckpt-4.index"
@@ -84,7 +84,7 @@ def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Pa
 def test_what_a_checkpoint_claims_is_not_allocated(tmp_path: pathlib.Path) -> None:
     """A small file that declares a huge variable is refused before memory is allocated for it."""
     (tmp_path / STATE).write_text('model_checkpoint_path: "model.ckpt-4"')
-    header = protos.BundleHeader(num_shards=1)
+    header = bundle_protos.BundleHeader(num_shards=1)
     write_index(str(tmp_path / "model.ckpt-4"), {b"": header, b"users": entry([1 << 40], 1 << 42)})
     (tmp_path / DATA).write_bytes(bytes(100))
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from google.protobuf import text_format
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import index_file, protos, stored_tensor
+from estimator_bridge.checkpoint_files import bundle_protos, index_file, stored_tensor
+from estimator_bridge.checkpoint_files.bundle_protos import STRING, ElementType
 from estimator_bridge.checkpoint_files.index_file import crc32c, mask
-from estimator_bridge.checkpoint_files.protos import STRING, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents, StoredSlice, StoredTensor
 from tf2_engine.types import Array, Message
 
@@ -49,11 +49,13 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         self._index = f"{prefix}.index"
         entries = index_file.read(self._index)
         try:
-            header = protos.BundleHeader.FromString(entries.pop(b"", b""))
-            parsed = {key: protos.BundleEntry.FromString(data) for key, data in entries.items()}
+            header = bundle_protos.BundleHeader.FromString(entries.pop(b"", b""))
+            parsed = {
+                key: bundle_protos.BundleEntry.FromString(data) for key, data in entries.items()
+            }
         except Exception as error:  # DecodeError, whose module depends on the version of protobuf
             raise self._damaged_index("an entry cannot be decoded") from error
-        if header.endianness != protos.LITTLE_ENDIAN or not header.num_shards:
+        if header.endianness != bundle_protos.LITTLE_ENDIAN or not header.num_shards:
             raise self._damaged_index("it was written by a big-endian machine or has no header")
         self._num_shards = header.num_shards
         # Slices have entries of their own, whose keys begin with a zero byte.
@@ -163,7 +165,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
     def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
         entry = entries[key]
         try:
-            name, dtype = key.decode(), protos.TYPES[entry.dtype]
+            name, dtype = key.decode(), bundle_protos.TYPES[entry.dtype]
         except (KeyError, ValueError):
             raise self._damaged_index(f"the entry of {key!r} names no dtype") from None
         shape = tuple(int(dim.size) for dim in entry.shape.dim)
@@ -233,7 +235,7 @@ class Writer:
         self.prefix = prefix
         self._wrote = wrote
         self._path = f"{prefix}.data-00000-of-00001"
-        header = protos.BundleHeader(num_shards=1)
+        header = bundle_protos.BundleHeader(num_shards=1)
         header.version.producer = 1
         self._entries = {b"": header.SerializeToString()}
         self._offset = 0
@@ -278,7 +280,7 @@ class Writer:
         if crcs is None and runs > 1:
             computed = [self._crc(*pair) for pair in pairs]
         masked = [mask(crc) for crc in computed] if crcs is None else crcs
-        stored = dtype if isinstance(dtype, ElementType) else protos.type_of(dtype)
+        stored = dtype if isinstance(dtype, ElementType) else bundle_protos.type_of(dtype)
         entry = _entry(stored, shape)
         for (extents, size), offset, crc in zip(sizes.items(), begins, masked, strict=False):
             target = entry
@@ -331,7 +333,7 @@ def find(path: str) -> str:
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")
-    state = protos.CheckpointState()
+    state = bundle_protos.CheckpointState()
     with contextlib.suppress(OSError, ValueError, text_format.ParseError):
         text_format.Parse(pathlib.Path(path, "checkpoint").read_text(), state)
     latest = os.path.join(path, state.model_checkpoint_path)
@@ -369,7 +371,7 @@ def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
 
 
 def _entry(dtype: ElementType, shape: Iterable[int]) -> Message:
-    entry = protos.BundleEntry(dtype=dtype.number)
+    entry = bundle_protos.BundleEntry(dtype=dtype.number)
     entry.shape.SetInParent()  # a scalar's shape is empty, not missing
     for length in shape:
         entry.shape.dim.add(size=length)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files.bundle import Reader
-from estimator_bridge.checkpoint_files.protos import STRING, ObjectGraph
+from estimator_bridge.checkpoint_files.bundle_protos import STRING, ObjectGraph
 from tf2_engine.types import Message
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from estimator_bridge.checkpoint_files.protos import ElementType
+from estimator_bridge.checkpoint_files.bundle_protos import ElementType
 from tf2_engine import sharding
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Message

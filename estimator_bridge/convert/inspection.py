@@ -10,7 +10,7 @@ import numpy as np
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor, find
-from estimator_bridge.checkpoint_files.protos import FLOAT32
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.formats.sparsecore_format import layouts_of

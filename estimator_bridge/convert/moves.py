@@ -17,7 +17,7 @@ from estimator_bridge.checkpoint_files import (
     StoredTensor,
     Writer,
 )
-from estimator_bridge.checkpoint_files.protos import FLOAT32
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array

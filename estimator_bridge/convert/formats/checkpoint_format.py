@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Layout, Path, Reader, RowLayout, StoredTensor, Writer
-from estimator_bridge.checkpoint_files.protos import FLOAT32
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
 from estimator_bridge.checkpoint_files.variable_names import (
     KnownTable,
     optimizer_kind,

@@ -14,7 +14,7 @@ from estimator_bridge.checkpoint_files import (
     Writer,
     variable_names,
 )
-from estimator_bridge.checkpoint_files.protos import FLOAT32
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common

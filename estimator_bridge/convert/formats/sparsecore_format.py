@@ -17,8 +17,8 @@ import numpy as np
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, StoredTensor, Writer
 from estimator_bridge.checkpoint_files import object_graph as graph
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, STRING
 from estimator_bridge.checkpoint_files.object_graph import Objects
-from estimator_bridge.checkpoint_files.protos import FLOAT32, STRING
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats import object_format

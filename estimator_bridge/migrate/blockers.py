@@ -11,9 +11,9 @@ import libcst as cst
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.rewrite_report import TODO
+from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.syntax.removal import Removal
-from estimator_bridge.migrate.syntax.search import find
 from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"

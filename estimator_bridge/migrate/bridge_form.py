@@ -33,13 +33,13 @@ from estimator_bridge.migrate.syntax.import_statements import (
     is_preface,
 )
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import (
     ParsedProgram,
     code_of,
     comment_lines,
     keyword_of,
 )
-from estimator_bridge.migrate.syntax.search import find
 from estimator_bridge.settings import quirks
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement

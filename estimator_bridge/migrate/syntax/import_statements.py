@@ -13,7 +13,7 @@ from libcst.helpers import get_full_name_for_node
 from estimator_bridge.migrate import stock_replacements as stock
 from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
-from estimator_bridge.migrate.syntax.search import find
+from estimator_bridge.migrate.syntax.node_search import find
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 KINDS = (cst.Import, cst.ImportFrom)

@@ -8,8 +8,8 @@ import libcst as cst
 
 from estimator_bridge.migrate.syntax import import_statements
 from estimator_bridge.migrate.syntax.modules import ALONE
+from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
-from estimator_bridge.migrate.syntax.search import find
 
 _LIBRARY = "tf2_engine.training."
 _INSTALL = "estimator_bridge.install"

@@ -14,7 +14,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
-from estimator_bridge.migrate.syntax.search import find
+from estimator_bridge.migrate.syntax.node_search import find
 
 MARK = "# estimator-bridge: "
 """The start of each comment that is added to a program."""

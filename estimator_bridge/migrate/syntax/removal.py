@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 from libcst import metadata
 
+from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
-from estimator_bridge.migrate.syntax.search import find
 
 
 class Removal:

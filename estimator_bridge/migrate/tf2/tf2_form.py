@@ -15,8 +15,8 @@ from estimator_bridge.migrate.syntax import names, quoted_names
 from estimator_bridge.migrate.syntax.edits import Edits
 from estimator_bridge.migrate.syntax.import_statements import ImportStatement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.syntax.search import find
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules, unread_flags
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits

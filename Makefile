@@ -38,9 +38,9 @@ help:  ## this list (the default)
 .PHONY: envs
 envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets do so by need)
 
-$(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,slim,test
+$(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,test
 $(ENVS)/tf215/.ready: PYTHONS := 3.10 3.11
-$(ENVS)/tf221/.ready: EXTRAS := kerasrs,migrate,slim,test
+$(ENVS)/tf221/.ready: EXTRAS := kerasrs,migrate,test
 $(ENVS)/tf221/.ready: PYTHONS := 3.10 3.11 3.12 3.13
 
 # pip is run by the environment's Python, since a script's first line fails in a long path.
@@ -234,7 +234,7 @@ verify-power: $(TF_ENVS)  ## seeded faults that verify finds, honest sides that 
 
 $(ENVS)/libraries/.ready: constraints/tf221.txt constraints/libraries.txt setup.cfg setup.py compat_tests/setup.cfg
 	$(new_env)
-	@$(PIP) install -qq -c $< -e '.[slim,test]' -e ./compat_tests
+	@$(PIP) install -qq -c $< -e '.[test]' -e ./compat_tests
 	@$(PIP) install -qq --no-deps -r constraints/libraries.txt
 	@touch $@
 

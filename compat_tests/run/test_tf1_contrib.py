@@ -31,13 +31,8 @@ from tf2_engine import tf_compat
 tf1 = tf.compat.v1
 Array = npt.NDArray[Any]
 
-HAS_SLIM = importlib.util.find_spec("tf_slim") is not None
 SIDES = ["ymin", "xmin", "ymax", "xmax"]
-PATHS = [
-    path
-    for path in contrib_names.MODULES
-    if path and (HAS_SLIM or not path.startswith(("slim", "losses")))
-]
+PATHS = [*filter(None, contrib_names.MODULES)]
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +82,7 @@ def test_every_name_of_the_list_is_there(path: str, view: Any) -> None:
     if not is_else and not below_other(path):
         above = view.module(f"tensorflow.contrib.{parent}".removesuffix("."))
         assert getattr(above, last) is module
-    for name, target in contrib_names.MODULES[path].items():
-        if target.startswith("tf_slim") and not HAS_SLIM:
-            continue
+    for name in contrib_names.MODULES[path]:
         assert getattr(module, name) is not None, name
         assert name in dir(module), name
 
@@ -735,7 +728,6 @@ def has(module: ModuleType, name: str) -> bool:
         return False
 
 
-@pytest.mark.skipif(not HAS_SLIM, reason="needs tf_slim")
 def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
     """Its last release is older than both versions of TensorFlow: what has moved is put back."""
     package = importlib.util.find_spec("tf_slim")
@@ -757,7 +749,6 @@ def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
     assert missing() == {name for name in before if ".layers." not in name}
 
 
-@pytest.mark.skipif(not HAS_SLIM, reason="needs tf_slim")
 def test_slim_decodes_examples_with_images(view: Any) -> None:
     """The decoder of detection programs: an image of either format, boxes, and what is missing."""
     with tf_compat.names_of_tf1():

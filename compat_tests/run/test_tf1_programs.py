@@ -5,7 +5,6 @@ The programs are in `compat_tests/programs/tf1`: reduced ones, which make the ca
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pathlib
 import re
@@ -44,10 +43,8 @@ STEPS = {
 NOT_ON_STOCK = {"resnet", "hparams", "slim", "retinanet", "bigbird"}
 """Three have a CrossShardOptimizer, retinanet exports for a TPU; bigbird is left open."""
 
-if importlib.util.find_spec("tf_slim") is not None:
-    # The extra 'slim'.
-    SCRIPTS["slim"], STEPS["slim"] = "train.py", 2
-    SCRIPTS["retinanet"], STEPS["retinanet"] = "retinanet_main.py", 2
+SCRIPTS["slim"], STEPS["slim"] = "train.py", 2
+SCRIPTS["retinanet"], STEPS["retinanet"] = "retinanet_main.py", 2
 
 
 def run(

@@ -11,10 +11,10 @@ from estimator_bridge.cli import output
 TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
 """The environment variable that shows where an internal error comes from."""
 
-_EXTRAS = {"libcst": "[migrate]", "tf_slim": "[slim]"}
+_EXTRAS = {"libcst": "[migrate]"}
 _PACKAGES = (
     *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
-    *("tensorflow", "tf_keras", *_EXTRAS),
+    *("tensorflow", "tf_keras", "tf_slim", *_EXTRAS),
 )
 """Packages that an installation brings along. One may be missing after `pip install --no-deps`."""
 

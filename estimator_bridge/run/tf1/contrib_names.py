@@ -22,9 +22,6 @@ _RESOLVERS = (
     "cluster_resolver.python.training.cluster_resolver"
 )
 
-EXTRAS: Mapping[str, str] = {"tf_slim": "'estimator-bridge[slim]'"}
-"""Optional packages, and what to install for each."""
-
 # Maps modules below `tensorflow.contrib` to homes, and homes to names. A home that begins with a
 # dot is a module of the bridge; "old=new" is a name that its home calls differently. Modules
 # include the private ones that defined the names, because programs import from them as well.

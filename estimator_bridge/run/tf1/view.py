@@ -149,11 +149,11 @@ def _load(target: str, path: str) -> Object:
     try:
         return load(target)
     except ModuleNotFoundError as error:
-        if error.name != package or package not in contrib_names.EXTRAS:
+        if error.name != package or package != "tf_slim":
             raise
         raise errors.UnsupportedImport(
             f"`tf.contrib.{path}` needs the package {package}, which is not installed. Install it: "
-            f"pip install {contrib_names.EXTRAS[package]}.",
+            f"pip install {package}.",
             name=package,
         ) from error
 

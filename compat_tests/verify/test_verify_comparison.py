@@ -17,6 +17,7 @@ from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.verify import procedure
 from estimator_bridge.verify.compare import comparison, tolerance
 from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.record import description
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
     VARIABLES,
@@ -27,6 +28,7 @@ from estimator_bridge.verify.record.recording import (
 )
 from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
+from tf2_engine import tf_compat
 
 
 def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
@@ -222,6 +224,22 @@ def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> N
         ("table_descriptor.tbl_words.dimension", "2", "3")
     ]
     assert judged(tmp_path / "2", {}, {"settings": {"config": {}}}).config is None
+
+
+def test_the_order_of_tables_is_no_difference() -> None:
+    """A configuration names the table of a feature, whichever number the table has."""
+
+    def fields(tables: list[str], table_of_features: list[str]) -> dict[str, str]:
+        config = tf_compat.TPUEmbeddingConfiguration()
+        for name in tables:
+            config.table_descriptor.add(name=name, dimension=2)
+        for name in table_of_features:
+            config.feature_descriptor.add(table_id=tables.index(name))
+        return description._fields(config)
+
+    ours = fields(["a", "b", "c"], ["a", "c", "c"])
+    assert ours == fields(["c", "a", "b"], ["a", "c", "c"])
+    assert ours != fields(["c", "a", "b"], ["a", "b", "c"])
 
 
 def test_the_order_of_computed_rates_is_no_difference(tmp_path: pathlib.Path) -> None:

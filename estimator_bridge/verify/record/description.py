@@ -295,7 +295,12 @@ def _as_legacy(plan: Plan) -> Plan:
 
 
 def _fields(message: Message) -> dict[str, str]:
-    return flattened(json_format.MessageToDict(message, preserving_proto_field_name=True))
+    config = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    names = [table["name"] for table in config.get("table_descriptor", ())]
+    for feature in config.get("feature_descriptor", ()):
+        # The number of a table depends on the order of tables, which changes no result.
+        feature["table"] = names[feature.pop("table_id", 0)]
+    return flattened(config)
 
 
 class SideSetting(NamedTuple):

@@ -87,6 +87,17 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         """,
         *("receiver", {"a": [3.0, 5.0], "b": [1.0, 0.0]}, X),
     ),
+    "a sparse placeholder": (
+        """
+        def receiver():
+            ids = tf.sparse_placeholder(tf.float32, [None, None], name="ids")
+            features = {"x": tf.sparse.reduce_sum(ids, axis=1, keepdims=True)}
+            return tf.estimator.export.ServingInputReceiver(features, {"ids": ids})
+        """,
+        "receiver",
+        {"ids_indices": [[0, 0], [1, 1]], "ids_values": [2.0, 5.0], "ids_dense_shape": [2, 2]},
+        X,
+    ),
     "a default": (
         """
         def receiver():
@@ -217,7 +228,7 @@ def test_a_receiver_makes_the_same_features(name: str, style: str) -> None:
 
     specs, to_features, *_ = eval(exported[1], module)
     features = to_features(
-        {key: tf.constant(value) for key, value in fed.items()}
+        {key: tf.constant(value, specs[key].dtype) for key, value in fed.items()}
         if isinstance(specs, dict)
         else tf.constant(*fed.values())
     )

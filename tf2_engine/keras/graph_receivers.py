@@ -37,15 +37,16 @@ def graph_receiver(
 
     Args:
         serving_input_receiver_fn: makes placeholders of TensorFlow 1, and computes features from
-            them with any ops. It runs once, in its own graph. If it returns a spec and a function,
-            as a `parsing_receiver` does, these are used directly.
+            them with any ops. It runs once, in its own graph. Servers send a sparse placeholder as
+            three tensors, NAME_indices, NAME_values and NAME_dense_shape. If the function returns a
+            spec and a function, as a `parsing_receiver` does, these are used directly.
 
     Returns:
         The arguments of `TableModel.export_saved_model` after the folder.
 
     Raises:
         WrongType: it does not return a `ServingInputReceiver`, or receives something other than
-            dense placeholders.
+            dense and sparse placeholders.
     """
     receivers: list[ServingInputReceiver] = []
 
@@ -62,13 +63,7 @@ def graph_receiver(
             f"receiver_tensors; it returned {receiver!r}."
         )
     received = receiver.receiver_tensors
-    named = dict(received) if isinstance(received, Mapping) else {"input": received}
-    for name, each in named.items():
-        if not isinstance(each, tf.Tensor):
-            raise errors.WrongType(
-                f"Receiver tensor {name!r} is {each!r}. Let servers send dense tensors, and make "
-                "sparse and ragged ones of them in serving_input_receiver_fn."
-            )
+    named = _dense(dict(received) if isinstance(received, Mapping) else {"input": received})
     features: Nest = receiver.features
     if isinstance(features, tf.Tensor) and not isinstance(receiver, TensorServingInputReceiver):
         features = {"feature": features}
@@ -79,6 +74,23 @@ def graph_receiver(
         lambda request: from_feeds(*(request[key] for key in named)),
         *resources_of(serving_input_receiver_fn),
     )
+
+
+def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
+    """Lists the tensors that servers send, by name: one, or the three parts of a sparse one."""
+    dense: dict[str, Tensor] = {}
+    for name, each in received.items():
+        if isinstance(each, tf.SparseTensor):
+            parts = ("indices", "values", "dense_shape")
+            dense.update({f"{name}_{part}": getattr(each, part) for part in parts})
+        elif isinstance(each, tf.Tensor):
+            dense[name] = each
+        else:
+            raise errors.WrongType(
+                f"Receiver tensor {name!r} is {each!r}. Let servers send dense or sparse tensors, "
+                "and make ragged ones of them in serving_input_receiver_fn."
+            )
+    return dense
 
 
 def raw_receiver(

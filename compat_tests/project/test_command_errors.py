@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,75 @@ def test_what_a_program_raises_is_told(
         (line,) = (each for each in capsys.readouterr().err.splitlines() if str(tmp_path) in each)
         assert line.startswith(f"estimator-bridge: {where}"), call
         sys.modules.pop("beside_spec", None)
+
+
+JOB = """import tensorflow.compat.v1 as tf
+
+def input_fn(params):
+    data = tf.data.Dataset.from_tensors(({"x": tf.ones([8, 1])}, tf.ones([8, 1])))
+    AT_INPUT
+    return data.repeat()
+
+def model_fn(features, labels, mode, params):
+    AT_MODEL
+    y = tf.layers.dense(features["x"], 1)
+    loss = tf.losses.mean_squared_error(labels, y)
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+if __name__ == "__main__":
+    job = tf.estimator.tpu.TPUEstimator(
+        model_fn,
+        config=tf.estimator.tpu.RunConfig(model_dir="PLACE"),
+        use_tpu=False,
+        train_batch_size=8,
+        eval_batch_size=8,
+    )
+    job.train(input_fn, max_steps=1)
+"""
+"""A program in which a line of either function may fail."""
+
+FAILING_LINES = {
+    "the program's": ("AT_MODEL", 9, 'features["colour"]', "KeyError: 'colour'"),
+    "TensorFlow's": ("AT_MODEL", 9, 'tf.reshape(features["x"], [3, 3])', "ValueError: "),
+    "of the input": ("AT_INPUT", 5, 'open("/none/colour")', "FileNotFoundError: "),
+}
+"""Where a line fails, its number, the line, and its error."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("what", FAILING_LINES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run"],
+        ["verify", "--a", "bridge"],
+        ["verify", "--watch"],
+        ["migrate", "--form", "tf2", "--check-run"],
+    ],
+    ids=" ".join,
+)
+def test_errors_in_functions_of_a_program_are_its_own(
+    command: list[str], what: str, tmp_path: pathlib.Path
+) -> None:
+    """Every command that calls a model function or an input function names the line that fails."""
+    function, number, line, error = FAILING_LINES[what]
+    source = JOB.replace(function, line).replace("PLACE", str(tmp_path / "model"))
+    program = tmp_path / "job.py"
+    program.write_text(re.sub("AT_[A-Z]+", "pass", source))
+    call = [sys.executable, "-m", "estimator_bridge", *command, str(program)]
+    ran = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+    said = ran.stdout + ran.stderr
+    assert ran.returncode
+    assert "internal error" not in said, said
+    assert error in said, said
+    # `run` shows the traceback; the new program of `migrate` has lines of its own.
+    wanted = (
+        r"job\w*(\.new)?\.py\"?, line \d+"
+        if "migrate" in command
+        else rf"job\.py\"?, line {number}\b"
+    )
+    assert re.search(wanted, said), said
 
 
 def test_a_module_of_a_spec_may_be_missing_or_exit(

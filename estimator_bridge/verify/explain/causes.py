@@ -45,11 +45,13 @@ _MAX_NAMES = 5
 _OF_KINDS = {
     EVALUATION: (
         "evaluated model",
-        "The model computes something else when it evaluates, or reads other variables.",
+        "The model computes something else when it evaluates, reads other variables, or changes "
+        "variables while it evaluates, by a train_op, an assignment or an update in every mode.",
     ),
     PREDICTION: (
         "predictions",
-        "The model computes something else when it predicts, or reads other variables.",
+        "The model computes something else when it predicts, reads other variables, or changes "
+        "variables while it predicts, by a train_op, an assignment or an update in every mode.",
     ),
     EXPORT: ("export", "The sides export other values than they have trained."),
     SERVED: (

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from compat_tests.support.paths import ROOT
 from compat_tests.verify.test_verify_page import NAMES
@@ -74,7 +73,7 @@ def write_checkpoint(path: str) -> None:
     for name, value in values.items():
         whole = {tuple((0, length) for length in value.shape): value.nbytes}
         parts = [(0, value.tobytes())]
-        writer.tensor(name, tf.float32, list(value.shape), whole, parts, sliced=False)
+        writer.tensor(name, np.float32, list(value.shape), whole, parts, sliced=False)
     writer.value("global_step", np.int64(1))
     writer.finish()
 

@@ -102,7 +102,7 @@ def test_the_package_is_the_function() -> None:
     """`estimator_bridge.verify` has the signature and the documentation of `api.verify`."""
     function = api.verify
     assert inspect.signature(estimator_bridge.verify) == inspect.signature(function)
-    assert "batch_size: of the global batch" in pydoc.render_doc(estimator_bridge.verify)
+    assert "batch_size: the size of the global batch" in pydoc.render_doc(estimator_bridge.verify)
     with pytest.raises(TypeError, match=r"verify\(\) missing 3 required positional"):
         estimator_bridge.verify(batch_size=1)  # type: ignore[call-arg]
 

@@ -21,9 +21,14 @@ __getattr__, __dir__ = lazy.exports(
     {
         "estimator_bridge.planner.capacity": ["CapacityPlan", "Options", "plan_capacity"],
         "estimator_bridge.planner.coefficients": ["Coefficients"],
-        "estimator_bridge.planner.job": ["Job", "TableLoad"],
+        "estimator_bridge.planner.job": [
+            "Job",
+            "RowLoad",
+            "TableLoad",
+            "sampled_load",
+            "zipf_load",
+        ],
         "estimator_bridge.planner.of_program": ["Assumed", "job_of_program", "job_of_spec"],
-        "estimator_bridge.planner.row_loads": ["RowLoad", "sampled_load", "zipf_load"],
         "estimator_bridge.planner.step_time": ["Machine"],
     },
 )

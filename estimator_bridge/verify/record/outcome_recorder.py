@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import tensorflow.compat.v1 as tf
 
@@ -38,14 +38,29 @@ from estimator_bridge.verify.record.outcome_files import (
     About,
     OutcomeWriter,
 )
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
 from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from tf2_engine.types import Array, Function, Object
 
-if TYPE_CHECKING:
-    from estimator_bridge.verify.record.recorder import Recorder
-
 _MAX_ERROR = 300
+
+
+class TrainingRecorder(Protocol):
+    """What this module uses of the recorder of a training, which is `recorder.Recorder`."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    training: bool
+
+    @property
+    def max_steps(self) -> int:
+        """The largest number of batches of an evaluation."""
+
+    def is_recorded(self, model: Object) -> bool:
+        """Whether a model is the one that is recorded, and was trained."""
+
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Whether predictions of a model end with the first batch, once more."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
@@ -64,7 +79,7 @@ _NAME = "prediction"
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TrainingRecorder) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()

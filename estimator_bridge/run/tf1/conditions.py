@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
+import itertools
+import operator
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -102,19 +103,90 @@ def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
 
     It executes only operators, methods of strings and a few builtins, on values that are known.
     """
-    nodes = [*ast.walk(node)]
-    if not all(_is_harmless(each, known) for each in nodes):
+    if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN
-    names = {each.id for each in nodes if isinstance(each, ast.Name)}
-    values: dict[str, Object] = {"__builtins__": {}}
-    for name in names & (known.keys() | _BUILTINS.keys()):
-        # What is not known is missing, which matters only if the expression gets there.
-        with contextlib.suppress(LookupError, AttributeError):
-            values[name] = _value(name, known)
     try:
-        return eval(compile(ast.Expression(node), "<condition>", "eval"), values)
+        return _Evaluation(known).of(node)
     except Exception:  # The program's own errors, which it will raise when it runs.
         return UNKNOWN
+
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Object, Object], bool]] = {
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le},
+    **{ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
+    ast.In: lambda one, others: one in others,
+    ast.NotIn: lambda one, others: one not in others,
+}
+_UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
+    **{ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos},
+}
+
+
+class _Evaluation:
+    """Computes expressions whose parts are all harmless; an unknown name is a KeyError."""
+
+    def __init__(self, known: Mapping[str, Object]) -> None:
+        self._known = known
+
+    def of(self, node: ast.AST | None) -> Object:
+        """Returns the value of an expression; None for a missing part, as in a slice."""
+        return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
+
+    def _constant(self, node: ast.Constant) -> Object:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Object:
+        return _value(node.id, self._known)
+
+    def _attribute(self, node: ast.Attribute) -> Object:
+        return getattr(self.of(node.value), node.attr)
+
+    def _subscript(self, node: ast.Subscript) -> Object:
+        return self.of(node.value)[self.of(node.slice)]
+
+    def _slice(self, node: ast.Slice) -> Object:
+        return slice(self.of(node.lower), self.of(node.upper), self.of(node.step))
+
+    def _tuple(self, node: ast.Tuple) -> Object:
+        return tuple(map(self.of, node.elts))
+
+    def _list(self, node: ast.List) -> Object:
+        return [*map(self.of, node.elts)]
+
+    def _unaryop(self, node: ast.UnaryOp) -> Object:
+        return _UNARY[type(node.op)](self.of(node.operand))
+
+    def _boolop(self, node: ast.BoolOp) -> Object:
+        values = map(self.of, node.values)
+        decides = isinstance(node.op, ast.Or)
+        last = next(values)
+        while bool(last) != decides and (following := next(values, UNKNOWN)) is not UNKNOWN:
+            last = following
+        return last
+
+    def _ifexp(self, node: ast.IfExp) -> Object:
+        return self.of(node.body if self.of(node.test) else node.orelse)
+
+    def _compare(self, node: ast.Compare) -> Object:
+        operands = [*map(self.of, (node.left, *node.comparators))]
+        pairs = zip(node.ops, itertools.pairwise(operands), strict=True)
+        return all(_COMPARISONS[type(op)](*pair) for op, pair in pairs)
+
+    def _call(self, node: ast.Call) -> Object:
+        by_name = {str(each.arg): self.of(each.value) for each in node.keywords}
+        return self.of(node.func)(*map(self.of, node.args), **by_name)
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
+        [one] = node.generators
+        target = one.target.id  # type: ignore[attr-defined]  # others are an AttributeError
+        values = []
+        for value in self.of(one.iter):
+            inner = _Evaluation({**self._known, target: value})
+            if all(map(inner.of, one.ifs)):
+                values.append(inner.of(node.elt))
+        return values
+
+    _generatorexp = _listcomp
 
 
 def loads_keras(parts: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The Keras form of a program: its text, or all that keeps it from being written."""
+"""Rewrites a program in the Keras form, or lists everything that prevents it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution
 _FUTURE = {"absolute_import", "division", "print_function"}
 _WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
-"""The names of the modes in the new program."""
+"""The mode names in the new program."""
 
 
 class NewProgram(NamedTuple):
     """A program in the Keras form.
 
     Attributes:
-        text: without the imports that it needs.
-        needed: names that it imports, by module; TensorFlow is `tf`.
-        notes: (line of the old program, what became of it).
-        flags: of absl that are left out.
+        text: the code, without the imports that it needs.
+        needed: names to import, by module; TensorFlow itself is imported as `tf`.
+        notes: (line of the old program, what happened to it).
+        flags: names of the absl flags that are left out.
     """
 
     text: str
@@ -62,7 +62,6 @@ class NewProgram(NamedTuple):
     flags: tuple[str, ...]
 
     def lines(self) -> tuple[Line, ...]:
-        """Returns the lines of the report."""
         return tuple(
             Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
             for line, why in self.notes
@@ -72,17 +71,19 @@ class NewProgram(NamedTuple):
 def migrate_to_keras(
     source: str, name: str = "the program", target: str | None = None
 ) -> Rewritten:
-    """Returns a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+    """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
     Args:
-        name: how errors call the program.
-        target: "sparsecore" gives the tables the arithmetic of SparseCores, and on a TPU the
-            batch size for which they are built; what they lack is not looked for.
+        name: what error messages call the program.
+        target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
+            for
+            the batch size. Features that SparseCores lack are not checked.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Untranslatable: parts of it cannot be carried over, and the message lists all of them; or
-            it has no tables, for a target.
+        Untranslatable: parts of the program cannot be carried over (the message lists all of them),
+            or
+            `target` is given and the program has no tables.
     """
     check_source(source, name)
     if is_keras_form(Source(source, name)):
@@ -96,7 +97,7 @@ ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
 
 
 def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
-    """Returns a program in the Keras form, which it is not yet; see `migrate_to_keras`."""
+    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`."""
     source = _without_tabs(source)
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
@@ -144,7 +145,6 @@ def _without_tabs(source: str) -> str:
 def _of_tables(
     program: Source, places: Sequence[sites.Site], name: str, target: str | None
 ) -> Text:
-    """Returns the text of the form of a program with TPUEstimators, to be made."""
     calls = CallWriter(program, *places)
     written = models.write(program, places, target)
     if not written:
@@ -156,7 +156,7 @@ def _of_tables(
 
 
 def _of_canned(program: Source, site: sites.Site) -> Text:
-    """Returns the text of the form of a program with a canned estimator, to be made."""
+    """Rewrites a program with a canned estimator; returns a function that renders the new text."""
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
     _apply_rules(program, [], [])
@@ -170,7 +170,6 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 
 
 def is_keras_form(program: Source) -> bool:
-    """Returns whether a program has a model of the Keras form."""
     return "tf2_engine.keras.TableModel" in program.aliases.values()
 
 
@@ -197,11 +196,11 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
 
 
 def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all that stays of a program.
+    """Applies the rules to all code that stays.
 
     Args:
-        gone: functions that are left out, or written anew.
-        left_out: those that nothing calls; more are added.
+        gone: functions that are left out or rewritten.
+        left_out: functions that nothing calls; this function adds more of them.
     """
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
@@ -219,7 +218,7 @@ def _finished(program: Source) -> str:
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
-    """Leaves functions of the estimator out that nothing calls; yields them."""
+    """Drops and yields functions that use the estimator and that nothing calls."""
     for node in program.tree.body:
         if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
             continue
@@ -235,7 +234,6 @@ def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.
 
 
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
-    """Leaves the blank lines behind a function out with it."""
     _, end = program.lines(function)
     rest = program.text[end:]
     if rest.startswith("\n"):
@@ -243,7 +241,7 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
 
 
 def estimator_nodes(program: Source) -> set[ast.AST]:
-    """Returns the nodes of calls of the estimator, which are written as a whole."""
+    """Collects the nodes of estimator calls that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
@@ -320,7 +318,7 @@ def _drop_v1(program: Source) -> None:
 
 
 def _imports(program: Source) -> None:
-    """Leaves out the imports of stock's estimator, of TensorFlow 1 and of the past."""
+    """Drops the imports of the estimator, of TensorFlow, and of obsolete `__future__` features."""
     for node in nodes_in(program.tree, ast.stmt):
         is_late = program.parent(node) is not program.tree
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
@@ -334,7 +332,7 @@ def _imports(program: Source) -> None:
 
 
 def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> None:
-    """Leaves out an import in a function, or refuses it where nothing else stands in its block."""
+    """Drops an import inside a function, or refuses it if its block would be empty without it."""
     block = getattr(program.parent(statement), "body", [])
     if statement in block and len(block) > 1:
         program.drop(statement)
@@ -352,7 +350,7 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
-    """Returns a text with the imports that it needs, where those of TensorFlow were."""
+    """Adds the needed imports after the docstring and the existing imports."""
     lines = ["import tensorflow as tf"]
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
@@ -367,7 +365,7 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
 
 
 def _reworded(text: str) -> str:
-    """Returns a text whose docstrings say "Keras model" for the estimator."""
+    """Replaces "TPUEstimator" by "Keras model" in docstrings."""
     tree = ast.parse(text)
     rows = lines_of(text)
     for node in ast.walk(tree):
@@ -378,7 +376,6 @@ def _reworded(text: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Returns a text without blank lines that were left over."""
     text = re.sub(r"\n{4,}", "\n\n\n", text)
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text

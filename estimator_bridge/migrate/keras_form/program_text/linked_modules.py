@@ -1,8 +1,8 @@
-"""The modules of a package as one program: names of each other without detours, and back again.
+"""Links the modules of a package into one program, because the rules of the Keras form read one.
 
-The rules of the Keras form read one program. So the modules are put behind each other, with a mark
-at the start of each, and what one names of another, `inputs.input_fn` or an imported `input_fn`, is
-named `input_fn` there. The new program is taken apart at the marks again; see `taken_apart`.
+The program has the modules one after another, with a mark at the start of each. A name of another
+module, `inputs.input_fn` or an imported `input_fn`, becomes `input_fn`. `taken_apart` splits the
+new program at the marks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ModuleText(NamedTuple):
     """A module of a package.
 
     Attributes:
-        file: how reports call it.
+        file: the path that reports show.
         name: its full name.
         is_package: whether it is the `__init__.py` of its package.
     """
@@ -39,13 +39,14 @@ class ModuleText(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class LinkedModule:
-    """A module that is linked.
+    """A linked module.
 
     Attributes:
-        imported: the names that it imports from the others: (module, name there), "" for a module.
-        statements: of these imports.
-        bound: the other names that it binds.
-        new: the names in the linked program of those that others bind, too.
+        imported: what each imported name stands for: (module, name there), with "" for a module
+            itself.
+        statements: the imports that bind these names.
+        bound: the other global names, with the statements that bind them.
+        new: new names in the linked program, for names that would clash there.
     """
 
     text: ModuleText
@@ -60,12 +61,13 @@ class LinkedModules:
     """Modules that import each other, as one program.
 
     Attributes:
-        text: of the program.
-        places: the file and the line there of each line of the text.
-        by_name, order: the modules by their names, and behind those that they import.
+        text: the text of the program.
+        places: for each line of the text, its file and its line there.
+        by_name: the modules by name.
+        order: the modules, each after the modules it imports.
 
     Raises:
-        Refused: names of the package are imported where they cannot be followed.
+        Refused: an import from the package cannot be followed.
     """
 
     def __init__(self, modules: Sequence[ModuleText], package: str) -> None:
@@ -82,7 +84,7 @@ class LinkedModules:
         if self._blockers:
             raise Refused(package, self._blockers, "the Keras form")
 
-    # What the modules have.
+    # The contents of the modules.
 
     def _read(self, module: LinkedModule) -> None:
         here = Modules(module.text.name, module.text.is_package)
@@ -105,9 +107,10 @@ class LinkedModules:
     def imports(
         self, node: ast.Import | ast.ImportFrom, here: Modules
     ) -> Iterator[tuple[str, tuple[str, str] | None]]:
-        """Yields the names that a statement binds to modules of the package, or to names of them.
+        """Yields the names that an import binds to modules of the package, or to names in them.
 
-        Those of `import a.b` are "a.b" by themselves. None is one that is not known.
+        A name comes with (module, name there): "" for a module itself. None in place of the pair
+        stands for `import *`. A plain `import a.b` yields the name "a.b".
         """
         if isinstance(node, ast.Import):
             for each in node.names:
@@ -129,7 +132,6 @@ class LinkedModules:
         self._blockers.append(Blocker(node.lineno, "keras-import", code, why, way_out, file))
 
     def _in_order(self) -> Iterator[LinkedModule]:
-        """Yields modules behind those that they import."""
         seen: set[str] = set()
 
         def visit(name: str) -> Iterator[LinkedModule]:
@@ -145,7 +147,7 @@ class LinkedModules:
     # The names in the linked program.
 
     def _name(self) -> None:
-        """Gives names that would mean something else in the linked program another one there."""
+        """Renames names that would mean something else in the linked program."""
         first: dict[str, LinkedModule] = {}
         for module in self.order:
             stem = module.text.name.replace(".", "_") or "main"
@@ -178,7 +180,7 @@ class LinkedModules:
         return None
 
     def _followed(self, module: LinkedModule, name: str) -> tuple[LinkedModule, str]:
-        """Returns where a name of a module is bound, if that imports it from a third one."""
+        """Follows a name through re-imports to the module that binds it."""
         seen = set()
         while name in module.imported and module.imported[name][1] and module not in seen:
             seen.add(module)
@@ -187,7 +189,7 @@ class LinkedModules:
         return module, name
 
     def _add(self, number: int, module: LinkedModule) -> None:
-        """Adds the text of a module, with the names of the linked program."""
+        """Appends a module to the program, with its names replaced by the linked ones."""
         source = module.source
         for node, _ in _references(module):
             name = self._new_name(module, node)
@@ -202,7 +204,7 @@ class LinkedModules:
         self.text += f"{MARK.format(number)}{text}\n\n"
 
     def _new_name(self, module: LinkedModule, node: ast.expr) -> str:
-        """Returns the name of a reference in the linked program; "" where it stays as it is."""
+        """Returns the linked name of a reference; "" if it stays unchanged."""
         meant = self._meant(module, node)
         if meant is None:
             return module.new.get(node.id, "") if isinstance(node, ast.Name) else ""
@@ -215,7 +217,7 @@ class LinkedModules:
 
 
 def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]]]:
-    """Yields names that are global, or the longest dotted ones that start so; with local names."""
+    """Yields the longest dotted names that start with a global name, and the names local there."""
     for node, hidden in global_names.uses(module.source.tree):
         yield node, hidden
         up: ast.AST | None = module.source.parent(node)
@@ -225,7 +227,7 @@ def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]
 
 
 def _same(one: LinkedModule, other: LinkedModule, name: str) -> bool:
-    """Returns whether two modules bind a name to the same: by imports, or by equal code."""
+    """Whether two modules bind a name to the same object: by equal imports or equal code."""
     full = one.source.aliases.get(name), other.source.aliases.get(name)
     if all(full):
         of_tensorflow = all(str(each).startswith("tensorflow") for each in full)
@@ -240,7 +242,7 @@ def _same(one: LinkedModule, other: LinkedModule, name: str) -> bool:
 
 
 def rename_definitions(source: Source, names: Mapping[str, str]) -> None:
-    """Gives the functions and classes of a module other names."""
+    """Renames the definitions of functions and classes."""
     for each in source.tree.body:
         if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name in names:
             word = "class" if isinstance(each, ast.ClassDef) else "def"

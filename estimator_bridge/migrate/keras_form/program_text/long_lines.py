@@ -1,4 +1,4 @@
-"""Breaks lines that became too long, behind a comma inside of brackets."""
+"""Breaks overlong lines after a comma inside brackets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import WIDTH
 from estimator_bridge.migrate.syntax.edits import lines_of
 
 _MOST = 20
-"""Breaks of one line; each leaves less of it."""
+"""Maximum number of breaks per line."""
 
 
 class _Comma(NamedTuple):
@@ -23,10 +23,10 @@ class _Comma(NamedTuple):
 
 
 def broken(text: str, kept: Collection[str]) -> str:
-    """Returns a program without lines that are too long, as far as brackets allow.
+    """Breaks overlong lines where brackets allow it.
 
     Args:
-        kept: lines that stay as they are, those of the old program.
+        kept: lines of the old program, which stay as they are.
     """
     for _ in range(_MOST):
         rows = lines_of(text)
@@ -47,7 +47,7 @@ def broken(text: str, kept: Collection[str]) -> str:
 def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
     """Returns where to break lines, by their numbers: behind the last of the outermost commas."""
     best: dict[int, _Comma] = {}
-    brackets: list[tuple[int, int]] = []  # the line of each open one, and the column behind it
+    brackets: list[tuple[int, int]] = []  # line of each open bracket, and the column after it
     rows = lines_of(text)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         line, column = token.start

@@ -1,4 +1,4 @@
-"""The canned estimators that become Keras models: their arguments, under names that all share."""
+"""The canned estimators that become Keras models, with shared argument names."""
 
 from __future__ import annotations
 

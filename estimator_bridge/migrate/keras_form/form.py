@@ -126,7 +126,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
 
 
 def _without_tabs(source: str) -> str:
-    """Returns a program with four spaces for each tab of its indentation: new code has spaces."""
+    """Replaces each tab of the indentation by four spaces, as in the generated code."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     texts = {
         line
@@ -174,7 +174,7 @@ def is_keras_form(program: Source) -> bool:
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
-    """Leaves out parts that the new program does not need; returns a function that writes it."""
+    """Drops what the new program does not need; returns a function that renders its text."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]
     left_out = list({each: None for one in classes for each in one.left_out})
@@ -271,7 +271,7 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Returns whether a node is the function of a call of a layer, or is written with one."""
+    """Whether a node is the callee of a layer, optimizer or other call rewritten as a whole."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)

@@ -160,7 +160,7 @@ _OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
 
 
 def counterpart(full: str) -> Upgrade | None:
-    """Returns what TensorFlow 2 has for a full name; None if nothing is known to be the same."""
+    """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
     if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
@@ -344,7 +344,7 @@ def _numeric(source: Source, call: ast.Call) -> str:
 
 
 def _only(new: str, names: str) -> Writer:
-    """Returns the writer of a call of another function, which lacks some arguments."""
+    """Creates a writer for a class of `tf2_engine.keras` that takes only the arguments `names`."""
 
     def write(source: Source, call: ast.Call) -> str:
         known_arguments(source, call, names, unused="")

@@ -158,7 +158,7 @@ class _Part:
             self._source.replace(statement, new)
 
     def _written(self, module: str) -> str:
-        """Returns a module's name as this one imports modules: relative if it does so."""
+        """Returns a module's name as this module imports it: relative if its imports are."""
         here = self.module.text
         package = here.name if here.is_package else here.name.rpartition(".")[0]
         is_relative = any(getattr(each, "level", 0) for each in self.module.statements)

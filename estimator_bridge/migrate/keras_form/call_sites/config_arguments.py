@@ -1,4 +1,4 @@
-"""Reads an estimator's arguments and its RunConfig: each is carried over, left out or refused."""
+"""Reads an estimator's arguments and RunConfig: each is carried over, left out or refused."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses arguments of an estimator and its config that are not carried; notes those left out.
+    """Refuses arguments that cannot be carried over, and notes those that are left out.
 
     Args:
-        known: arguments that are carried, or make no difference.
+        known: arguments that are carried over or make no difference.
     """
     for key, value in site.arguments.items():
         if key not in known:
@@ -39,7 +39,7 @@ def check(source: Source, site: Site, known: Collection[str]) -> None:
 
 
 def refuse(source: Source, node: ast.expr, key: str) -> None:
-    """Adds the problem of an argument that has no counterpart."""
+    """Reports an argument without a counterpart."""
     source.problem(
         *(node, "keras-estimator-argument", f"{key} has no counterpart"),
         f"Do without {key}, or migrate to the tf2 form",
@@ -47,7 +47,7 @@ def refuse(source: Source, node: ast.expr, key: str) -> None:
 
 
 def seed_lines(source: Source, site: Site) -> list[str]:
-    """Returns the statement that seeds random numbers, if the config does."""
+    """Returns the statement that sets the random seed, if the config has one."""
     seed = site.config.get("tf_random_seed")
     return [] if seed is None else [f"tf.keras.utils.set_random_seed({source.code(seed)})"]
 
@@ -62,7 +62,7 @@ def checkpoints_line(source: Source, site: Site, name: str) -> str:
 
 
 def model_dir(site: Site) -> ast.expr | None:
-    """Returns the directory of the model; None if the estimator makes one up."""
+    """Returns the directory of the model; None if the estimator chooses one itself."""
     return site.arguments.get("model_dir") or site.config.get("model_dir")
 
 

@@ -40,10 +40,10 @@ class SiteWriter:
     # The estimator.
 
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
-        """Replaces the statement that makes the estimator.
+        """Replaces the statement that creates the estimator.
 
         Args:
-            arguments_of_model: the arguments of the class behind the embedding, by name.
+            arguments_of_model: the arguments of the model class after the embedding, by name.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)
@@ -80,7 +80,7 @@ class SiteWriter:
     # The strategy.
 
     def _strategy(self) -> str:
-        """Returns the code of the strategy, "" for the default one."""
+        """Returns the code of the strategy; "" for the default strategy."""
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
         use_tpu = site.arguments.get("use_tpu")
@@ -109,7 +109,7 @@ class SiteWriter:
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
-        """Has the variable of the cluster hold the strategy."""
+        """Assigns the strategy to the variable that held the cluster resolver."""
         source = self._source
         for node in nodes_in(self._site.function, ast.Name):
             if node.id != cluster.id or node is cluster:
@@ -130,7 +130,7 @@ class SiteWriter:
     # The tables.
 
     def _embedding(self) -> Callable[[int], str]:
-        """Returns the code of the layer with the tables."""
+        """Returns a writer of the layer with the tables; its argument is the indentation."""
         source = self._source
         if not self._site.has_tables:
             return lambda indent: ""
@@ -162,7 +162,7 @@ class SiteWriter:
         )
 
     def _of_target(self) -> list[str]:
-        """Returns the arguments of the layer that it has for the target."""
+        """Returns the further arguments of the layer for the target."""
         if self._target is None:
             return []
         batch_size = self._site.arguments.get("train_batch_size")
@@ -171,7 +171,7 @@ class SiteWriter:
 
 
 def _off(spec: ast.Call) -> list[str]:
-    """Returns the settings of a spec that have no counterpart, and are off."""
+    """Returns the settings without a counterpart that the spec turns off."""
     off = {each.arg for each in spec.keywords if is_none(each.value) or _is_false(each.value)}
     return [each for each in _LOST.split() if each in off]
 

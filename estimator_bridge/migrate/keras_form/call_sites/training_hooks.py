@@ -1,4 +1,4 @@
-"""Hooks of trainings: each is a callback of Keras, an option of `fit`, or refused."""
+"""Training hooks: each becomes a Keras callback or an option of `fit`, or is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 )
 
 _LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
-"""The names of the loss in the graphs of canned estimators."""
+"""Names of the loss tensor in the graphs of canned estimators."""
 _STEP = re.compile(r"global_step(:0)?")
 
 _STOPS = "min_steps run_every_secs run_every_steps"
@@ -30,19 +30,20 @@ _STOPS = "min_steps run_every_secs run_every_steps"
 
 @dataclasses.dataclass(frozen=True)
 class HookRow:
-    """A hook.
+    """A hook and its callback.
 
     Attributes:
-        names: its arguments in order.
-        carried: those that the callback has, each with its new name behind a "=" if that differs;
-            the first may have none.
-        callback: of `tf2_engine.keras`; "" is `tf.keras.callbacks.TensorBoard`.
-        dropped: arguments that say nothing to the callback.
-        required: those without which there is no callback.
-        options: further ones of the callback.
-        default: an argument that is written where the program leaves it out.
-        note: what differs, for the report.
-        evaluates: whether it looks at evaluations.
+        names: the hook's arguments, in order.
+        carried: the arguments to carry over, as "old=new" where the name changes and as "old=" for
+            one
+            that is passed without a name.
+        callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
+        dropped: arguments that the callback does not need.
+        required: arguments that must be present.
+        options: further arguments of the callback.
+        default: an argument to write if the program omits it.
+        note: what changes, for the report.
+        evaluates: whether the hook reads evaluation results.
     """
 
     names: str
@@ -128,10 +129,10 @@ HOOKS: Mapping[str, HookRow] = {
         note=_PROFILE,
     ),
 }
-"""The hooks that are callbacks, by their names."""
+"""The hooks that become callbacks, by name."""
 
 OF_ESTIMATORS = [name for name, row in HOOKS.items() if "estimator" in row.names.split()]
-"""Functions that are given the estimator."""
+"""Hook functions that take the estimator as an argument."""
 
 _SAVER = "CheckpointSaverHook"
 _SAVER_NAMES = "checkpoint_dir save_secs save_steps saver checkpoint_basename scaffold listeners"
@@ -146,11 +147,11 @@ class TrainingHooks:
     """The hooks of a training.
 
     Args:
-        node: the argument; None is no hooks.
+        node: the `hooks` argument, or None.
         evaluates: whether the training evaluates its checkpoints as they are written.
 
     Attributes:
-        save_every: the steps from one checkpoint to the next; None is those of the config.
+        save_every: the number of steps between checkpoints; None keeps the value of the config.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class TrainingHooks:
         ]
 
     def callbacks(self, column: int) -> list[str]:
-        """Returns the code of the callbacks, each at a column."""
+        """Returns the code of the callbacks, which start at `column`."""
         self._column = column
         return [text() for text in self._callbacks]
 
@@ -174,7 +175,7 @@ class TrainingHooks:
             yield f"save_every={self._source.code(self.save_every)}"
 
     def _read(self, node: ast.expr) -> Text | None:
-        """Has a hook become a callback; returns the code of it, or None if there is none."""
+        """Turns a hook into a callback; returns the callback's code, or None if there is none."""
         source = self._source
         made_by = _made_by(source, node)
         name = source.called(made_by).rpartition(".")[2]
@@ -208,7 +209,7 @@ class TrainingHooks:
         return call_text(name, parts, column)
 
     def _check(self, call: ast.Call, name: str) -> None:
-        """Adds the problems of a hook that a callback would not be the same as."""
+        """Reports anything in which the callback would differ from the hook."""
         source, row = self._source, HOOKS[name]
         by_name = rules.known_arguments(source, call, row.names, row.required)
         known = {*renamed(row.carried), *row.dropped.split()}
@@ -227,7 +228,7 @@ class TrainingHooks:
             self._check_evaluates(call)
 
     def _check_tensors(self, name: str, node: ast.expr) -> None:
-        """Refuses tensors other than the loss and the step, which a step of Keras shows."""
+        """Refuses tensors other than the loss and the step, because Keras shows no others."""
         value = _made_by(self._source, node)
         values = getattr(value, "values", None) or getattr(value, "elts", None) or [value]
         names = [each.value if isinstance(each, ast.Constant) else None for each in values]
@@ -249,7 +250,7 @@ class TrainingHooks:
             )
 
     def _read_saver(self, node: ast.expr) -> None:
-        """Has `fit` save checkpoints as often as a hook does, in the folder of the model."""
+        """Makes `fit` save checkpoints in the model's folder as often as the hook did."""
         source = self._source
         hook = followed(source, node)
         assert isinstance(hook, ast.Call)
@@ -266,7 +267,7 @@ class TrainingHooks:
 
 
 def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
-    """Returns the elements of a list in the program; adds a problem if they are not known."""
+    """Returns the elements of a list in the program; reports a problem if they are unknown."""
     if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
         node = followed(source, node)
     if node is None or is_none(node):
@@ -281,7 +282,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
 
 
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
-    """Adds the problem of each of several hooks, or listeners, that nothing calls in Keras."""
+    """Reports each hook or listener of a kind that Keras never calls."""
     for each in elements(source, node):
         source.done.update(ast.walk(each))
         source.problem(
@@ -292,7 +293,7 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
 
 
 def _made_by(source: Source, node: ast.expr) -> ast.expr:
-    """Returns the value of a name, of which the last one counts; another node as it is."""
+    """Returns the value assigned to a name in its function; other nodes are returned unchanged."""
     if isinstance(node, ast.Name):
         for each in nodes_in(source.function_of(node), ast.Assign):
             if bound_in(each) == [node.id]:

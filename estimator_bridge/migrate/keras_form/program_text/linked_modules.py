@@ -158,7 +158,7 @@ class LinkedModules:
                     module.new[name] = name + _OWN.format(stem)
 
     def _is_hidden(self, module: LinkedModule, name: str) -> bool:
-        """Returns whether another module that uses a name has a local one where it does."""
+        """Whether a module refers to this name where a local variable has the same name."""
         for other in self.order:
             for node, hidden in _references(other):
                 if self._meant(other, node) == (module, name) and name in hidden:
@@ -166,7 +166,7 @@ class LinkedModules:
         return False
 
     def _meant(self, module: LinkedModule, node: ast.expr) -> tuple[LinkedModule, str] | None:
-        """Returns the module of the package, and its name, that a reference is; or None."""
+        """Resolves a reference to a module of the package and a name in it; None for others."""
         parts = ast.unparse(node).split(".")
         for count in range(len(parts), 0, -1):
             known = module.imported.get(".".join(parts[:count]))

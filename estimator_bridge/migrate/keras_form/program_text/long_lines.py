@@ -15,7 +15,7 @@ _MOST = 20
 
 
 class _Comma(NamedTuple):
-    """A comma of a line: its depth in brackets, where it ends, and where the next line starts."""
+    """A comma in a line: its bracket depth, the column after it, and the next line's indent."""
 
     depth: int
     end: int
@@ -45,7 +45,7 @@ def broken(text: str, kept: Collection[str]) -> str:
 
 
 def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
-    """Returns where to break lines, by their numbers: behind the last of the outermost commas."""
+    """Finds the comma at which to break each long line: the last outermost one that fits."""
     best: dict[int, _Comma] = {}
     brackets: list[tuple[int, int]] = []  # line of each open bracket, and the column after it
     rows = lines_of(text)

@@ -264,7 +264,7 @@ class _Reader:
             )
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Notes `training = mode == ModeKeys.TRAIN`; returns whether a statement is one."""
+        """Records `training = mode == ModeKeys.TRAIN`; returns whether this assigns a mode test."""
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False
         target = statement.targets[0]
@@ -307,7 +307,7 @@ class _Reader:
         return known.get(key) if "ModeKeys" in short else None
 
     def _inlined(self, statement: ast.Return, mode: str) -> list[Item]:
-        """Returns a statement that returns a spec, or those of the function that makes it."""
+        """Replaces `return function(...)` by the function's statements; other returns stay."""
         call = statement.value
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             function = self._source.function(call.func.id)

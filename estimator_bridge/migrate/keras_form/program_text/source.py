@@ -72,7 +72,7 @@ class Source:
         return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
-        """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
+        """Returns the name below `tensorflow`; "estimator.NAME" for the estimator; else ""."""
         return short_name(self.full(node))
 
     def called(self, node: ast.AST | None) -> str:
@@ -328,7 +328,7 @@ def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") ->
 
 
 def short_name(full: str) -> str:
-    """Returns a full name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
+    """Returns a full name below `tensorflow`; "estimator.NAME" for the estimator; else ""."""
     if not is_of_tensorflow(full):
         return ""
     parts = full.split(".")

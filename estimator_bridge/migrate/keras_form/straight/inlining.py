@@ -1,8 +1,8 @@
-"""Puts functions that a model_fn or a TPUEstimator needs at one place into that place.
+"""Inlines functions that a model_fn or the creation of a TPUEstimator calls once.
 
-The rules of the Keras form know what stands in a model_fn, and in the call of a TPUEstimator. Where
-a program has a function of its own for a part of that, which is called once, its statements take
-the place of the call, and the rest of the form reads on.
+The rules of the Keras form read the body of a model_fn and the call of a TPUEstimator. If the
+program computes a part of them in a function of its own that is called once, the function's
+statements replace the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_THE_ESTIMATOR = {"params", "mode"}
 
 
 def places(source: Source) -> Iterator[InlinedCall]:
-    """Yields calls that are replaced by the statements of their functions."""
+    """Yields the calls to inline."""
     for function in nodes_in(source.tree, ast.FunctionDef):
         if not _is_straight(function):
             continue
@@ -47,7 +47,7 @@ def places(source: Source) -> Iterator[InlinedCall]:
 
 
 def _is_straight(function: ast.FunctionDef) -> bool:
-    """Returns whether a function does one thing after another, and returns at its end."""
+    """Whether a function takes plain parameters and returns a value only at its end."""
     arguments = function.args
     if function.decorator_list or arguments.vararg or arguments.kwarg or arguments.posonlyargs:
         return False
@@ -63,7 +63,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 
 def _last(function: ast.FunctionDef) -> ast.Return | None:
-    """Returns the return at the end of a function, which may be in a `with` there."""
+    """Returns the final `return` of a function, even inside a final `with`."""
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
@@ -78,7 +78,7 @@ def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class InlinedCall:
-    """A call, and the function that is put into its place."""
+    """A call, and the function whose statements replace it."""
 
     def __init__(self, source: Source, call: ast.Call, function: ast.FunctionDef) -> None:
         self._source, self._call, self._function = source, call, function
@@ -89,12 +89,12 @@ class InlinedCall:
         assert returned is not None
         assert returned.value is not None
         self._returned, self._value = returned, returned.value
-        self._new: dict[str, str] = {}  # what names in the function become
+        self._new: dict[str, str] = {}  # new code for the names in the function
 
-    # Whether.
+    # Conditions.
 
     def is_wanted(self) -> bool:
-        """Returns whether the form would not read the function where it is."""
+        """Whether the rules could not read the function in its old place."""
         source = self._source
         nodes = [node for each in self._body for node in _outside_of_functions(each)]
         called = {source.called(node).rpartition(".")[2] for node in nodes}
@@ -106,7 +106,7 @@ class InlinedCall:
         return bool(passed & _OF_THE_ESTIMATOR & {*parameters_of(self._caller)})
 
     def is_possible(self) -> bool:
-        """Returns whether the statements mean the same in the place of the call."""
+        """Whether the statements mean the same in the place of the call."""
         source, statement = self._source, self._statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
             return False
@@ -141,7 +141,7 @@ class InlinedCall:
         return every_argument(self._call, [each.arg for each in self._function.args.args])
 
     def _hides_names(self) -> bool:
-        """Returns whether a name of the module would be one of the caller's."""
+        """Whether a global name that the function reads is a local name of the caller."""
         if isinstance(self._caller, ast.Module):
             return False
         local = {*bound_in(self._caller), *parameters_of(self._caller)} - {self._function.name}
@@ -151,10 +151,10 @@ class InlinedCall:
     def _bound(self) -> list[str]:
         return [name for statement in self._body for name in bound_in(statement)]
 
-    # What is written.
+    # The new text.
 
     def written(self) -> list[tuple[str, int]]:
-        """Returns the lines of the program, and the numbers that they had."""
+        """Returns the lines of the new program, each with its old line number."""
         source, statement = self._source, self._statement
         self._rename()
         first, last = statement.lineno, statement.end_lineno or statement.lineno
@@ -170,7 +170,7 @@ class InlinedCall:
         numbered = _numbered(source.text, 1)
         while behind < len(numbered) and not numbered[behind][0].strip():
             behind += 1
-        # The later of the two places comes first, so that the other one keeps its numbers.
+        # The later place is edited first, so that line numbers before it stay valid.
         for begin, until, lines in sorted([(first, last, new), (removed, behind, [])])[::-1]:
             numbered[begin - 1 : until] = lines
         return numbered
@@ -191,18 +191,18 @@ class InlinedCall:
                     source.replace(node, self._new[node.id])
 
     def _names_around(self) -> set[str]:
-        """Returns the names of the caller, but for those of the function itself."""
+        """Returns the caller's names, without those inside the function itself."""
         inside = {*ast.walk(self._function)}
         names = {each.id for each in nodes_in(self._caller, ast.Name) if each not in inside}
         return {*names, *parameters_of(self._caller)}
 
     def _targets(self) -> Sequence[str]:
-        """Returns the names that the statement of the call binds to its result."""
+        """Returns the names to which the calling statement assigns the plain result of the call."""
         is_all = getattr(self._statement, "value", None) is self._call
         return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
 
     def _statements(self) -> list[tuple[str, int]]:
-        """Returns the lines before the result."""
+        """Returns the lines that compute the result."""
         pad = " " * self._statement.col_offset
         lines = [
             (f"{pad}{self._new.get(name, name)} = {self._source.code(value)}\n", value.lineno)
@@ -219,7 +219,7 @@ class InlinedCall:
         return lines
 
     def _rest(self) -> list[tuple[str, int]]:
-        """Returns the lines of the statement with the result in the place of the call."""
+        """Returns the lines of the calling statement, with the result in place of the call."""
         source, statement = self._source, self._statement
         pad = " " * statement.col_offset
         value = shifted(source.code(self._value), self._returned.col_offset, statement.col_offset)
@@ -239,14 +239,14 @@ class InlinedCall:
         return [*(before if self._returned in self._body else []), *after]
 
     def _name(self) -> str:
-        """Returns a name for the result: that of the argument that it is, if it is one."""
+        """Returns a free name for the result: the keyword it is passed as, if any."""
         up = self._source.parent(self._call)
         wanted = str(up.arg) if isinstance(up, ast.keyword) else f"of_{self._function.name}"
         return free_name(wanted, {*all_names(self._source.tree), *parameters_of(self._caller)})
 
 
 def _numbered(text: str, first: int) -> list[tuple[str, int]]:
-    """Returns the lines of a text with the numbers that they had, from that of the first one."""
+    """Splits a text into lines, each with its old number, counted from `first`."""
     return [(line, first + offset) for offset, line in enumerate(lines_of(text))]
 
 

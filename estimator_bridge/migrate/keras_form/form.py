@@ -293,7 +293,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Returns whether a name is in a test of the mode, in a left-out function or statement."""
+    """Whether a name needs no rule: a mode key (here replaced by a string) or GraphKeys."""
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:

@@ -46,7 +46,7 @@ def _call(source: Source, node: ast.AST | None) -> ast.Call | None:
 
 
 def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
-    """Returns the call whose input function a call of a function of the program returns."""
+    """Given a call of a function of the program, finds the array input that it returns."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
     return _call(source, returned_by(source.function(node.func.id)))

@@ -53,7 +53,7 @@ def seed_lines(source: Source, site: Site) -> list[str]:
 
 
 def checkpoints_line(source: Source, site: Site, name: str) -> str:
-    """Returns the statement that says which checkpoints a model keeps."""
+    """Returns the statement that sets how often a model saves, and how much it keeps."""
     folder = model_dir(site)
     parts = [source.code(folder) if folder is not None else "None"]
     options = "save_checkpoints_steps=save_steps keep_checkpoint_max=max_to_keep"

@@ -126,7 +126,7 @@ class InlinedCall:
         return self._takes_its_arguments() and not self._hides_names()
 
     def _takes_its_arguments(self) -> bool:
-        """Returns whether each parameter has one argument, which can be written in its place."""
+        """Whether each parameter has exactly one argument, simple enough to replace it."""
         arguments = self._arguments()
         count = len(self._call.args) + len(self._call.keywords)
         if {*arguments} != {*parameters_of(self._function)} or len(arguments) != count:
@@ -176,7 +176,7 @@ class InlinedCall:
         return numbered
 
     def _rename(self) -> None:
-        """Gives parameters their arguments, and variables names that the program does not have."""
+        """Replaces parameters by their arguments; renames variables whose name the caller has."""
         source = self._source
         bound = dict.fromkeys(self._bound())
         for name, value in self._arguments().items():

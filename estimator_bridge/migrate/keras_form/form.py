@@ -50,8 +50,8 @@ class NewProgram(NamedTuple):
     """A program in the Keras form.
 
     Attributes:
-        text: the code, without the imports that it needs.
-        needed: names to import, by module; TensorFlow itself is imported as `tf`.
+        text: the code, without the imports in `needed`.
+        needed: names to import, by module.
         notes: (line of the old program, what happened to it).
         flags: names of the absl flags that are left out.
     """
@@ -126,7 +126,6 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
 
 
 def _without_tabs(source: str) -> str:
-    """Replaces each tab of the indentation by four spaces, as in the generated code."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     texts = {
         line
@@ -156,7 +155,6 @@ def _of_tables(
 
 
 def _of_canned(program: Source, site: sites.Site) -> Text:
-    """Rewrites a program with a canned estimator; returns a function that renders the new text."""
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
     _apply_rules(program, [], [])
@@ -200,7 +198,7 @@ def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.Fu
 
     Args:
         gone: functions that are left out or rewritten.
-        left_out: functions that nothing calls; this function adds more of them.
+        left_out: functions that nothing calls; receives more of them.
     """
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
@@ -332,7 +330,6 @@ def _imports(program: Source) -> None:
 
 
 def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> None:
-    """Drops an import inside a function, or refuses it if its block would be empty without it."""
     block = getattr(program.parent(statement), "body", [])
     if statement in block and len(block) > 1:
         program.drop(statement)
@@ -350,7 +347,6 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
-    """Adds the needed imports after the docstring and the existing imports."""
     lines = ["import tensorflow as tf"]
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)

@@ -23,9 +23,8 @@ class Counterpart(NamedTuple):
 
     Attributes:
         new: the class, in `tf` or else in `tf2_engine`.
-        arguments: the carried arguments in order, "old=new" for a renamed one and "old=" for one
-            that
-            changes no number and is dropped. The rate comes first and is passed without a name.
+        arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
+            changes no number. The rate comes first and is passed without a name.
         default: an argument to write out because the new default differs.
         rate: the old default rate, if the new one differs.
         starts: the initial slot values, if they differ.
@@ -39,16 +38,10 @@ class Counterpart(NamedTuple):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The new argument names by the old ones."""
         return renamed(self.arguments)
 
     def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
-        """Returns the code of the new arguments.
-
-        Args:
-            by_name: the old arguments.
-            rate: code that replaces the rate.
-        """
+        """Returns the code of the new arguments; `rate` is code that replaces the rate."""
         names, code = self.names, {key: source.code(value) for key, value in by_name.items()}
         first = rate or code.get("learning_rate", self.rate)
         parts = [first] if first else []
@@ -60,7 +53,6 @@ class Counterpart(NamedTuple):
         return parts
 
     def written(self, source: Source, parts: list[str]) -> str:
-        """Returns the code of a model's optimizer, given the code of its arguments."""
         if self.new.startswith("tf."):
             return call_text(self.new, parts, 4, "self.compile(optimizer=)")
         return of_rule(source, self.new, parts, self.starts)

@@ -82,7 +82,6 @@ def _imports_tensorflow(module: ModuleText) -> bool:
 
 
 def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
-    """Returns the modules of the package that a module imports, or imports names from."""
     here = Modules(module.name, module.is_package)
     names: set[str] = set()
     for node in ast.walk(ast.parse(module.text)):

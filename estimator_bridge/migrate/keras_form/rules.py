@@ -51,7 +51,6 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
-    """Reports a name that is not carried over."""
     why = "TensorFlow 2 and Keras have nothing that is known to be the same"
     reason = ("keras-no-counterpart", why, _ASSIST)
     for patterns, of_patterns in _REASONS.items():
@@ -210,7 +209,7 @@ def write(source: Source, call: ast.Call, writer: Writer) -> None:
 
 
 def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:
-    """Gives the arguments of a call the names, and so the places, that TensorFlow 2 has."""
+    """Passes positional arguments by their TensorFlow 2 names, and renames or drops keywords."""
     for number, each in enumerate(call.args):
         name = upgrade.order[number] if number < len(upgrade.order) else ""
         if name and not isinstance(each, ast.Starred):
@@ -273,7 +272,6 @@ def _column(source: Source, new: str, arguments_of_column: str) -> str:
 
 
 def _sequence(writer: Writer) -> Writer:
-    """Wraps the writer of a categorical column so that it writes a sequence of such columns."""
     return lambda source, call: _column(source, "Sequence", writer(source, call) or "")
 
 
@@ -493,7 +491,6 @@ def _without_arguments(new: str) -> Writer:
 
 
 def _gradients(source: Source, call: ast.Call) -> str | None:
-    """Writes the gradients of the trainable variables, and refuses those of other tensors."""
     by_name = known_arguments(source, call, "ys xs", "ys xs")
     variables = by_name["xs"]
     if source.called(source.value_of(variables)) != "trainable_variables":
@@ -511,8 +508,6 @@ def _collection(source: Source, call: ast.Call) -> str | None:
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
-    """Creates a writer for an initializer whose defaults TensorFlow 2 has changed."""
-
     def write(source: Source, call: ast.Call) -> str:
         by_name = known_arguments(source, call, names, unused="")
         parts = {key: source.code(value) for key, value in by_name.items() if key != "dtype"}

@@ -27,12 +27,7 @@ Needed = Mapping[str, Collection[str]]
 
 
 def texts(linked: LinkedModules, text: str, needed: Needed) -> dict[str, str]:
-    """Returns the new text of each file.
-
-    Args:
-        text: the new program, with the module marks.
-        needed: further names that the program imports, by module.
-    """
+    """Returns the new text of each file; `text` has the module marks."""
     pieces = _MARK.split(text)[1:]
     parts = [
         _Part(linked, linked.order[int(number)], piece)
@@ -45,9 +40,7 @@ class _Part:
     """The new text of a module.
 
     Attributes:
-        bound: the names that the module itself binds, as the linked program calls them, each with
-            the
-            statement that binds it.
+        bound: the names that the module itself binds, by their linked names, with the statements.
         old_names: the names in the old module, by those in the linked program.
     """
 
@@ -62,7 +55,6 @@ class _Part:
         self._copied: dict[str, None] = {}  # imports copied from other modules
 
     def finished(self, parts: Iterable[_Part], needed: Needed) -> str:
-        """Returns the text of the module, with all imports it needs."""
         source = self._source
         for node, hidden in global_names.uses(source.tree):
             if node.id in self.bound:
@@ -105,7 +97,6 @@ class _Part:
     # Imports.
 
     def _of_tensorflow(self, code: str, needed: Needed) -> list[str]:
-        """Returns the imports of TensorFlow and of the names in `needed`."""
         names = {each.id for each, _ in global_names.uses(ast.parse(code))}
         lines = ["import tensorflow as tf"] if "tf" in names else []
         for module in sorted(needed):
@@ -158,7 +149,6 @@ class _Part:
             self._source.replace(statement, new)
 
     def _written(self, module: str) -> str:
-        """Returns a module's name as this module imports it: relative if its imports are."""
         here = self.module.text
         package = here.name if here.is_package else here.name.rpartition(".")[0]
         is_relative = any(getattr(each, "level", 0) for each in self.module.statements)
@@ -172,7 +162,6 @@ def _as_written(alias: ast.alias) -> str:
 
 
 def _with_lines(text: str, lines: Sequence[str], old: str) -> str:
-    """Adds imports after the existing ones."""
     tree = ast.parse(text)
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     docstring = tree.body[0] if ast.get_docstring(tree) is not None else None

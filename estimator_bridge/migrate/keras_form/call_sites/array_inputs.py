@@ -23,10 +23,7 @@ def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | Non
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
     An input function that has a name, or that a function returns, becomes a function that returns
-    the dataset.
-
-    Args:
-        made_by: the value of `input_fn` if that is a name.
+    the dataset. `made_by` is the value of `input_fn` if that is a name.
     """
     call = _call(source, input_fn)
     if call is not None:
@@ -46,14 +43,13 @@ def _call(source: Source, node: ast.AST | None) -> ast.Call | None:
 
 
 def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
-    """Given a call of a function of the program, finds the array input that it returns."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
     return _call(source, returned_by(source.function(node.func.id)))
 
 
 def _dataset(source: Source, call: ast.Call) -> Text:
-    """Writes a dataset of the input's batches; reports a problem if the input is not known.
+    """Writes a dataset of the input's batches.
 
     Rows that are not shuffled keep their order, and a batch can span two epochs, as with a queue.
     """

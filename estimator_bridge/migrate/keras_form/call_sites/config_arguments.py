@@ -39,7 +39,6 @@ def check(source: Source, site: Site, known: Collection[str]) -> None:
 
 
 def refuse(source: Source, node: ast.expr, key: str) -> None:
-    """Reports an argument without a counterpart."""
     source.problem(
         *(node, "keras-estimator-argument", f"{key} has no counterpart"),
         f"Do without {key}, or migrate to the tf2 form",
@@ -47,7 +46,6 @@ def refuse(source: Source, node: ast.expr, key: str) -> None:
 
 
 def seed_lines(source: Source, site: Site) -> list[str]:
-    """Returns the statement that sets the random seed, if the config has one."""
     seed = site.config.get("tf_random_seed")
     return [] if seed is None else [f"tf.keras.utils.set_random_seed({source.code(seed)})"]
 
@@ -67,7 +65,7 @@ def model_dir(site: Site) -> ast.expr | None:
 
 
 def leave_out(source: Source, value: ast.expr) -> None:
-    """Leaves out the value of an argument, and the parts that nothing else uses."""
+    """Drops an argument's value, and the assignments that only this value reads."""
     source.done.update(ast.walk(value))
     for node in nodes_in(value, ast.Name):
         if len(source.uses(node.id, source.tree)) == 1:

@@ -1,4 +1,4 @@
-"""The place where a TPUEstimator is made: a model with its tables, under a strategy for a TPU."""
+"""Replaces a TPUEstimator by a model with its tables, under a strategy for a TPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RESOLVER = "TPUClusterResolver"
 
 
 class SiteWriter:
-    """Writes the model in place of the TPUEstimator; `target` as of `migrate_to_keras`."""
+    """Replaces a TPUEstimator by the model; for `target` see `migrate_to_keras`."""
 
     def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
         self._source, self._site, self._target = source, site, target
@@ -130,7 +130,6 @@ class SiteWriter:
     # The tables.
 
     def _embedding(self) -> Callable[[int], str]:
-        """Returns a writer of the layer with the tables; its argument is the indentation."""
         source = self._source
         if not self._site.has_tables:
             return lambda indent: ""
@@ -162,7 +161,6 @@ class SiteWriter:
         )
 
     def _of_target(self) -> list[str]:
-        """Returns the further arguments of the layer for the target."""
         if self._target is None:
             return []
         batch_size = self._site.arguments.get("train_batch_size")

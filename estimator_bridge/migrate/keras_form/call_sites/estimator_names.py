@@ -10,11 +10,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, boun
 
 
 class EstimatorNames:
-    """The names under which a program uses its estimators.
-
-    Args:
-        sites: the places where estimators are created.
-    """
+    """The names under which a program uses its estimators."""
 
     def __init__(self, source: Source, sites: Sequence[Site]) -> None:
         self._source, self._sites = source, sites
@@ -46,7 +42,6 @@ class EstimatorNames:
         return self._new[name]
 
     def is_returned(self, node: ast.Name) -> bool:
-        """Whether a `return` statement returns an estimator under this name."""
         function = self._source.function_of(node)
         return (
             isinstance(self._source.parent(node), ast.Return)
@@ -80,7 +75,6 @@ class EstimatorNames:
             self._held[scope, name] = self._makers[maker]
 
     def _assigned(self, site: Site) -> list[str]:
-        """Returns the variables to which the estimator is assigned where it is created."""
         statement = self._source.statement_of(site.call)
         if not isinstance(statement, ast.Assign):
             return []
@@ -111,7 +105,6 @@ class EstimatorNames:
                 yield from ((scope, name, function.id) for name in bound_in(node))
 
     def _new_names(self) -> dict[str, str]:
-        """Returns new variable names: "model" for all if that is unambiguous."""
         names = {name for _, name in self._held}
         scopes = {scope for scope, _ in self._held}
         alone = len(self._sites) == 1 and len(scopes) == len(self._held)

@@ -55,7 +55,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
 def _taking_params(
     source: Source, made_by: ast.AST, input_fn: ast.expr
 ) -> Sequence[ast.FunctionDef]:
-    """Finds the functions or methods of the program that an input_fn may be; refuses others."""
     if isinstance(made_by, ast.FunctionDef):
         return [made_by]
     kinds = [
@@ -77,7 +76,6 @@ def _taking_params(
 
 
 def _reads_size_alone(source: Source, function: ast.FunctionDef) -> bool:
-    """Whether a function reads only the batch size from its params."""
     uses = [source.parent(use) for use in source.uses("params", function)]
     return "params" in parameters_of(function) and all(
         isinstance(up, ast.Subscript) and ast.unparse(up.slice) == "'batch_size'" for up in uses
@@ -91,11 +89,7 @@ def _with_params(
     batch: ast.expr,
     functions: Sequence[ast.FunctionDef],
 ) -> Text:
-    """Calls an input function with the params of the estimator and the batch size.
-
-    Args:
-        functions: the functions that the input function may be.
-    """
+    """Calls an input function with the estimator's params and the batch size."""
     params = site.arguments.get("params")
     if functions and all(_reads_size_alone(source, each) for each in functions):
         return lambda: f"{source.code(input_fn)}({{'batch_size': {source.code(batch)}}})"
@@ -144,7 +138,6 @@ def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
 
 
 def _followed(source: Source, node: ast.expr) -> ast.expr:
-    """Returns the only value assigned to a name; other nodes are returned unchanged."""
     is_function = isinstance(node, ast.Name) and source.function(node.id) is not None
     return node if is_function else source.value_of(node) or node
 
@@ -167,7 +160,6 @@ def _of_partial(source: Source, call: ast.Call) -> Text:
 
 
 def _check_returns(source: Source, function: ast.FunctionDef) -> None:
-    """Refuses a function that returns tensors instead of a dataset."""
     if isinstance(returned_by(function), ast.Tuple):
         source.problem(
             *(function, "keras-input-fn", "it returns tensors and not a dataset"),

@@ -202,7 +202,6 @@ class CallWriter:
         source.replace(statement, write)
 
     def _evaluates(self, train: Mapping[str, ast.expr]) -> bool:
-        """Whether a training evaluates each checkpoint as soon as it is written."""
         has_folder = config_arguments.model_dir(self._site) is not None
         has_period = "save_checkpoints_steps" in self._site.config
         return has_folder and has_period and not is_none(train.get("max_steps"))
@@ -227,7 +226,6 @@ class CallWriter:
 
 
 def _listed(callbacks: list[str], column: int) -> list[str]:
-    """Returns the `callbacks` argument of a call, if there are any; `column` is its indentation."""
     if not callbacks:
         return []
     line = f"callbacks=[{', '.join(callbacks)}]"

@@ -58,7 +58,6 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
 
 
 def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
-    """Yields a receiver and all functions that it refers to, directly or indirectly."""
     parts: list[ast.AST] = [receiver, source.value_of(receiver) or receiver]
     for part in parts:  # grows in the loop
         yield part
@@ -109,6 +108,5 @@ def _is_placeholder(source: Source, call: ast.Call) -> bool:
 
 
 def _is_of(call: ast.Call, name: str) -> bool:
-    """Whether `name` is the only argument of a call."""
     by_name = [ast.unparse(each) for each in call.args]
     return by_name == [name] and not call.keywords and name not in names_in(call.func)

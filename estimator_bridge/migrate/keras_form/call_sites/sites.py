@@ -34,12 +34,11 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        call: the call of the estimator class.
-        arguments: its arguments by name; for a canned estimator, by the names of combined
+        arguments: of the call, by name; for a canned estimator, by the names of combined
             estimators.
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
-        canned: the class of a canned estimator; None for a TPUEstimator.
+        canned: None for a TPUEstimator.
         class_name: the model's class, or the parameter that holds it.
         name: the variable to which the model is assigned.
         takes_params: whether the model takes `params` as a whole rather than its values.
@@ -56,15 +55,13 @@ class Site:
 
     @property
     def has_tables(self) -> bool:
-        """Whether the estimator has its own tables."""
         return not is_none(self.arguments.get("embedding_config_spec"))
 
 
 def find(source: Source) -> list[Site]:
     """Finds where estimators are created.
 
-    Reports a problem and returns an empty list if there is none, or if there are several and one of
-    them is canned.
+    Reports a problem and returns an empty list if there is none, or several with a canned one.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -106,7 +103,6 @@ def _is_estimator(source: Source, node: ast.AST) -> bool:
 
 
 def trains(source: Source, function: ast.AST) -> bool:
-    """Whether a function creates the estimator or calls `train_and_evaluate`."""
     return any(
         _is_estimator(source, node) or source.called(node) == "estimator.train_and_evaluate"
         for node in ast.walk(function)
@@ -114,7 +110,6 @@ def trains(source: Source, function: ast.AST) -> bool:
 
 
 def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
-    """Returns the arguments of a RunConfig by name; reports a problem if they are unknown."""
     config = followed(source, config)
     replaced: dict[str, ast.expr] = {}
     while method_of(config) == "replace":

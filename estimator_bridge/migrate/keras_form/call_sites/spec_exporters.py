@@ -32,9 +32,9 @@ class Exporters:
     """The exporters of an EvalSpec.
 
     Args:
-        node: the `exporters` argument, or None.
+        node: the `exporters` argument.
         evaluates: whether the training evaluates its checkpoints as they are written.
-        is_named: whether the EvalSpec has a name, so that its evaluations are in another folder.
+        is_named: whether the EvalSpec has a name, which puts its evaluations in another folder.
     """
 
     def __init__(

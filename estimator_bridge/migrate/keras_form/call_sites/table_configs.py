@@ -16,7 +16,6 @@ _CONFIG = f"{rules.EMB}.TableConfig"
 
 
 def write(source: Source) -> None:
-    """Replaces the TableConfigs and FeatureConfigs that are dict values."""
     holder = ""
     for node, key, call in _values(source, "TableConfig"):
         _write_table(source, key, call)
@@ -26,7 +25,6 @@ def write(source: Source) -> None:
 
 
 def _values(source: Source, name: str) -> Iterator[tuple[ast.Dict, ast.expr | None, ast.Call]]:
-    """Yields (dict, key, call) for each dict value that creates a config of this class."""
     for node in nodes_in(source.tree, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(value, ast.Call) and source.called(value) == f"tpu_embedding.{name}":

@@ -34,12 +34,9 @@ class HookRow:
 
     Attributes:
         names: the hook's arguments, in order.
-        carried: the arguments to carry over, as "old=new" where the name changes and as "old=" for
-            one
-            that is passed without a name.
+        carried: the arguments to keep; "old=new" renames one, "old=" passes it without a name.
         callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
         dropped: arguments that the callback does not need.
-        required: arguments that must be present.
         options: further arguments of the callback.
         default: an argument to write if the program omits it.
         note: what changes, for the report.
@@ -147,7 +144,7 @@ class TrainingHooks:
     """The hooks of a training.
 
     Args:
-        node: the `hooks` argument, or None.
+        node: the `hooks` argument.
         evaluates: whether the training evaluates its checkpoints as they are written.
 
     Attributes:
@@ -165,12 +162,10 @@ class TrainingHooks:
         ]
 
     def callbacks(self, column: int) -> list[str]:
-        """Returns the code of the callbacks, which start at `column`."""
         self._column = column
         return [text() for text in self._callbacks]
 
     def options(self) -> Iterator[str]:
-        """Yields further arguments of `fit`."""
         if self.save_every is not None:
             yield f"save_every={self._source.code(self.save_every)}"
 
@@ -209,7 +204,6 @@ class TrainingHooks:
         return call_text(name, parts, column)
 
     def _check(self, call: ast.Call, name: str) -> None:
-        """Reports anything in which the callback would differ from the hook."""
         source, row = self._source, HOOKS[name]
         by_name = rules.known_arguments(source, call, row.names, row.required)
         known = {*renamed(row.carried), *row.dropped.split()}
@@ -282,7 +276,6 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
 
 
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
-    """Reports each hook or listener of a kind that Keras never calls."""
     for each in elements(source, node):
         source.done.update(ast.walk(each))
         source.problem(
@@ -293,7 +286,6 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
 
 
 def _made_by(source: Source, node: ast.expr) -> ast.expr:
-    """Returns the value assigned to a name in its function; other nodes are returned unchanged."""
     if isinstance(node, ast.Name):
         for each in nodes_in(source.function_of(node), ast.Assign):
             if bound_in(each) == [node.id]:

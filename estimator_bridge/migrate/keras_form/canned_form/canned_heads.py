@@ -75,13 +75,7 @@ _REDUCTIONS: Mapping[str, str] = {
 
 
 class HeadWriter:
-    """Writes a head for one kind of labels.
-
-    Args:
-        kind: the class of the head.
-        by_name: its arguments.
-        is_v1: whether the estimator comes from TensorFlow 1.
-    """
+    """Writes a head for one kind of labels."""
 
     def __init__(
         self, source: Source, kind: str, by_name: Mapping[str, ast.expr], is_v1: bool
@@ -93,7 +87,6 @@ class HeadWriter:
 
     @property
     def units(self) -> str:
-        """The code of the number of logits."""
         key = HEADS[self._kind].units
         return self._code(key) if key in self._by_name else "1"
 
@@ -112,7 +105,6 @@ class HeadWriter:
         return [*self._by_name.values()]
 
     def text(self, column: int, prefix: str) -> str:
-        """Returns the code of the head for a statement at `column`, after the text `prefix`."""
         return call_text(self._kind, [*self._parts()], column, prefix)
 
     def _parts(self) -> Iterator[str]:
@@ -145,12 +137,7 @@ class HeadWriter:
 
 
 class MultiHeadWriter:
-    """Writes a head that combines several heads.
-
-    Args:
-        heads: the writers of these heads.
-        weights: the factors of their losses, if given.
-    """
+    """Writes a head that combines several heads; `weights` are the factors of their losses."""
 
     def __init__(self, source: Source, heads: list[HeadWriter], weights: ast.expr | None) -> None:
         self._source, self._heads, self._weights = source, heads, weights
@@ -166,7 +153,6 @@ class MultiHeadWriter:
 
     @property
     def scope(self) -> str:
-        """The scope of the optimizer's variables in checkpoints, numbered after the heads."""
         return f"training_{len(self._heads)}"
 
     @property
@@ -184,14 +170,7 @@ class MultiHeadWriter:
 
 
 class SequenceHeadWriter(HeadWriter):
-    """Writes a head that applies to every step of a sequence.
-
-    Args:
-        kind: the class of the head of a step.
-        by_name: its arguments.
-        is_v1: whether the estimator comes from TensorFlow 1.
-        mask_key: the prediction key of the mask of valid steps, if given.
-    """
+    """Writes a head for every step of a sequence; `mask_key` is the prediction key of the mask."""
 
     def __init__(
         self,
@@ -244,7 +223,6 @@ def read(source: Source, site: Site) -> Writer:
 
 
 def _has_steps(site: Site) -> bool:
-    """Whether an estimator computes logits for every step of a sequence."""
     node = site.arguments.get("return_sequences")
     return isinstance(node, ast.Constant) and bool(node.value)
 
@@ -261,7 +239,6 @@ def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
 
 
 def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
-    """Reads the head passed to an estimator; None, with a problem, if it is unknown."""
     if argument is None:
         return None
     head = followed(source, argument)

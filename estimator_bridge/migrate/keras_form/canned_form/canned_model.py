@@ -48,7 +48,6 @@ class CannedModelWriter:
     """Writes the model of a canned estimator.
 
     Args:
-        head: the writer of its head.
         starts_warm: whether the model starts from the variables of another one.
         exports: whether the program exports the model.
     """
@@ -91,7 +90,6 @@ class CannedModelWriter:
     # Reading the estimator.
 
     def _columns(self, name: str) -> Text | None:
-        """Returns the code in `__init__` of a columns argument; None without the argument."""
         node = self._site.arguments.get(name)
         if node is None or is_none(node):
             return None
@@ -107,7 +105,6 @@ class CannedModelWriter:
             self.parameters.setdefault(name, None)
 
     def _nodes(self) -> Iterator[ast.expr]:
-        """Yields the nodes that are written into `__init__`."""
         left_out = {*_COLUMNS, "model_dir", "config", "input_layer_partitioner", "partitioner"}
         left_out.update(canned_recurrent.ARGUMENTS)
         for key, node in self._site.arguments.items():
@@ -120,7 +117,6 @@ class CannedModelWriter:
                 yield each.node
 
     def _check(self) -> None:
-        """Reports arguments whose values must be known but are not, and unsupported optimizers."""
         arguments, problem = self._site.arguments, self._source.problem
         if not self._optimizers:
             why = "which columns its model has is not known here"
@@ -161,7 +157,6 @@ class CannedModelWriter:
     # Writing the model.
 
     def construction(self, column: int) -> str:
-        """Returns the code that creates the model, for a statement at `column`."""
         parts = [
             name if node is None else f"{name}={self._source.code_at(node, column + 4)}"
             for name, node in sorted(self.parameters.items(), key=lambda each: each[1] is not None)
@@ -224,7 +219,6 @@ class CannedModelWriter:
 
     @property
     def _slot_names(self) -> str:
-        """The pattern of slot names in checkpoints; see `TableModel`."""
         if not self._canned.is_v1:
             return f"{self._head.scope}/{{optimizer}}/{{variable}}/{{keras_slot}}"
         if self._canned.is_combined or "baseline" in self._canned.parts:
@@ -233,7 +227,6 @@ class CannedModelWriter:
         return f"{{variable}}/{'t_0' if self._deep is not None else 'part_0'}/{{slot}}"
 
     def _names(self) -> Iterator[str]:
-        """Yields the items of the dict of layer names in checkpoints."""
         if self._deep is not None:
             yield "'input_layer': 'dnn/input_from_feature_columns/input_layer'"
             yield from self._names_of_hidden()

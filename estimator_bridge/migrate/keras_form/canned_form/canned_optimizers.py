@@ -66,9 +66,8 @@ class CannedOptimizer:
     """The optimizer of a part of a model.
 
     Args:
-        by_rows: whether rows that occur in no batch must keep their initial values, which an Ftrl
-            that
-            updates all rows would change.
+        by_rows: whether rows that occur in no batch must keep their initial values; an Ftrl that
+            updates all rows would change them.
 
     Attributes:
         node: the expression that creates it, found through names and lambdas; None for the default.
@@ -118,7 +117,6 @@ class CannedOptimizer:
         return row.written(self._source, parts)
 
     def _of_keras(self, code: dict[str, str]) -> str:
-        """Returns the code for a legacy Keras optimizer, given the code of its arguments."""
         row = _LEGACY[self.kind]
         rule, left_out = self._rule(code)
         if rule or self.is_named:
@@ -170,7 +168,6 @@ class CannedOptimizer:
         return name if is_of_keras and name in _LEGACY else ""
 
     def _by_name(self) -> dict[str, ast.expr]:
-        """Returns the arguments of a Keras optimizer; empty if it is given by name."""
         if not isinstance(self.node, ast.Call):
             return {}
         row = _LEGACY[self.kind]

@@ -53,7 +53,6 @@ class RecurrentWriter:
 
     @property
     def nodes(self) -> list[ast.expr]:
-        """The nodes that are written into `__init__`."""
         return [*self._units, *filter(None, (self._cell_class, self._cell_fn))]
 
     @property

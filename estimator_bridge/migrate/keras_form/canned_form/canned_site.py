@@ -14,7 +14,6 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 
 
 def write(source: Source, site: Site) -> CannedModelWriter:
-    """Replaces the statement that creates the estimator; returns the writer of the model."""
     head = canned_heads.read(source, site)
     starts_warm = "warm_start_from" in site.arguments
     warm_start = warm_start_line.lines(source, site)

@@ -22,14 +22,11 @@ class ClassPieces:
 
     Attributes:
         layers: the layer classes that precede it.
-        name: the name of the class.
         doc: its docstring, one line without quotes.
         arguments: the arguments of `__init__` after the embedding.
         names: code of the layer names in checkpoints, if they differ; or "".
         init: the statements of `__init__` that create attributes and layers.
         end: the statements of `__init__` that create metrics and compile.
-        methods: the other methods.
-        base: the base class.
     """
 
     layers: str
@@ -43,7 +40,6 @@ class ClassPieces:
     base: str = _TABLE_MODEL
 
     def text(self) -> str:
-        """Returns the class, preceded by its layers."""
         names = f", names={self.names}" if self.names else ""
         methods = "".join(f"\n{each}" for each in self.methods)
         return (

@@ -53,10 +53,8 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: the values that `__init__` may take, by name: the code of each in `__init__`.
+        config: the code in `__init__` of each value that it may take, by name.
         used: the names of `config` that the class uses.
-        init: the lines of `__init__`.
-        methods: the other methods.
         names: the layer names in checkpoints, where they differ.
         forbidden: parameters of the model_fn that the model lacks.
     """
@@ -235,7 +233,6 @@ class Body:
         return None
 
     def _calls(self, item: ast.AST, scope: str, hint: str) -> None:
-        """Replaces the calls of layers, and of functions that call layers, below a node."""
         for call in sorted(nodes_in(item, ast.Call), key=_order):
             layer, helper = layers.read(self._source, call), self._helper(call)
             if layer is not None:
@@ -296,7 +293,6 @@ class Body:
         )
 
     def _comprehension(self, layer: LayerCall) -> Comprehension | None:
-        """Returns the comprehension that creates a new layer for each item, if there is one."""
         for up in self._source.above(layer.call):
             if isinstance(up, Comprehension) and len(up.generators) == 1:
                 bound = all_names(up.generators[0].target)
@@ -451,7 +447,6 @@ class Body:
         return spliced(self._source.text, new, self._source.span(node))
 
     def _loop_names(self, layer: LayerCall, loop: ast.For, scope: str) -> list[str] | None:
-        """Returns the checkpoint names of the layers in a loop; None if they have no variables."""
         if layer.kind in _WITHOUT_VARIABLES or layer.kind in _OF_COLUMNS:
             return None
         if not isinstance(loop.iter, (ast.Tuple, ast.List)) or not isinstance(
@@ -483,7 +478,6 @@ class Body:
         write(call, function, self.roles(call, function))
 
     def roles(self, call: ast.Call, function: ast.FunctionDef) -> Roles:
-        """Determines the role of each parameter in a call."""
         roles = {}
         parameters = [each.arg for each in function.args.args]
         for name, value in every_argument(call, parameters).items():
@@ -495,7 +489,6 @@ class Body:
         return roles
 
     def _as_method(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
-        """Turns a function into a method, and its call into a call of the method."""
         name = self._text.attribute(function.name)
         tensors = self.write_method(function, roles, name)
         source = self._source
@@ -533,7 +526,6 @@ class Body:
         return tensors
 
     def _as_layer(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
-        """Turns a function into a layer class, once, and its call into a call of a layer."""
         source = self._source
         kind = "".join(part.capitalize() for part in function.name.strip("_").split("_"))
         config, tensors, _ = _by_role(roles)
@@ -612,7 +604,6 @@ def layer_class(
     helpers: dict[str, ast.FunctionDef],
     classes: dict[str, Text],
 ) -> Text:
-    """Writes a layer class that computes what a function computes."""
     config, tensors, training = _by_role(roles)
     text = ClassText(source, {each: (lambda each=each: each) for each in config})  # type: ignore[misc]
     body = Body(text, tensors, training, helpers, classes)
@@ -647,11 +638,7 @@ def _joined(texts: Iterable[Text]) -> str:
 def docstring(
     source: Source, function: ast.FunctionDef, indent: int, gone: Sequence[str] = ()
 ) -> str:
-    """Returns the re-indented docstring of a function; "" if it has none.
-
-    Args:
-        gone: parameters that the function no longer has.
-    """
+    """Returns the re-indented docstring of a function, without the parameters in `gone`."""
     first = function.body[0]
     text = source.block(first, indent) if is_docstring(first) else ""
     for name in gone:

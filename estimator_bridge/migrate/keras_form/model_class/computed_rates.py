@@ -37,7 +37,6 @@ _WAY_OUT = "Compute the rate from the global step and params['KEY'] alone"
 
 
 def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> list[ast.Call]:
-    """Returns the calls in `items` that create an optimizer."""
     return [
         node
         for each in items
@@ -111,7 +110,6 @@ class RateWriter:
         self._methods: dict[str, str] = {}
 
     def write(self, calls: Sequence[ast.Call]) -> ComputedRates:
-        """Adds the methods that compute rates to the class; returns the rates."""
         rates = ComputedRates()
         for call in calls:
             rate = rate_of(self._source, call)
@@ -147,7 +145,6 @@ class RateWriter:
         )
 
     def _is_plain_schedule(self, value: ast.expr, of_step: Collection[str]) -> bool:
-        """Whether a value is a schedule that uses the step only as its step argument."""
         called = self._source.called(value)
         if called not in rules.SCHEDULES or not isinstance(value, ast.Call):
             return False
@@ -188,7 +185,6 @@ class RateWriter:
         self._text.methods.append(write)
 
     def _check(self, items: Sequence[Item | ast.expr]) -> None:
-        """Refuses a rate that depends on a batch, or on a function that reads the step itself."""
         bound: set[str] = set()
         for node in items:
             of_batch = ", ".join(sorted((item_names(node) - bound) & self._tensors))
@@ -205,12 +201,10 @@ class RateWriter:
 
 
 def rate_of(source: Source, call: ast.Call) -> ast.expr | None:
-    """Returns the learning rate of an optimizer; None if it is the default."""
     return arguments(call, OF_TRAIN[source.called(call)].names)[0].get("learning_rate")
 
 
 def _is_step(source: Source, item: Item) -> bool:
-    """Whether an item assigns the global step to a variable."""
     value = item.value if isinstance(item, (Bind, ast.Assign)) else None
     return (
         value is not None

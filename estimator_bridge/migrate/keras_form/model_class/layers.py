@@ -13,14 +13,12 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, argu
 
 @dataclasses.dataclass(frozen=True)
 class LayerCall:
-    """A call of a layer.
+    """A call of a layer; arguments are pairs (keyword or "", node).
 
     Attributes:
-        call: the whole call.
         kind: the word from which the legacy program makes default names.
-        construction: the layer class, and its arguments except the name: (keyword or "", node).
-        inputs: the arguments of the call: (keyword or "", node).
-        name: the node of the layer's name, or None.
+        construction: the layer class, and its arguments except the name.
+        inputs: the arguments of the call.
         extra: text to append to the arguments of the call.
     """
 
@@ -34,7 +32,6 @@ class LayerCall:
 
     @property
     def config(self) -> list[ast.expr]:
-        """The nodes that construct the layer."""
         nodes = [node for _, node in self.construction[1]]
         return nodes if self.name is None else [*nodes, self.name]
 
@@ -79,7 +76,6 @@ _KERAS = (
 
 
 def read(source: Source, node: ast.AST) -> LayerCall | None:
-    """Reads the layer that a node calls; None for other nodes."""
     if not isinstance(node, ast.Call):
         return None
     short = source.called(node)

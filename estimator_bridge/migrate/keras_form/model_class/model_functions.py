@@ -45,7 +45,6 @@ def function_of(source: Source, value: ast.expr) -> ast.FunctionDef | None:
 
 
 def model_functions(source: Source) -> list[ast.FunctionDef]:
-    """Returns the functions from which TPUEstimators are created, as far as they are known."""
     functions = (function_of(source, each) for each in _arguments(source))
     return list(dict.fromkeys(each for each in functions if each is not None))
 

@@ -46,12 +46,6 @@ class OptimizerWriter:
         self.written: list[ast.AST] = []
 
     def write(self, calls: Sequence[ast.Call], train_op: ast.expr | None) -> None:
-        """Writes all optimizers.
-
-        Args:
-            calls: the calls that create them.
-            train_op: the train_op of the spec.
-        """
         writer = computed_rates.RateWriter(self._text, self.kept, self._tensors, self._body)
         rates = writer.write(calls)
         alone = len(calls) == 1
@@ -78,13 +72,11 @@ class OptimizerWriter:
         self.written += calls
 
     def _inputs(self, call: ast.Call, is_computed: bool) -> list[ast.expr]:
-        """Returns the arguments of an optimizer, without the rate if a method computes it."""
         rate = computed_rates.rate_of(self._source, call) if is_computed else None
         values = [*call.args, *(each.value for each in call.keywords)]
         return [each for each in values if each is not rate]
 
     def _settings(self, inputs: Sequence[ast.expr]) -> list[ast.Assign]:
-        """Returns the assignments that compute the arguments of optimizers."""
         return [
             each
             for each in closure(self.kept, set().union(*map(names_in, inputs)))
@@ -93,13 +85,9 @@ class OptimizerWriter:
         ]
 
     def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> str:
-        """Writes an optimizer; returns its attribute, or "" if it needs none.
+        """Writes an optimizer; returns its attribute, or "" if it is the only one and needs none.
 
-        The last optimizer compiles the model.
-
-        Args:
-            rate: code that replaces the learning rate.
-            alone: whether this is the only optimizer, which then needs no attribute.
+        The last optimizer compiles the model. `rate` is code that replaces the learning rate.
         """
         source, text = self._source, self._text
         source.done.update((call, call.func))
@@ -138,8 +126,7 @@ def _read_after(
 ) -> list[Item]:
     """Drops moved items, unless a remaining item or `end` reads their values.
 
-    Args:
-        calls: the calls that create optimizers; their arguments move too.
+    The arguments of `calls`, which create optimizers, move as well.
     """
     read = _names_outside(end, calls) if end is not None else set()
     kept: list[Item] = []
@@ -151,7 +138,6 @@ def _read_after(
 
 
 def _names_outside(node: ast.AST, calls: Collection[ast.AST]) -> set[str]:
-    """Returns the names read below a node, except inside the given calls."""
     if node in calls:
         return set()
     target = node.target if isinstance(node, ast.AugAssign) else None

@@ -70,10 +70,9 @@ _LEFT_OUT = {
 
 @dataclasses.dataclass
 class ModelText:
-    """A finished model.
+    """A finished model; `pieces` renders its class once all edits are known.
 
     Attributes:
-        pieces: renders the class, once all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
         left_out: functions that nothing calls any more.
@@ -106,10 +105,8 @@ class ModelWriter:
     """Writes the model of a model_fn.
 
     Args:
-        parts: the model_fn, split by mode.
         closure: names of an enclosing function that the model_fn uses.
         keys: the keys of its `params`.
-        name: the name of the class.
         classes: layer classes by name; the writer adds to them.
     """
 
@@ -173,7 +170,6 @@ class ModelWriter:
         )
 
     def _doc(self) -> str:
-        """Returns the model_fn's docstring if it is one line about the model, or else a default."""
         first = self._parts.function.body[0]
         text = first.value.value if is_docstring(first) else ""  # type: ignore[attr-defined]
         is_of_model = not re.search(r"(?i)\n|^returns|spec|model_fn|estimator", text)
@@ -222,7 +218,6 @@ class ModelWriter:
         return outputs
 
     def _read_by_specs(self, *modes: str) -> list[set[str]]:
-        """Returns the names that the carried spec arguments of these modes read."""
         specs = (self._parts.specs[mode] for mode in modes)
         return [names_in(v) for spec in specs for k, v in spec.items() if k in _CARRIED]
 
@@ -351,7 +346,6 @@ class ModelWriter:
     def _write_updates(
         self, items: Sequence[Item | ast.expr | None], num_optimizers: int
     ) -> list[ast.AST]:
-        """Rewrites how a training uses its optimizers; returns the calls that need gradients."""
         source, alone = self._source, num_optimizers == 1
         code = [each for each in items if isinstance(each, ast.AST)]
         nodes = [node for each in code for node in nodes_in(each, ast.Call)]
@@ -371,7 +365,6 @@ class ModelWriter:
         return [*calls, *applied, *plain]
 
     def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
-        """Whether an item only assigns the global step, and nothing needs it any more."""
         if not isinstance(item, ast.Assign) or not optimizer_code.is_global_step(
             self._source, item.value
         ):
@@ -439,7 +432,6 @@ class ModelWriter:
         return parts
 
     def _assigned(self, part: ast.expr, items: Sequence[Item]) -> ast.Assign | None:
-        """Returns the assignment of a part of a train_op, if nothing else reads the variable."""
         if not isinstance(part, ast.Name):
             return None
         binding = [each for each in items if part.id in bound_by(each)]
@@ -501,11 +493,9 @@ class ModelWriter:
     def _metrics_of(
         self, metrics: ast.expr | None, items: list[Item], local: set[str]
     ) -> MetricsText:
-        """Determines how `test_step` computes its metrics.
+        """Determines how `test_step`, whose local names are `local`, computes its metrics.
 
-        Args:
-            items: the statements of the evaluation; those of metrics may be appended.
-            local: the names that have values in `test_step`.
+        Appends statements that compute metrics to `items`.
         """
         metrics, others = _followed(metrics, self._parts.metrics)
         if metrics is None:
@@ -538,7 +528,6 @@ class ModelWriter:
         return self._method_of_metrics(metrics, others, local)
 
     def _keep_metrics(self, nodes: Iterable[ast.AST]) -> None:
-        """Makes metrics below these nodes use `tf.compat.v1`."""
         source = self._source
         for call in (each for node in nodes for each in nodes_in(node, ast.Call)):
             if _is_metric(source, call) and call.func not in source.done:
@@ -546,7 +535,6 @@ class ModelWriter:
                 source.replace(call.func, f"tf.compat.v1.{source.called(call)}")
 
     def _values(self, values: ast.expr) -> str:
-        """Returns the code of a function's arguments, as a list or a dict."""
         code = self._source.code
         if hasattr(values, "lineno"):
             return self._source.code_at(values, 4)
@@ -558,7 +546,6 @@ class ModelWriter:
     def _method_of_metrics(
         self, metrics: ast.expr, items: Sequence[Item], local: set[str]
     ) -> MetricsText:
-        """Writes a method that creates metrics from the values of a batch."""
         source, name = self._source, self._text.attribute("metrics_of_batch")
         of_function, values = _function_and_values(metrics)
         read = [*map(names_in, map(node_of, items)), names_in(metrics)]
@@ -642,7 +629,6 @@ class ModelWriter:
         return write, [node for _, node in passed]
 
     def _metric_arguments(self, call: ast.Call) -> Text:
-        """Returns the arguments of `update_state` of the Keras metric for a `tf.metrics` call."""
         source = self._source
         *values, _ = names = _names_of(source, call)
         by_name, _ = arguments(call, names)
@@ -743,7 +729,6 @@ def _followed(
 
 
 def _function_and_values(metrics: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
-    """Returns the function of metrics and its arguments; (None, None) if not written out."""
     if isinstance(metrics, ast.Tuple) and len(metrics.elts) == 2:
         return metrics.elts[0], metrics.elts[1]
     if isinstance(metrics, ast.Call) and isinstance(metrics.func, ast.Name):
@@ -756,7 +741,6 @@ def _function_and_values(metrics: ast.expr) -> tuple[ast.expr | None, ast.expr |
 
 
 def _names_of(source: Source, call: ast.expr) -> list[str]:
-    """Returns the carried argument names of a metric, with the weights last."""
     values = ["values"] if source.called(call) == "metrics.mean" else ["labels", "predictions"]
     return [*values, "weights"]
 

@@ -34,9 +34,7 @@ class ModelOfProgram:
 
     Attributes:
         root: the function that the class replaces: the model_fn, or the function that returns it.
-        class_name: the name of the class.
         uses: the sites, each with the arguments of the function that returns the model_fn.
-        text: the class, once it is written.
     """
 
     root: ast.FunctionDef
@@ -48,13 +46,9 @@ class ModelOfProgram:
 def write(
     program: Source, sites: Sequence[Site], target: str | None = None
 ) -> list[ModelOfProgram]:
-    """Writes the model classes and the code that creates the models; reports problems.
+    """Writes the model classes and the code that creates the models.
 
-    Args:
-        target: see `form.migrate_to_keras`.
-
-    Returns:
-        The models in program order; empty if a model_fn is unknown.
+    Returns the models in program order, or none if a model_fn is unknown.
     """
     models = _find(program, sites)
     for model in models:
@@ -115,7 +109,6 @@ def _find(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
 
 
 def _arguments(root: ast.FunctionDef, value: ast.expr) -> _Nodes:
-    """Returns the arguments of a call that returns a model_fn; empty for a model_fn itself."""
     if not isinstance(value, ast.Call):
         return {}
     return every_argument(value, [each.arg for each in root.args.args])
@@ -126,7 +119,6 @@ def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
 
 
 def _name_classes(program: Source, models: Sequence[ModelOfProgram]) -> None:
-    """Names the classes after their model_fns; a single class is called `Model`."""
     taken = all_names(program.tree)
     for model in models if len(models) > 1 else ():
         words = re.sub(r"(_model)?(_fn)?$", "", model.root.name.partition(COPY)[0]).split("_")
@@ -189,7 +181,6 @@ def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text
 
 
 def _returns_a_spec(program: Source, function: ast.FunctionDef) -> bool:
-    """Whether a function is a model_fn, rather than a function that returns one."""
     value = returned_by(function)
     return not isinstance(value, ast.Name) or program.function(value.id, function) is None
 
@@ -203,7 +194,6 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 
 
 def _params(program: Source, site: Site) -> _Nodes:
-    """Returns the estimator's `params` by key."""
     params = site.arguments.get("params")
     if isinstance(params, ast.Dict) and not site.takes_params:
         pairs = zip(params.keys, params.values, strict=True)

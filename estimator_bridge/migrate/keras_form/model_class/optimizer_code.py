@@ -17,21 +17,15 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def is_optimizer(source: Source, node: ast.AST) -> bool:
-    """Whether a node creates an optimizer that can be carried over."""
     return source.called(node) in OF_TRAIN
 
 
 def kind(source: Source, node: ast.AST) -> str:
-    """Returns the class name of the new optimizer."""
     return OF_TRAIN[source.called(node)].new.rpartition(".")[2]
 
 
 def written(source: Source, call: ast.Call, rate: str = "") -> str:
-    """Returns the code of the Keras optimizer; a decaying rate becomes a schedule.
-
-    Args:
-        rate: code that replaces the learning rate.
-    """
+    """Returns the code of the Keras optimizer; `rate` is code that replaces the learning rate."""
     row = OF_TRAIN[source.called(call)]
     by_name = rules.known_arguments(source, call, row.names, unused="name use_locking")
     return row.written(source, row.parts(source, by_name, rate))
@@ -71,7 +65,6 @@ def is_of_gradients(node: ast.AST) -> bool:
 
 
 def is_of_optimizer(source: Source, node: ast.AST) -> bool:
-    """Whether a node creates an optimizer or calls a method of one."""
     return is_optimizer(source, node) or is_minimize(source, node) or is_of_gradients(node)
 
 
@@ -150,11 +143,7 @@ def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
 
 
 def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
-    """Rewrites `optimizer.minimize(loss)` as `self.minimize(loss, tape)`.
-
-    Args:
-        alone: whether the program has a single optimizer, the one passed to `compile`.
-    """
+    """Rewrites `optimizer.minimize(loss)` as `self.minimize(loss, tape)`; for `alone` see above."""
     by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
     optimizer = call.func.value  # type: ignore[attr-defined]
 

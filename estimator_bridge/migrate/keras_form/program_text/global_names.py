@@ -25,8 +25,7 @@ def uses(
 ) -> Iterator[tuple[ast.Name, frozenset[str]]]:
     """Yields each use of a global name, with the names that are local there.
 
-    Args:
-        hidden: the names that are local at `node`.
+    `hidden` are the names that are local at `node`.
     """
     if isinstance(node, ast.Name):
         if node.id not in hidden:
@@ -64,7 +63,6 @@ def _hidden_in(node: ast.AST) -> set[str]:
 
 
 def _locals(function: ast.AST) -> set[str]:
-    """Returns the local names of a function, its parameters included."""
     arguments = function.args  # type: ignore[attr-defined]
     names = {each.arg for each in nodes_in(arguments, ast.arg)}
     body = function.body  # type: ignore[attr-defined]

@@ -13,10 +13,9 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
-    """Returns a program without leftovers, and the names of the absl flags that were dropped.
+    """Drops leftovers from a program; returns its text and the names of the dropped absl flags.
 
-    Args:
-        old: the program before migration; names that it does not use either are kept.
+    Names that the program before migration, `old`, does not use either are kept.
     """
     read_before = names_in(ast.parse(old))
     text = _without_variables(_without_parameters(text, read_before), read_before)
@@ -26,7 +25,6 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
 
 
 def note(flags: tuple[str, ...]) -> str:
-    """Writes the report's note on flags that are left out."""
     return (
         f"flags that nothing uses any more are left out: {', '.join(flags)}. A command line that "
         f"has them needs --undefok={','.join(flags)}"
@@ -47,7 +45,6 @@ def _without_parameters(text: str, read_before: set[str]) -> str:
 
 
 def _is_inner(source: Source, function: ast.FunctionDef) -> bool:
-    """Whether a function is nested in another one and takes only plain parameters."""
     arguments = function.args
     others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
     return isinstance(source.parent(function), ast.FunctionDef) and not any(others)
@@ -70,7 +67,6 @@ def _has_effects(node: ast.expr) -> bool:
 
 
 def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.Call]) -> None:
-    """Drops the last parameter of a function, and its argument in each call."""
     parameters = function.args.args
     _drop_last(source, parameters, [*parameters, *function.args.defaults][-1])
     for call in calls:
@@ -119,7 +115,6 @@ def _without(text: str, statements: Sequence[ast.stmt]) -> str:
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
-    """Yields the statements that define absl flags, each with the name of its flag."""
     for statement in tree.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             function, names = ast.unparse(statement.value.func), statement.value.args[:1]

@@ -1,8 +1,7 @@
 """Links the modules of a package into one program, because the rules of the Keras form read one.
 
-The program has the modules one after another, with a mark at the start of each. A name of another
-module, `inputs.input_fn` or an imported `input_fn`, becomes `input_fn`. `taken_apart` splits the
-new program at the marks.
+A name of another module, `inputs.input_fn` or an imported `input_fn`, becomes `input_fn`. A mark
+precedes each module; `taken_apart` splits the new program at the marks.
 """
 
 from __future__ import annotations
@@ -23,13 +22,7 @@ _OWN = "__of_{}"
 
 
 class ModuleText(NamedTuple):
-    """A module of a package.
-
-    Attributes:
-        file: the path that reports show.
-        name: its full name.
-        is_package: whether it is the `__init__.py` of its package.
-    """
+    """A module of a package; reports call it `file`."""
 
     file: str
     name: str
@@ -42,7 +35,7 @@ class LinkedModule:
     """A linked module.
 
     Attributes:
-        imported: what each imported name stands for: (module, name there), with "" for a module
+        imported: what each imported name stands for: (module, name there), or "" for the module
             itself.
         statements: the imports that bind these names.
         bound: the other global names, with the statements that bind them.
@@ -61,9 +54,7 @@ class LinkedModules:
     """Modules that import each other, as one program.
 
     Attributes:
-        text: the text of the program.
-        places: for each line of the text, its file and its line there.
-        by_name: the modules by name.
+        places: for each line of `text`, its file and its line there.
         order: the modules, each after the modules it imports.
 
     Raises:
@@ -109,8 +100,8 @@ class LinkedModules:
     ) -> Iterator[tuple[str, tuple[str, str] | None]]:
         """Yields the names that an import binds to modules of the package, or to names in them.
 
-        A name comes with (module, name there): "" for a module itself. None in place of the pair
-        stands for `import *`. A plain `import a.b` yields the name "a.b".
+        A name comes with (module, name there), "" for a module itself; None stands for `import *`.
+        A plain `import a.b` yields the name "a.b".
         """
         if isinstance(node, ast.Import):
             for each in node.names:
@@ -189,7 +180,6 @@ class LinkedModules:
         return module, name
 
     def _add(self, number: int, module: LinkedModule) -> None:
-        """Appends a module to the program, with its names replaced by the linked ones."""
         source = module.source
         for node, _ in _references(module):
             name = self._new_name(module, node)
@@ -242,7 +232,6 @@ def _same(one: LinkedModule, other: LinkedModule, name: str) -> bool:
 
 
 def rename_definitions(source: Source, names: Mapping[str, str]) -> None:
-    """Renames the definitions of functions and classes."""
     for each in source.tree.body:
         if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name in names:
             word = "class" if isinstance(each, ast.ClassDef) else "def"

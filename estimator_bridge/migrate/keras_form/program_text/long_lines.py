@@ -23,11 +23,7 @@ class _Comma(NamedTuple):
 
 
 def broken(text: str, kept: Collection[str]) -> str:
-    """Breaks overlong lines where brackets allow it.
-
-    Args:
-        kept: lines of the old program, which stay as they are.
-    """
+    """Breaks overlong lines where brackets allow it, except the lines in `kept`."""
     for _ in range(_MOST):
         rows = lines_of(text)
         long = {

@@ -65,8 +65,7 @@ def take_apart(
 ) -> ModelFunction:
     """Splits a model_fn by mode; reports a problem where the modes cannot be told apart.
 
-    Args:
-        trains: whether an item creates or uses an optimizer.
+    `trains` tells whether an item creates or uses an optimizer.
     """
     reader = _Reader(source, function)
     flat = {mode: reader.flat(function.body, mode) for mode in MODES}
@@ -122,7 +121,6 @@ _METRICS = ("eval_metrics", "eval_metric_ops")
 def _of_metrics(
     source: Source, flat: dict[str, list[Item]], specs: dict[str, dict[str, ast.expr]]
 ) -> list[Item]:
-    """Returns the evaluation statements that only compute metrics."""
     values = [specs[EVAL][key] for key in _METRICS if not is_none(specs[EVAL].get(key))]
     makers = makers_of_metrics(source)
     chosen: list[Item] = []
@@ -182,12 +180,10 @@ def _filled(node: ast.AST) -> Iterator[str]:
 
 
 def node_of(item: Item | ast.expr) -> ast.AST:
-    """Returns the statement of an item, or the argument of a `Bind`."""
     return item.value if isinstance(item, Bind) else item
 
 
 def bound_by(item: Item | ast.expr) -> list[str]:
-    """Returns the names that an item binds, in order."""
     return [item.name] if isinstance(item, Bind) else bound_in(item)
 
 

@@ -13,13 +13,9 @@ from estimator_bridge.run import public_names
 
 
 def check(text: str, program: Source) -> None:
-    """Checks that a new program is valid Python and lacks no name.
+    """Raises Untranslatable if a new program is not valid Python or lacks a name.
 
-    Args:
-        program: the old program; messages refer to its lines.
-
-    Raises:
-        Untranslatable: it is not valid, or lacks a name.
+    Messages refer to the lines of the old program, `program`.
     """
     try:
         tree = ast.parse(text)
@@ -38,7 +34,6 @@ def check(text: str, program: Source) -> None:
 
 
 def _reading(program: Source, name: str) -> ast.AST:
-    """Returns the first node that reads a name, or the whole program."""
     for node in ast.walk(program.tree):
         is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if is_read and ast.unparse(node) == name:

@@ -34,7 +34,6 @@ class Source:
     """A parsed program.
 
     Attributes:
-        tree: the `ast` tree.
         aliases: the full names that imports bind, by local name.
         problems: what cannot be carried over.
         notes: (line, what happened to it) for code that is left out or changed.
@@ -80,7 +79,6 @@ class Source:
         return self.short(node.func) if isinstance(node, ast.Call) else ""
 
     def need(self, module: str, name: str) -> str:
-        """Makes the new program import a name from a module; returns the name."""
         self.needed.setdefault(module, set()).add(name)
         return name
 
@@ -102,7 +100,6 @@ class Source:
         return next(functions, self.tree)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
-        """Returns the innermost statement that contains a node."""
         if isinstance(node, ast.stmt):
             return node
         return next(each for each in self.above(node) if isinstance(each, ast.stmt))
@@ -133,7 +130,6 @@ class Source:
         return None
 
     def _bindings(self, name: str, below: ast.AST) -> list[ast.AST]:
-        """Returns the nodes that bind a name, except definitions and parameters of functions."""
         return [
             node
             for node in ast.walk(below)
@@ -151,7 +147,6 @@ class Source:
     # Text.
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Returns the start and end offsets of a node in the text."""
         return (
             self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
             self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
@@ -170,7 +165,6 @@ class Source:
         return self._starts[first - 1], self._starts[statement.end_lineno or statement.lineno]
 
     def before(self, statement: ast.stmt) -> str:
-        """Returns the text before a statement in its line."""
         start, _ = self.span(statement)
         return self.text[self._starts[statement.lineno - 1] : start]
 
@@ -215,7 +209,6 @@ class Source:
         return self.render(0, len(self.text))
 
     def block(self, statement: ast.stmt, indent: int) -> str:
-        """Returns the new text of a statement and the comments above it, re-indented."""
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
@@ -235,12 +228,10 @@ class Source:
         return first + newline + shifted(rest, old, indent) if newline else first
 
     def is_spaced(self, statement: ast.stmt) -> bool:
-        """Whether there is a blank line above a statement and its comments."""
         start, _ = self.lines(statement)
         return self.text[:start].endswith("\n\n")
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
-        """Reports a problem under the id of a rule in `refusals`."""
         assert rule in RULES, rule
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
@@ -253,13 +244,11 @@ class Source:
             self._marked.setdefault(blocker, self.statement_of(node))
 
     def need_constant(self, node: ast.expr | None, rule: str, name: str, kind: str) -> None:
-        """Reports an argument that must be a constant but is not."""
         if node is not None and not isinstance(node, ast.Constant):
             why, way_out = f"the value of {name} decides", f"Write the {kind} into the call"
             self.problem(node, rule, why, way_out)
 
     def old_line(self, line: int) -> int:
-        """Returns the line number in the file."""
         return self._old_lines[line - 1] if line and self._old_lines else line
 
     def check(self) -> None:
@@ -313,11 +302,9 @@ def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with one argument per line if it is too long for one line.
+    """Returns the code of a call, with one argument per line if one line is too short.
 
-    Args:
-        indent: the indentation of the statement.
-        prefix: the text before the call.
+    `indent` is the indentation of the statement, and `prefix` the text before the call.
     """
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
@@ -344,7 +331,6 @@ def short_name(full: str) -> str:
 
 
 def shifted(text: str, old: int, new: int) -> str:
-    """Re-indents lines from `old` to `new` columns."""
     if old == new:
         return text
     lines = []
@@ -361,7 +347,6 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def all_names(node: ast.AST) -> set[str]:
-    """Returns all names below a node, including those that it binds."""
     return {each.id for each in nodes_in(node, ast.Name)}
 
 
@@ -378,13 +363,11 @@ def bound_in(node: ast.AST) -> list[str]:
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:
-    """Returns the wanted name, with a number appended if it is taken."""
     numbered = (f"{wanted}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([wanted], numbered) if each not in taken)
 
 
 def nodes_in(below: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
-    """Yields a node and its descendants that have a given type."""
     return (each for each in ast.walk(below) if isinstance(each, kind))
 
 

@@ -1,8 +1,6 @@
 """Inlines functions that a model_fn or the creation of a TPUEstimator calls once.
 
-The rules of the Keras form read the body of a model_fn and the call of a TPUEstimator. If the
-program computes a part of them in a function of its own that is called once, the function's
-statements replace the call.
+The rules of the Keras form only read the body of a model_fn and the call of a TPUEstimator.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ _OF_THE_ESTIMATOR = {"params", "mode"}
 
 
 def places(source: Source) -> Iterator[InlinedCall]:
-    """Yields the calls to inline."""
     for function in nodes_in(source.tree, ast.FunctionDef):
         if not _is_straight(function):
             continue
@@ -126,7 +123,6 @@ class InlinedCall:
         return self._takes_its_arguments() and not self._hides_names()
 
     def _takes_its_arguments(self) -> bool:
-        """Whether each parameter has exactly one argument, simple enough to replace it."""
         arguments = self._arguments()
         count = len(self._call.args) + len(self._call.keywords)
         if {*arguments} != {*parameters_of(self._function)} or len(arguments) != count:
@@ -191,7 +187,6 @@ class InlinedCall:
                     source.replace(node, self._new[node.id])
 
     def _names_around(self) -> set[str]:
-        """Returns the caller's names, without those inside the function itself."""
         inside = {*ast.walk(self._function)}
         names = {each.id for each in nodes_in(self._caller, ast.Name) if each not in inside}
         return {*names, *parameters_of(self._caller)}
@@ -202,7 +197,6 @@ class InlinedCall:
         return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
 
     def _statements(self) -> list[tuple[str, int]]:
-        """Returns the lines that compute the result."""
         pad = " " * self._statement.col_offset
         lines = [
             (f"{pad}{self._new.get(name, name)} = {self._source.code(value)}\n", value.lineno)
@@ -239,14 +233,12 @@ class InlinedCall:
         return [*(before if self._returned in self._body else []), *after]
 
     def _name(self) -> str:
-        """Returns a free name for the result: the keyword it is passed as, if any."""
         up = self._source.parent(self._call)
         wanted = str(up.arg) if isinstance(up, ast.keyword) else f"of_{self._function.name}"
         return free_name(wanted, {*all_names(self._source.tree), *parameters_of(self._caller)})
 
 
 def _numbered(text: str, first: int) -> list[tuple[str, int]]:
-    """Splits a text into lines, each with its old number, counted from `first`."""
     return [(line, first + offset) for offset, line in enumerate(lines_of(text))]
 
 

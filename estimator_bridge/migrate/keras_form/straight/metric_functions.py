@@ -32,7 +32,6 @@ def lift_metric_functions(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _has_metrics(source: Source, function: ast.FunctionDef) -> bool:
-    """Whether a function creates metrics and has only plain parameters without defaults."""
     others = (*function.args.defaults, function.args.vararg, function.args.kwarg)
     block = getattr(source.parent(function), "body", [])
     is_plain = not any(others) and not function.decorator_list and len(block) > 1

@@ -1,8 +1,7 @@
 """Gives each model_fn its own copy of functions that several model_fns share.
 
-Functions that build a spec become methods of a model class, and each model_fn becomes a class of
-its own. A function that several model_fns call is therefore copied. When the classes are written,
-methods that are equal in all of them move to a base class, so no copy remains.
+Each model_fn becomes a class, and the functions that build its spec become methods of the class.
+Methods that are equal in all classes then move to a base class, so no copy remains.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def copy_shared_functions(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
-    """Yields a function and the module's functions that it refers to, directly or indirectly."""
     known = {each.name: each for each in source.tree.body if isinstance(each, ast.FunctionDef)}
     queue, seen = [root], {root}
     while queue:
@@ -63,7 +61,6 @@ def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]
 
 
 def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
-    """Whether a function becomes part of a model class."""
     if {each.arg for each in function.args.args} & _OF_A_MODEL:
         return True
     return any(
@@ -77,7 +74,6 @@ def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
 def _with_copy(
     source: Source, function: ast.FunctionDef, caller: ast.FunctionDef
 ) -> list[tuple[str, int]]:
-    """Returns the lines of the program after giving `caller` a copy of `function`."""
     taken = {each.name for each in nodes_in(source.tree, ast.FunctionDef)}
     name = free_name(f"{function.name.partition(COPY)[0]}{COPY}", taken)
     rows = lines_of(source.text)

@@ -1,7 +1,6 @@
 """Simplifies a TensorFlow 1 program so that the rules of the Keras form can read it.
 
-Aliases become TensorFlow's own names, TPU wrappers are removed, and functions that are called once
-are inlined. The line numbers are kept for messages.
+Line numbers are kept for messages.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _is_namespace(names: Sequence[str]) -> bool:
-    """Whether the first name is a module, class or function of TensorFlow."""
     last = names[0].rpartition(".")[2] if names else ""
     is_constant = last.isupper() and "ModeKeys" not in names[0]
     return is_of_tensorflow(names[0] if names else "") and not is_constant
@@ -101,7 +99,6 @@ def _is_alias(flow: NameFlow, node: ast.AST) -> bool:
 
 
 def _is_of_partial(flow: NameFlow, call: ast.Call) -> bool:
-    """Whether a call calls a `functools.partial` of a TensorFlow function."""
     return flow.partial(call.func) is not None and _is_namespace(flow.full_names(call.func))
 
 
@@ -228,7 +225,6 @@ def _is_call_of(node: ast.AST | None, name: str) -> bool:
 
 
 def put_functions_in_place(source: Source) -> list[tuple[str, int]] | None:
-    """Inlines a function that is called once; see `inlining`."""
     place = next(inlining.places(source), None)
     return None if place is None else place.written()
 
@@ -272,7 +268,6 @@ def return_datasets(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _object_of(node: ast.AST | None, method: str) -> ast.expr | None:
-    """Returns the object of a method call without positional arguments; None for others."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
         return node.func.value if node.func.attr == method else None
     return None
@@ -308,7 +303,6 @@ def unite_specs(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
-    """Returns the code of the spec's arguments by name, if a statement returns a spec."""
     value = statement.value if isinstance(statement, ast.Return) else None
     if not isinstance(value, ast.Call) or not source.called(value).endswith("EstimatorSpec"):
         return {}
@@ -360,7 +354,6 @@ def _is_model_fn(node: ast.stmt, returned: ast.expr | None) -> bool:
 def _moved(
     source: Source, statements: Sequence[ast.stmt], inner: ast.FunctionDef
 ) -> list[tuple[str, int]]:
-    """Returns the lines of a program with `statements` moved to the start of `inner`."""
     first = inner.body[min(modes.is_docstring(inner.body[0]), len(inner.body) - 1)]
     rows = [*enumerate(lines_of(source.text), 1)]
     gone: dict[int, str] = {}

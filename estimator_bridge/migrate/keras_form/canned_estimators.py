@@ -87,12 +87,7 @@ CLIP_NORM = "5.0"
 
 
 class Canned(NamedTuple):
-    """A class of canned estimators.
-
-    Attributes:
-        name: for example "DNNClassifier".
-        is_v1: whether the class comes from `tf.compat.v1.estimator`.
-    """
+    """A class of canned estimators; `is_v1` tells whether it is in `tf.compat.v1.estimator`."""
 
     name: str
     is_v1: bool
@@ -118,11 +113,7 @@ class Canned(NamedTuple):
         return f"{part}_{argument}" if is_of_part else argument
 
     def rate(self, part: str) -> str:
-        """Returns the default rate of an optimizer that is given by name; "" means Keras's default.
-
-        Args:
-            part: one of `parts`.
-        """
+        """Returns the default rate of an optimizer given by name; "" means Keras's default."""
         if part in _RATES:
             return _RATES[part]
         if self.is_combined:

@@ -47,10 +47,9 @@ _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
 
 
 class NewProgram(NamedTuple):
-    """A program in the Keras form.
+    """A program in the Keras form, without its imports.
 
     Attributes:
-        text: the code, without the imports in `needed`.
         needed: names to import, by module.
         notes: (line of the old program, what happened to it).
         flags: names of the absl flags that are left out.
@@ -76,14 +75,12 @@ def migrate_to_keras(
     Args:
         name: what error messages call the program.
         target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
-            for
-            the batch size. Features that SparseCores lack are not checked.
+            for the batch size. Features that SparseCores lack are not checked.
 
     Raises:
         InvalidInput: the source is not Python 3.
         Untranslatable: parts of the program cannot be carried over (the message lists all of them),
-            or
-            `target` is given and the program has no tables.
+            or it has no tables although `target` is given.
     """
     check_source(source, name)
     if is_keras_form(Source(source, name)):
@@ -194,11 +191,9 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
 
 
 def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all code that stays.
+    """Applies the rules to all code that stays, which is all but `gone` and `left_out`.
 
-    Args:
-        gone: functions that are left out or rewritten.
-        left_out: functions that nothing calls; receives more of them.
+    Adds functions that nothing calls to `left_out`.
     """
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
@@ -216,7 +211,6 @@ def _finished(program: Source) -> str:
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
-    """Drops and yields functions that use the estimator and that nothing calls."""
     for node in program.tree.body:
         if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
             continue
@@ -316,7 +310,6 @@ def _drop_v1(program: Source) -> None:
 
 
 def _imports(program: Source) -> None:
-    """Drops the imports of the estimator, of TensorFlow, and of obsolete `__future__` features."""
     for node in nodes_in(program.tree, ast.stmt):
         is_late = program.parent(node) is not program.tree
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
@@ -361,7 +354,6 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
 
 
 def _reworded(text: str) -> str:
-    """Replaces "TPUEstimator" by "Keras model" in docstrings."""
     tree = ast.parse(text)
     rows = lines_of(text)
     for node in ast.walk(tree):

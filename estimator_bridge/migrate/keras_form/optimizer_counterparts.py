@@ -97,11 +97,9 @@ OF_TABLES: Mapping[str, Counterpart] = {
 
 
 def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:
-    """Writes a Keras optimizer that applies an update rule of the engine.
+    """Writes a Keras optimizer that applies `rule`, an update rule of the engine.
 
-    Args:
-        rule: a class of `tf2_engine`, or of `tf2_engine.keras`.
-        starts: the initial slot values, if they differ from the rule's own.
+    `starts` are the initial slot values, if they differ from the rule's own.
     """
     source.need(KERAS if rule.startswith("Keras") else "tf2_engine", rule)
     source.need(KERAS, "RuleOptimizer")

@@ -65,7 +65,6 @@ def _placed(refused: Refused, linked: LinkedModules) -> Iterable[Blocker]:
 
 
 def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
-    """Selects the modules that import TensorFlow, their importers, and everything these import."""
     by_name = {each.name: each for each in modules}
     imports = {each.name: _imported(each, by_name) for each in modules}
     chosen = {each.name for each in modules if _imports_tensorflow(each)}

@@ -188,11 +188,7 @@ def _object(module: object, name: str) -> object:
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
-    """Rewrites all calls and names that have rules, and refuses those that cannot stay.
-
-    Args:
-        skip: whether a node is left out or already rewritten.
-    """
+    """Rewrites all calls and names that have rules, and refuses those that cannot stay."""
     for call in nodes_in(source.tree, ast.Call):
         if not skip(call):
             short = source.called(call)
@@ -342,8 +338,6 @@ def _numeric(source: Source, call: ast.Call) -> str:
 
 
 def _only(new: str, names: str) -> Writer:
-    """Creates a writer for a class of `tf2_engine.keras` that takes only the arguments `names`."""
-
     def write(source: Source, call: ast.Call) -> str:
         known_arguments(source, call, names, unused="")
         return f"{source.need(KERAS, new)}({args_of(source, call)})"
@@ -360,7 +354,6 @@ _CLIPPING = (
 
 
 def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> str:
-    """Returns the code of a table's optimizer; `rate` is code that overrides the learning rate."""
     row = OF_TABLES[source.called(call).rpartition(".")[2]]
     if "." not in row.new:
         source.need("tf2_engine", row.new)
@@ -411,7 +404,6 @@ def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
 
 
 def write_schedules(source: Source, below: ast.AST) -> None:
-    """Turns learning rates that decay with the global step into schedules."""
     for call in nodes_in(below, ast.Call):
         if source.called(call) in SCHEDULES:
             source.done.update((call, call.func))
@@ -525,7 +517,7 @@ def placeholder(source: Source, call: ast.Call) -> str:
 
 
 def _input(source: Source, call: ast.Call) -> str:
-    """Replaces an `Input` by the tensor it wraps: Keras layers take any tensor."""
+    """Replaces an `Input` by the tensor it wraps, because Keras layers take any tensor."""
     names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
     by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""

@@ -77,7 +77,6 @@ class _Part:
         return is_import and bool(dict(self._linked.imports(statement, self._here)))  # type: ignore[arg-type]
 
     def _name_of(self, node: ast.Name, home: _Part, hidden: Collection[str]) -> None:
-        """Rewrites a reference to a name of another module; `hidden` names are local there."""
         statement = home.bound[node.id]
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self._copied[ast.unparse(statement)] = None
@@ -107,7 +106,7 @@ class _Part:
     def _of_others(self, code: str) -> list[str]:
         """Updates the imports from the package; returns the import statements to add.
 
-        Drops the import of a module that the old code used and the new code does not.
+        Drops the import of a module that only the old code used.
         """
         for statement in self._source.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)) and self._of_package(statement):
@@ -135,7 +134,6 @@ class _Part:
     def _write_import(
         self, statement: ast.Import | ast.ImportFrom, kept: Sequence[ast.alias]
     ) -> None:
-        """Limits a statement to the kept names, and adds names needed from the same module."""
         names = [_as_written(each) for each in kept]
         if isinstance(statement, ast.ImportFrom):
             module = self._here.absolute(written_module(statement))

@@ -23,7 +23,7 @@ def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | Non
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
     An input function that has a name, or that a function returns, becomes a function that returns
-    the dataset. `made_by` is the value of `input_fn` if that is a name.
+    the dataset. `made_by` is the value of the name.
     """
     call = _call(source, input_fn)
     if call is not None:

@@ -22,11 +22,7 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses arguments that cannot be carried over, and notes those that are left out.
-
-    Args:
-        known: arguments that are carried over or make no difference.
-    """
+    """Refuses arguments that cannot be carried over, and notes those that are left out."""
     for key, value in site.arguments.items():
         if key not in known:
             refuse(source, value, key)
@@ -51,7 +47,6 @@ def seed_lines(source: Source, site: Site) -> list[str]:
 
 
 def checkpoints_line(source: Source, site: Site, name: str) -> str:
-    """Returns the statement that sets how often a model saves, and how much it keeps."""
     folder = model_dir(site)
     parts = [source.code(folder) if folder is not None else "None"]
     options = "save_checkpoints_steps=save_steps keep_checkpoint_max=max_to_keep"

@@ -42,8 +42,7 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        Args:
-            arguments_of_model: the arguments of the model class after the embedding, by name.
+        `arguments_of_model` are the arguments of the model class after the embedding, by name.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)
@@ -80,7 +79,6 @@ class SiteWriter:
     # The strategy.
 
     def _strategy(self) -> str:
-        """Returns the code of the strategy; "" for the default strategy."""
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
         use_tpu = site.arguments.get("use_tpu")
@@ -109,7 +107,6 @@ class SiteWriter:
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
-        """Assigns the strategy to the variable that held the cluster resolver."""
         source = self._source
         for node in nodes_in(self._site.function, ast.Name):
             if node.id != cluster.id or node is cluster:
@@ -169,7 +166,6 @@ class SiteWriter:
 
 
 def _off(spec: ast.Call) -> list[str]:
-    """Returns the settings without a counterpart that the spec turns off."""
     off = {each.arg for each in spec.keywords if is_none(each.value) or _is_false(each.value)}
     return [each for each in _LOST.split() if each in off]
 

@@ -50,7 +50,6 @@ class EstimatorNames:
         )
 
     def rename_makers(self) -> None:
-        """Renames functions that create estimators, for instance to `make_model`."""
         source = self._source
         for name, site in self._makers.items():
             function = site.function
@@ -97,7 +96,6 @@ class EstimatorNames:
         return any(isinstance(each, ast.Name) and each.id in names for each in values)
 
     def _calls_of_makers(self) -> Iterator[tuple[ast.AST, str, str]]:
-        """Yields (function, variable, maker) for each assignment of a maker's result."""
         for node in nodes_in(self._source.tree, ast.Assign):
             function = node.value.func if isinstance(node.value, ast.Call) else None
             if isinstance(function, ast.Name) and function.id in self._makers:

@@ -21,8 +21,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     """Writes the code that calls an input function, with a batch size if it takes one.
 
-    Args:
-        size: the estimator's argument with the batch size.
+    `size` is the estimator's argument with the batch size.
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)
@@ -89,7 +88,6 @@ def _with_params(
     batch: ast.expr,
     functions: Sequence[ast.FunctionDef],
 ) -> Text:
-    """Calls an input function with the estimator's params and the batch size."""
     params = site.arguments.get("params")
     if functions and all(_reads_size_alone(source, each) for each in functions):
         return lambda: f"{source.code(input_fn)}({{'batch_size': {source.code(batch)}}})"

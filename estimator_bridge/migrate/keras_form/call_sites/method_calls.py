@@ -146,7 +146,6 @@ class CallWriter:
         )
 
     def _train_and_evaluate(self, call: ast.Call) -> None:
-        """Writes `fit` with `validation_data`, and the evaluation result if the program uses it."""
         source = self._source
         by_name = rules.known_arguments(source, call, "estimator train_spec eval_spec")
         self._turn_to(by_name.get("estimator", call))

@@ -141,12 +141,10 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 
 
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value assigned to a name in its function or else the module.
+    """Returns the value assigned to a name, and drops that assignment.
 
-    Drops that assignment.
-
-    Args:
-        is_used: whether the value is written elsewhere.
+    The assignment is in the name's function or else in the module. `is_used` tells whether the
+    value is written elsewhere.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -144,7 +144,6 @@ class TrainingHooks:
     """The hooks of a training.
 
     Args:
-        node: the `hooks` argument.
         evaluates: whether the training evaluates its checkpoints as they are written.
 
     Attributes:
@@ -222,7 +221,6 @@ class TrainingHooks:
             self._check_evaluates(call)
 
     def _check_tensors(self, name: str, node: ast.expr) -> None:
-        """Refuses tensors other than the loss and the step, because Keras shows no others."""
         value = _made_by(self._source, node)
         values = getattr(value, "values", None) or getattr(value, "elts", None) or [value]
         names = [each.value if isinstance(each, ast.Constant) else None for each in values]

@@ -14,12 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, call
 
 
 class HeadRow(NamedTuple):
-    """A head.
-
-    Attributes:
-        arguments: the arguments of the estimator's head, in order.
-        units: the argument with the number of logits; "" for a head with one logit.
-    """
+    """A head: its arguments in order, and the one with the number of logits ("" for one logit)."""
 
     arguments: str
     units: str = ""
@@ -198,10 +193,7 @@ Writer = HeadWriter | MultiHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
-    """Reads the head of a canned estimator, and removes its arguments from the site.
-
-    Reports a head that cannot be carried over.
-    """
+    """Reads the head of a canned estimator, and removes its arguments from the site."""
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):

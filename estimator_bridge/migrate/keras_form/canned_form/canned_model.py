@@ -100,7 +100,6 @@ class CannedModelWriter:
         return lambda: name
 
     def _pass_names(self, node: ast.AST) -> None:
-        """Makes `__init__` take the local names that a node reads."""
         for name in sorted(names_in(node) & self._locals):
             self.parameters.setdefault(name, None)
 

@@ -27,7 +27,7 @@ class LegacyRow(NamedTuple):
     Attributes:
         carried: the arguments that the new program keeps, in order.
         rate: the default learning rate.
-        refused: the arguments after these that change the numbers.
+        refused: the arguments after these; they change the numbers.
         old: the TensorFlow 1 optimizer that estimators know under the same name.
     """
 
@@ -66,12 +66,11 @@ class CannedOptimizer:
     """The optimizer of a part of a model.
 
     Args:
-        by_rows: whether rows that occur in no batch must keep their initial values; an Ftrl that
-            updates all rows would change them.
+        by_rows: whether rows that occur in no batch must keep their initial values.
 
     Attributes:
         node: the expression that creates it, found through names and lambdas; None for the default.
-        kind: its class in the new program; "" if it is unknown, which is reported as a problem.
+        kind: its class in the new program; "" if it is unknown.
     """
 
     def __init__(
@@ -99,7 +98,6 @@ class CannedOptimizer:
 
     @property
     def is_named(self) -> bool:
-        """Whether the optimizer is given by name or left to the default."""
         return self.node is None or isinstance(self.node, ast.Constant)
 
     def _of_train(self) -> str:
@@ -131,10 +129,9 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns an update rule of the engine if current Keras optimizers compute other numbers.
+        """Returns an update rule of the engine, or "", and the arguments without effect.
 
-        Returns:
-            The rule or "", and the arguments without effect.
+        A rule is needed where current Keras optimizers compute other numbers.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":
@@ -174,7 +171,6 @@ class CannedOptimizer:
         return arguments(self.node, f"{row.carried} {row.refused}".split())[0]
 
     def _prepare(self) -> None:
-        """Turns decaying rates into schedules, and refuses arguments that change the numbers."""
         source, node = self._source, self.node
         if not self.kind or not isinstance(node, ast.Call):
             return

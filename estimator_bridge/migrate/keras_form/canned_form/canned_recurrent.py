@@ -31,11 +31,7 @@ class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
     A single number of `units` with a named `cell_type` is a Keras layer; several numbers are cells
-    in an `RNN` layer. The two have different variable names, so both arguments must be known;
-    otherwise the writer reports a problem.
-
-    Attributes:
-        returns_sequences: whether the network computes logits for every step.
+    in an `RNN` layer. The two have different variable names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:
@@ -57,7 +53,6 @@ class RecurrentWriter:
 
     @property
     def name(self) -> str:
-        """The name of the layer, and so the prefix of its variable names."""
         return self._kind if self._is_number else _LAYER
 
     def text(self) -> str:

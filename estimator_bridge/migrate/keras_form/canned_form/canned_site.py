@@ -38,7 +38,6 @@ def write(source: Source, site: Site) -> CannedModelWriter:
 
 
 def place(source: Source, site: Site) -> int:
-    """Returns the offset at which the model class is inserted."""
     statement = source.statement_of(site.call)
     around = [statement, *source.above(statement)]
     outermost = next(each for each in around if source.parent(each) is source.tree)

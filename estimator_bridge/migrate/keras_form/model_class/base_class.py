@@ -50,11 +50,7 @@ class ClassPieces:
 
 
 def texts(classes: Sequence[ClassPieces], taken: set[str]) -> list[str]:
-    """Returns the text of each class; the first text starts with the base class, if there is one.
-
-    Args:
-        taken: names that the program already uses.
-    """
+    """Returns the text of each class; the first text starts with the base class, if any."""
     methods = [each for each in classes[0].methods if all(each in one.methods for one in classes)]
     if len(classes) < 2 or not methods:
         return [each.text() for each in classes]

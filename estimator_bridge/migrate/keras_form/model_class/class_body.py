@@ -71,7 +71,6 @@ class ClassText:
     forbidden: set[str] = dataclasses.field(default_factory=set)
 
     def attribute(self, wanted: str) -> str:
-        """Reserves and returns a free attribute name."""
         name = re.sub(r"\W+", "_", wanted).strip("_") or "layer"
         name = f"{name}_layer" if name in _RESERVED else name
         unused, number = name, 1
@@ -436,7 +435,6 @@ class Body:
         self._text.init.append(write)
 
     def _in_body(self, node: ast.expr) -> str:
-        """Returns an iterable of `__init__` as code for another method."""
         new: dict[Span, str | Text] = {}
         for each in ast.walk(node):
             key = _params_key(each) or getattr(each, "id", "")
@@ -463,7 +461,6 @@ class Body:
         ]
 
     def _names_left(self, node: ast.AST) -> set[str]:
-        """Returns the names read below a node, except in parts that move to `__init__`."""
         if node in self._hoisted:
             return set()
         names = names_in(node) if isinstance(node, ast.Name) else set()
@@ -505,7 +502,6 @@ class Body:
     def write_method(
         self, function: ast.FunctionDef, roles: Roles, name: str, before: str = ""
     ) -> list[str]:
-        """Adds a method with the body of a function; returns its parameters."""
         config, tensors, training = _by_role(roles)
         for parameter in config:
             value = roles[parameter][1]
@@ -638,7 +634,6 @@ def _joined(texts: Iterable[Text]) -> str:
 def docstring(
     source: Source, function: ast.FunctionDef, indent: int, gone: Sequence[str] = ()
 ) -> str:
-    """Returns the re-indented docstring of a function, without the parameters in `gone`."""
     first = function.body[0]
     text = source.block(first, indent) if is_docstring(first) else ""
     for name in gone:

@@ -49,7 +49,7 @@ def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> 
 def sink(source: Source, parts: ModelFunction) -> None:
     """Moves statements that only optimizers need from the shared code to the training code.
 
-    For example, a global step or a rate is often computed before the first test of the mode.
+    For example, a rate is often computed before the first test of the mode.
     """
     train = parts.only[TRAIN]
     calls = optimizer_calls(source, [*train, parts.specs[TRAIN].get("train_op")])
@@ -78,12 +78,7 @@ def sink(source: Source, parts: ModelFunction) -> None:
 
 @dataclasses.dataclass
 class ComputedRates:
-    """The rates of a training that methods compute from the step.
-
-    Attributes:
-        code: the code of the rate, by the call that creates the optimizer.
-        items: the statements that moved to methods.
-    """
+    """The code of each rate by the call of its optimizer, and the statements moved to methods."""
 
     code: dict[ast.Call, str] = dataclasses.field(default_factory=dict)
     items: list[Item] = dataclasses.field(default_factory=list)
@@ -93,7 +88,6 @@ class RateWriter:
     """Writes the methods that compute rates.
 
     Args:
-        items: the statements of the training.
         tensors: names that are computed from a batch; a rate must not read them.
         body: creates the body of a new method, given the names that are tensors in it.
     """
@@ -158,7 +152,6 @@ class RateWriter:
         return is_step and not any(self._reads_step(each, of_step) for each in by_name.values())
 
     def _method_of(self, items: Sequence[Item], rate: ast.expr) -> str:
-        """Returns the method that computes a rate; optimizers with the same rate share one."""
         key = "\n".join(ast.unparse(node_of(each)) for each in [*items, rate])
         if key not in self._methods:
             self._methods[key] = self._text.attribute("learning_rate_at")

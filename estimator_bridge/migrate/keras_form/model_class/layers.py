@@ -163,7 +163,6 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
 
 
 def _written(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
-    """Returns the arguments of a call in order: (keyword or "", node)."""
     keyed = ((str(each.arg), each.value) for each in call.keywords)
     return (*(("", each) for each in call.args), *keyed)
 

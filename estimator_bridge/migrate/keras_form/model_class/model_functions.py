@@ -17,8 +17,8 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 def passed(source: Source, value: ast.expr) -> list[ast.expr]:
     """Returns the possible values of an argument.
 
-    If the argument is a parameter of the enclosing function, these are the values that its callers
-    pass; the list is empty if one of them is unknown.
+    For a parameter of the enclosing function, these are the values that its callers pass; the list
+    is empty if one of them is unknown.
     """
     function = source.function_of(value)
     if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):

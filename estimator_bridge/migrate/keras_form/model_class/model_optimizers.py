@@ -21,8 +21,6 @@ class OptimizerWriter:
     """Moves optimizers and their rates out of the training step.
 
     Args:
-        text: the class; its `__init__` creates the optimizers.
-        items: the statements of the training.
         tensors: names that are computed from a batch.
         body: creates the body of a method, given the names that are tensors in it.
 

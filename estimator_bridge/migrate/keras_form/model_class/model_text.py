@@ -193,7 +193,6 @@ class ModelWriter:
         return Body(self._text, tensors, training, self._helpers, self._classes)
 
     def _call(self) -> list[str]:
-        """Writes `call`; returns the names of its results."""
         parts, source = self._parts, self._source
         self._names_of_config = set(self._text.config)
         source.need(rules.KERAS, "TableModel")
@@ -246,7 +245,6 @@ class ModelWriter:
         return True
 
     def _loss(self, outputs: list[str]) -> list[str]:
-        """Writes `loss_of`; returns the names of its results."""
         parts, source = self._parts, self._source
         specs = self._read_by_specs(TRAIN, EVAL)
         later = [*parts.only[TRAIN], *parts.only[EVAL], *parts.metrics]
@@ -275,7 +273,6 @@ class ModelWriter:
     def _begin(
         self, outputs: list[str], results: list[str], needed: set[str], mode: str
     ) -> list[str]:
-        """Returns the first lines of a step: the batch, the call of the model, and the loss."""
         parts = self._parts
         of_loss = self._loss_arguments if results else []
         labels = bool(parts.labels) and (
@@ -413,10 +410,7 @@ class ModelWriter:
         """Returns the parts of a train_op that become separate statements.
 
         A part that the training assigns to a variable is already a statement, and only loses the
-        variable.
-
-        Args:
-            gone: receives the assignments that become empty.
+        variable. Assignments that become empty are added to `gone`.
         """
         parts: list[ast.expr] = []
         for each in self._grouped(value):
@@ -571,7 +565,6 @@ class ModelWriter:
         )
 
     def _is_plain_metrics(self, function: ast.FunctionDef) -> bool:
-        """Whether a function only returns a dict of metrics that Keras has."""
         returned, source = returned_by(function), self._source
         if not isinstance(returned, ast.Dict):
             return False
@@ -590,7 +583,6 @@ class ModelWriter:
     def _update_metrics(
         self, function: ast.FunctionDef, values: ast.expr | None
     ) -> tuple[Text, list[ast.expr]]:
-        """Writes `update_metrics` from the metric_fn; returns its call and its arguments."""
         source = self._source
         returned = returned_by(function)
         assert isinstance(returned, ast.Dict)
@@ -697,7 +689,6 @@ class ModelWriter:
                         self._left_out.append(function)
 
     def _without_left_out(self, items: Sequence[Item], spec: Mapping[str, ast.expr]) -> list[Item]:
-        """Drops items that only compute spec arguments that are left out."""
         left_out = set().union(*(names_in(v) for k, v in spec.items() if k in _LEFT_OUT))
         carried = set().union(*(names_in(v) for k, v in spec.items() if k in _CARRIED))
         kept: list[Item] = []

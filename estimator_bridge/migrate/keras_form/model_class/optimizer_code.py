@@ -25,7 +25,6 @@ def kind(source: Source, node: ast.AST) -> str:
 
 
 def written(source: Source, call: ast.Call, rate: str = "") -> str:
-    """Returns the code of the Keras optimizer; `rate` is code that replaces the learning rate."""
     row = OF_TRAIN[source.called(call)]
     by_name = rules.known_arguments(source, call, row.names, unused="name use_locking")
     return row.written(source, row.parts(source, by_name, rate))
@@ -102,8 +101,7 @@ def _has(item: Item, calls: Sequence[ast.AST]) -> bool:
 def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
     """Rewrites `compute_gradients` and `apply_gradients` of an optimizer as methods of the model.
 
-    Args:
-        alone: whether the program has a single optimizer, the one passed to `compile`.
+    `alone` tells whether the program has a single optimizer.
     """
     assert isinstance(call.func, ast.Attribute)
     optimizer = call.func.value
@@ -134,7 +132,6 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
 
 
 def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
-    """Returns the `zip(*call)` around a call, if there is one."""
     starred = source.parent(call)
     outer = source.parent(starred) if isinstance(starred, ast.Starred) else None
     if isinstance(outer, ast.Call) and ast.unparse(outer.func) == "zip" and len(outer.args) == 1:
@@ -143,7 +140,10 @@ def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
 
 
 def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
-    """Rewrites `optimizer.minimize(loss)` as `self.minimize(loss, tape)`; for `alone` see above."""
+    """Rewrites `optimizer.minimize(loss)` as `self.minimize(loss, tape)`.
+
+    `alone` tells whether the program has a single optimizer.
+    """
     by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
     optimizer = call.func.value  # type: ignore[attr-defined]
 

@@ -100,7 +100,6 @@ def _unread(tree: ast.Module, read_before: set[str]) -> Iterator[ast.Assign]:
 
 
 def _is_shared(function: ast.FunctionDef, name: str) -> bool:
-    """Whether a function declares a name `global` or `nonlocal`."""
     return any(
         name in each.names
         for each in ast.walk(function)
@@ -123,6 +122,5 @@ def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
 
 
 def _reads(flag: str, text: str) -> bool:
-    """Whether a program reads a flag, or mentions its name outside the definition."""
     quoted = re.findall(rf"(['\"]){re.escape(flag)}\1", text)
     return bool(re.search(rf"FLAGS\.{re.escape(flag)}\b", text)) or len(quoted) > 1

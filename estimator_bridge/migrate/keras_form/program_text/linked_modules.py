@@ -138,7 +138,6 @@ class LinkedModules:
     # The names in the linked program.
 
     def _name(self) -> None:
-        """Renames names that would mean something else in the linked program."""
         first: dict[str, LinkedModule] = {}
         for module in self.order:
             stem = module.text.name.replace(".", "_") or "main"

@@ -251,7 +251,6 @@ class _Reader:
         return items
 
     def _check_returns(self, statement: ast.stmt) -> None:
-        """Refuses a `return` inside a conditional or loop that does not test the mode."""
         functions = nodes_in(statement, ast.FunctionDef)
         inner = {each for function in functions for each in nodes_in(function, ast.Return)}
         if any(each not in inner for each in nodes_in(statement, ast.Return)):

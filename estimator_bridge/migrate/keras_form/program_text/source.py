@@ -88,7 +88,6 @@ class Source:
         return self.parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the nodes that contain a node, innermost first."""
         up = self.parent(node)
         while up is not None:
             yield up
@@ -181,7 +180,6 @@ class Source:
         self._edits[offset, offset] = lambda: text + code()
 
     def drop(self, statement: ast.stmt, why: str = "") -> None:
-        """Leaves out a statement and the comments above it."""
         start, end = self.lines(statement)
         self._edits[start, end] = ""
         if why:
@@ -212,17 +210,15 @@ class Source:
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
-        """Returns the code of arguments, with their names.
+        """Returns the code of arguments with their names.
 
-        Args:
-            names: which arguments to write, in the syntax of `renamed`; all by default.
+        `names` selects and renames them, in the syntax of `renamed`.
         """
         new = renamed(names or " ".join(by_name))
         codes = {key: self.code(by_name[key]) for key in new if key in by_name}
         return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
 
     def code_at(self, node: ast.AST, indent: int) -> str:
-        """Returns the new text of a node whose statement moves to another indentation."""
         old = self.statement_of(node).col_offset
         first, newline, rest = self.code(node).partition("\n")
         return first + newline + shifted(rest, old, indent) if newline else first
@@ -296,16 +292,12 @@ def renamed(names: str) -> dict[str, str]:
 
 
 def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
-    """Returns all arguments of a call by name; `names` are the names of the positional ones."""
     by_name = dict(zip(names, call.args, strict=False))
     return by_name | {str(each.arg): each.value for each in call.keywords}
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with one argument per line if one line is too short.
-
-    `indent` is the indentation of the statement, and `prefix` the text before the call.
-    """
+    """Returns the code of a call, with one argument per line if one line is too short."""
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line
@@ -390,7 +382,6 @@ def parameters_of(function: ast.AST) -> list[str]:
 
 
 def returned_by(function: ast.FunctionDef | None) -> ast.expr | None:
-    """Returns the value that a function returns in its last statement."""
     last = function.body[-1] if function is not None else None
     return last.value if isinstance(last, ast.Return) else None
 

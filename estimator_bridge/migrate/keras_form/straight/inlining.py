@@ -44,7 +44,6 @@ def places(source: Source) -> Iterator[InlinedCall]:
 
 
 def _is_straight(function: ast.FunctionDef) -> bool:
-    """Whether a function takes plain parameters and returns a value only at its end."""
     arguments = function.args
     if function.decorator_list or arguments.vararg or arguments.kwarg or arguments.posonlyargs:
         return False
@@ -60,7 +59,6 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 
 def _last(function: ast.FunctionDef) -> ast.Return | None:
-    """Returns the final `return` of a function, even inside a final `with`."""
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
@@ -103,7 +101,6 @@ class InlinedCall:
         return bool(passed & _OF_THE_ESTIMATOR & {*parameters_of(self._caller)})
 
     def is_possible(self) -> bool:
-        """Whether the statements mean the same in the place of the call."""
         source, statement = self._source, self._statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
             return False
@@ -192,7 +189,6 @@ class InlinedCall:
         return {*names, *parameters_of(self._caller)}
 
     def _targets(self) -> Sequence[str]:
-        """Returns the names to which the calling statement assigns the plain result of the call."""
         is_all = getattr(self._statement, "value", None) is self._call
         return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
 
@@ -213,7 +209,6 @@ class InlinedCall:
         return lines
 
     def _rest(self) -> list[tuple[str, int]]:
-        """Returns the lines of the calling statement, with the result in place of the call."""
         source, statement = self._source, self._statement
         pad = " " * statement.col_offset
         value = shifted(source.code(self._value), self._returned.col_offset, statement.col_offset)

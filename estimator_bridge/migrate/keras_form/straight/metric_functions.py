@@ -40,7 +40,6 @@ def _has_metrics(source: Source, function: ast.FunctionDef) -> bool:
 
 
 def _takes_more(source: Source, function: ast.FunctionDef, around: ast.FunctionDef) -> bool:
-    """Adds the captured variables to the parameters and arguments; False if that is impossible."""
     bound_here = {
         *parameters_of(function),
         *(name for each in function.body for name in bound_in(each)),

@@ -50,7 +50,6 @@ class Straight:
 
 
 def straight(text: str, name: str) -> Straight:
-    """Applies the steps until none of them changes the program."""
     lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
@@ -113,7 +112,6 @@ def _without_partial(source: Source, flow: NameFlow, call: ast.Call) -> str:
 
 
 def _through_imports(source: Source, full: str) -> str:
-    """Writes a full name below the closest name that the program imports."""
     above = {
         each: name for name, each in source.aliases.items() if f"{full}.".startswith(f"{each}.")
     }

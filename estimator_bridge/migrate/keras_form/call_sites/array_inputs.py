@@ -58,7 +58,7 @@ def _dataset(source: Source, call: ast.Call) -> Text:
     shuffle = by_name.get("shuffle")
     if others or "x" not in by_name or not isinstance(getattr(shuffle, "value", None), bool):
         source.problem(
-            *(call, "keras-input-fn", "what it feeds, or whether in their order, is not known"),
+            *(call, "keras-input-fn", "migrate cannot see what it feeds or whether it shuffles"),
             "Write its arguments by name, and shuffle=True or shuffle=False",
         )
         return lambda: ""

@@ -68,7 +68,7 @@ def _taking_params(
     named = [each for each in functions if each.name == name]
     if not named or any(parameters_of(each)[1:] != ["params"] for each in named):
         source.problem(
-            *(input_fn, "keras-input-fn", "whether it takes params is not known"),
+            *(input_fn, "keras-input-fn", "migrate cannot see whether it takes params"),
             "Define it in the program as a function of params, which returns a tf.data.Dataset",
         )
     return named

@@ -49,7 +49,11 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
             source.replace(each.func, f"tf.compat.v1.{source.called(each)}")
         elif source.called(each).startswith("lookup."):
             source.problem(
-                *(each, "keras-receiver", "a receiver function makes it anew for each export"),
+                *(
+                    each,
+                    "keras-receiver",
+                    "the receiver function creates a new one for each export",
+                ),
                 "Make it outside of the function",
             )
     of_graph = source.need(rules.KERAS, "graph_receiver")

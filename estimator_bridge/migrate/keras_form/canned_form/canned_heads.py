@@ -126,7 +126,7 @@ class HeadWriter:
         if key not in _REDUCTIONS:
             self._source.problem(
                 *(node, "keras-loss", "no head of tf2_engine.keras has this reduction"),
-                "Write one that gives a number, such as SUM or SUM_OVER_BATCH_SIZE, into the call",
+                "Write a reduction to one number, such as SUM or SUM_OVER_BATCH_SIZE, in the call",
             )
         return _REDUCTIONS.get(key, "")
 
@@ -200,7 +200,7 @@ def read(source: Source, site: Site) -> Writer:
         if _has_steps(site):  # its head for sequences is private
             source.problem(
                 *(site.arguments["return_sequences"], "keras-estimator-class"),
-                "the head of an RNNEstimator with return_sequences is a private one",
+                "the head of an RNNEstimator with return_sequences is private",
                 "Use an RNNClassifier, or migrate to the bridge form",
             )
         writer = _writer_of(source, site.arguments.pop("head", None), canned)

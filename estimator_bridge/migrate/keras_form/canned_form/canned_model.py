@@ -132,7 +132,7 @@ class CannedModelWriter:
         if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
             problem(
                 *(self._site.call, "keras-optimizer"),
-                "two Adams have powers of betas of their own in checkpoints",
+                "two Adam optimizers store separate beta powers in checkpoints",
                 "Use another optimizer for one of the parts",
             )
 

@@ -147,8 +147,8 @@ def _pass_classes(
             program.replace(node, site.class_name)
     if len(program.uses(parameter.id, site.function)) > 1:
         program.problem(
-            *(site.call, "keras-model-fn", f"{parameter.id} is used for something else, too"),
-            "Pass the model_fn to the TPUEstimator alone",
+            *(site.call, "keras-model-fn", f"{parameter.id} is also used for something else"),
+            "Pass the model_fn only to the TPUEstimator",
         )
     for value in values:
         root = model_functions.function_of(program, value)
@@ -218,7 +218,7 @@ def _write_site(
     lacking = [name for name in names if name not in nodes]
     if lacking and len(texts) == len(models):
         program.problem(
-            *(site.call, "keras-model-fn", f"its model_fn uses {', '.join(lacking)}, too"),
+            *(site.call, "keras-model-fn", f"its model_fn also uses {', '.join(lacking)}"),
             "Give it the same keys of params as the other TPUEstimators of the model_fn",
         )
     SiteWriter(program, site, target).write({name: nodes[name] for name in names if name in nodes})

@@ -143,8 +143,12 @@ def _of_metrics(
             chosen.append(item)
         elif item in chosen and names & read:
             source.problem(
-                *(node_of(item), "keras-metric", "what it computes is not for metrics alone"),
-                "Compute metrics in a function of their own, which eval_metrics names",
+                *(
+                    node_of(item),
+                    "keras-metric",
+                    "it computes values that are used outside the metrics",
+                ),
+                "Compute the metrics in a separate function, and pass it in eval_metrics",
             )
             chosen.remove(item)
     return [each for each in flat[EVAL] if each in chosen]
@@ -255,7 +259,12 @@ class _Reader:
         inner = {each for function in functions for each in nodes_in(function, ast.Return)}
         if any(each not in inner for each in nodes_in(statement, ast.Return)):
             self._source.problem(
-                *(statement, "keras-spec", "it returns only under a condition"), _WAY_OUT
+                *(
+                    statement,
+                    "keras-spec",
+                    "it returns only under a condition that migrate cannot resolve",
+                ),
+                _WAY_OUT,
             )
 
     def _is_flag(self, statement: ast.stmt) -> bool:

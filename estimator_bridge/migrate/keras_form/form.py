@@ -191,9 +191,9 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
 
 
 def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all code that stays, which is all but `gone` and `left_out`.
+    """Applies the rules to all code that stays.
 
-    Adds functions that nothing calls to `left_out`.
+    Drops functions that nothing calls, except those in `gone`, and adds them to `left_out`.
     """
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))

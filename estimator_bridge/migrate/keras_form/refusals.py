@@ -86,7 +86,8 @@ STOPS = frozenset(
 """Rules whose violation would lose or change a training, an evaluation or an export."""
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
-"""The rules by id. None has a replacement, because no estimator call can stay in Keras.
+"""The rules by id. Only refusals have rules: replacements are all needed, because no estimator call
+can stay in Keras.
 
 A violation of a rule in `STOPS` refuses the program; any other only leaves a mark at the place.
 """

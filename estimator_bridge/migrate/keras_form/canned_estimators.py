@@ -99,7 +99,6 @@ class Canned(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that the model may have: "dnn", "linear", "baseline" and "rnn"."""
         return next(parts for name, parts in _PARTS.items() if self.name.startswith(name))
 
     @property
@@ -107,7 +106,6 @@ class Canned(NamedTuple):
         return len(self.parts) > 1
 
     def shared_name(self, argument: str) -> str:
-        """Returns the name that combined estimators use for an argument."""
         part, *others = self.parts
         is_of_part = not others and argument in _OF_PART[part].split()
         return f"{part}_{argument}" if is_of_part else argument
@@ -126,7 +124,6 @@ class Canned(NamedTuple):
 
 
 def canned(source: Source, node: ast.AST) -> Canned | None:
-    """Returns the canned estimator class that a call creates; None for other nodes."""
     name = class_name(source, node)
     if name not in CLASSES:
         return None

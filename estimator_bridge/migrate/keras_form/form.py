@@ -169,7 +169,6 @@ def is_keras_form(program: Source) -> bool:
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
-    """Drops what the new program does not need; returns a function that renders its text."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]
     left_out = list({each: None for one in classes for each in one.left_out})

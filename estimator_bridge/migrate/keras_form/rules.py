@@ -1,7 +1,6 @@
 """Rules for names and calls anywhere in a program.
 
-A rule maps a name below `tensorflow` to its replacement. A name without a rule stays if TensorFlow
-2 has the same object under that name, and is refused otherwise.
+A name without a rule stays if TensorFlow 2 has the same object under it, and is refused otherwise.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
 
 def write(source: Source, call: ast.Call, writer: Writer) -> None:
     source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
-    writer(source, call)  # an early run, for the problems it reports and the imports it adds
+    writer(source, call)  # reports problems and adds imports before anything is written
 
 
 def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:

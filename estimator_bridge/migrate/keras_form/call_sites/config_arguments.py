@@ -22,7 +22,6 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses arguments that cannot be carried over, and notes those that are left out."""
     for key, value in site.arguments.items():
         if key not in known:
             refuse(source, value, key)

@@ -29,7 +29,6 @@ class EstimatorNames:
             site.name = self._new[names[0]] if names else "model"
 
     def site_of(self, node: ast.AST) -> Site | None:
-        """Returns the place that creates the estimator under a name; None for other names."""
         if not isinstance(node, ast.Name):
             return None
         for scope in (self._source.function_of(node), *self._source.above(node)):

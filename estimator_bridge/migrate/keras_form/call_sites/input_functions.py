@@ -105,7 +105,6 @@ def _with_params(
 
 
 def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
-    """Whether the value of an estimator argument is available where a dataset is created."""
     return site.function is source.function_of(place) or all(
         name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
     )
@@ -126,7 +125,6 @@ def _key_of_get(call: ast.Call) -> list[ast.expr]:
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
-    """Returns the function under a name, or the function that a called function returns."""
     name = node.func if isinstance(node, ast.Call) else node
     function = source.function(name.id) if isinstance(name, ast.Name) else None
     if function is None or not isinstance(node, ast.Call):

@@ -127,7 +127,6 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
-    """Returns the arguments of a call by name; reports a problem for those without a name."""
     by_name, others = arguments(call, order)
     for each in others:
         if isinstance(each, ast.keyword) and each.arg is not None:

@@ -69,9 +69,7 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
 
     source.replace(call, write_call)
     if isinstance(optimizer, ast.Call):
-        rules.table_optimizer(
-            source, optimizer, ""
-        )  # an early run, for the problems it reports and the imports it adds
+        rules.table_optimizer(source, optimizer, "")  # reports problems, adds imports
 
 
 def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables: str) -> None:

@@ -169,7 +169,6 @@ class TrainingHooks:
             yield f"save_every={self._source.code(self.save_every)}"
 
     def _read(self, node: ast.expr) -> Text | None:
-        """Turns a hook into a callback; returns the callback's code, or None if there is none."""
         source = self._source
         made_by = _made_by(source, node)
         name = source.called(made_by).rpartition(".")[2]
@@ -259,7 +258,6 @@ class TrainingHooks:
 
 
 def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
-    """Returns the elements of a list in the program; reports a problem if they are unknown."""
     if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
         node = followed(source, node)
     if node is None or is_none(node):

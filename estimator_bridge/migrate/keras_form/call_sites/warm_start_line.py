@@ -23,9 +23,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     by_name = all_arguments(source, settings, rules.WARM_START.split())
     are_carried = [_check(source, key, by_name[key]) for key in by_name]
     if not all(are_carried):
-        source.done.update(
-            ast.walk(settings)
-        )  # The rule for this call would refuse it a second time.
+        source.done.update(ast.walk(settings))  # or its rule refuses them again
 
     def write() -> list[str]:
         parts = source.keywords(by_name, rules.WARM_CARRIED)

@@ -92,7 +92,6 @@ class HeadWriter:
 
     @property
     def scope(self) -> str:
-        """The scope of the optimizer's variables in checkpoints."""
         return "training"
 
     @property
@@ -117,7 +116,6 @@ class HeadWriter:
         return self._source.code_at(self._by_name[key], 4)
 
     def _read_reduction(self, node: ast.expr | None) -> str:
-        """Returns the `reduction`, "" for the default; reports a reduction that no head has."""
         if node is None:
             return "sum" if self._is_v1 else ""
         self._source.done.update(ast.walk(node))

@@ -94,7 +94,6 @@ class RecurrentWriter:
         return isinstance(node, ast.Constant) and bool(node.value)
 
     def _read_cell_type(self) -> tuple[str, ast.expr | None]:
-        """Returns the `cell_type` by name, or else "" and the class of the cells."""
         node = self._arguments.get("cell_type")
         if node is None:
             return "simple_rnn", None
@@ -116,7 +115,6 @@ class RecurrentWriter:
         return is_of_program or self._source.full(node).startswith(_KERAS)
 
     def _of_keras(self, node: ast.expr) -> tuple[str, ast.expr | None]:
-        """Returns the `cell_type` of a Keras cell class that creates cells of the same names."""
         last = self._source.full(node).rpartition(".")[2]
         kinds = {cell: kind for kind, (_, cell) in _LAYERS.items()}
         is_of_keras = self._source.full(node) == f"{_KERAS}{last}"
@@ -126,7 +124,6 @@ class RecurrentWriter:
         return "", node
 
     def _read_units(self) -> tuple[list[ast.expr], bool]:
-        """Returns the widths, and whether they are a single number rather than a list."""
         node = self._arguments.get("units")
         value = self._followed(node)
         widths = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []

@@ -191,7 +191,6 @@ class Body:
         self.lines.append(lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n")
 
     def _moves(self, item: ast.stmt) -> bool:
-        """Whether a statement only prepares layers and therefore moves to `__init__`."""
         if not isinstance(item, ast.Assign) or item_names(item) & self.tensors:
             return False
         if any(layers.below(self._source, item)):
@@ -342,7 +341,6 @@ class Body:
         return write
 
     def _name(self, layer: LayerCall, scope: str) -> Text | None:
-        """Returns the code of a layer's name in checkpoints; None if the layer needs no name."""
         text = self._text
         if layer.name is not None:
             if isinstance(layer.name, ast.Constant):

@@ -1,7 +1,7 @@
 """Learning rates that are computed from the step.
 
-A rate that is a single schedule of `tf.train` becomes a Keras schedule. Anything else, such as a
-schedule after a warm-up, becomes a method of the model that takes the step.
+A single schedule of `tf.train` becomes a Keras schedule. Anything else, such as a schedule after a
+warm-up, becomes a method of the model.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ def passed(source: Source, value: ast.expr) -> list[ast.expr]:
 
 
 def function_of(source: Source, value: ast.expr) -> ast.FunctionDef | None:
-    """Returns the function under a name, or the function that a call calls."""
     name = value.func if isinstance(value, ast.Call) else value
     return source.function(name.id) if isinstance(name, ast.Name) else None
 

@@ -89,8 +89,7 @@ class MetricsText:
     """How an evaluation step computes its metrics.
 
     Attributes:
-        passed: the nodes that the step passes to them.
-        names: the names that the step passes.
+        passed, names: the nodes and the names that the step passes to them.
         update: the statement that updates Keras metrics.
         result: the dict of further metrics.
     """
@@ -221,7 +220,6 @@ class ModelWriter:
         return [names_in(v) for spec in specs for k, v in spec.items() if k in _CARRIED]
 
     def _is_helper_alone(self, outputs: list[str], look_up: str) -> bool:
-        """Writes `call` from a single function if its results are all that is needed."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -376,7 +374,6 @@ class ModelWriter:
         return True
 
     def _is_consumed(self, node: ast.AST) -> bool:
-        """Whether a name is an argument of a call whose rewritten form drops it."""
         return any(
             optimizer_code.is_minimize(self._source, up)
             or self._source.called(up) in rules.SCHEDULES

@@ -65,7 +65,6 @@ def write(
 
 
 def _reads_keys(program: Source, model: ModelOfProgram) -> bool:
-    """Whether a model_fn only reads params by keys that its estimators write out."""
     values = [site.arguments.get("params") for site, _ in model.uses]
     keys = [{ast.unparse(key) for key in each.keys if key} for each in values if _is_dict(each)]
     uses = [program.parent(each) for each in program.uses("params", model.root)]
@@ -186,7 +185,6 @@ def _returns_a_spec(program: Source, function: ast.FunctionDef) -> bool:
 
 
 def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
-    """Returns the function that `outer` defines and returns; None if it does more than that."""
     value = returned_by(outer)
     if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
         return None

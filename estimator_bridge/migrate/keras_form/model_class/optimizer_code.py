@@ -35,7 +35,6 @@ def is_global_step(source: Source, node: ast.AST) -> bool:
 
 
 def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
-    """Whether a statement only wraps an optimizer for a TPU."""
     if isinstance(statement, ast.If) and not statement.orelse:
         return all(is_cross_shard(source, each) for each in statement.body)
     return isinstance(statement, ast.Assign) and wraps_for_tpu(source, statement.value)
@@ -73,7 +72,6 @@ def trains(source: Source, item: Item) -> bool:
 
 
 def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
-    """Returns the loss whose gradients a call computes; None for other calls."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
     if source.called(call) == "gradients":

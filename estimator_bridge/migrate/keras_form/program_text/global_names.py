@@ -12,7 +12,6 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def bound(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Maps each global name to the first statement that binds it."""
     names: dict[str, ast.stmt] = {}
     for statement in tree.body:
         for name in _bound_by(statement):
@@ -76,7 +75,6 @@ def _locals(function: ast.AST) -> set[str]:
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:
-    """Yields the names that a statement binds, without those inside nested functions."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
         return

@@ -75,7 +75,6 @@ def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.C
 
 
 def _drop_last(source: Source, nodes: Sequence[ast.AST], end: ast.AST) -> None:
-    """Drops the last node with the comma before it, up to the end of the node `end`."""
     start = source.span(nodes[-2])[1] if len(nodes) > 1 else source.span(nodes[-1])[0]
     source.replace_span(start, source.span(end)[1], "")
 

@@ -170,7 +170,6 @@ class LinkedModules:
         return None
 
     def _followed(self, module: LinkedModule, name: str) -> tuple[LinkedModule, str]:
-        """Follows a name through re-imports to the module that binds it."""
         seen = set()
         while name in module.imported and module.imported[name][1] and module not in seen:
             seen.add(module)
@@ -193,7 +192,6 @@ class LinkedModules:
         self.text += f"{MARK.format(number)}{text}\n\n"
 
     def _new_name(self, module: LinkedModule, node: ast.expr) -> str:
-        """Returns the linked name of a reference; "" if it stays unchanged."""
         meant = self._meant(module, node)
         if meant is None:
             return module.new.get(node.id, "") if isinstance(node, ast.Name) else ""

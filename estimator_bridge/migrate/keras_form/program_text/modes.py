@@ -172,7 +172,6 @@ def makers_of_metrics(source: Source) -> dict[str, ast.FunctionDef]:
 
 
 def _filled(node: ast.AST) -> Iterator[str]:
-    """Yields the names of dicts and lists that a statement adds to."""
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript):
             is_filled = isinstance(each.ctx, ast.Store)
@@ -234,7 +233,6 @@ class _Reader:
         self.inlined: dict[ast.FunctionDef, None] = {}
 
     def flat(self, body: Sequence[ast.stmt], mode: str) -> list[Item]:
-        """Lists the statements that run in a mode, with tests of the mode resolved."""
         items: list[Item] = []
         for statement in body:
             if is_docstring(statement) or isinstance(statement, (ast.Delete, ast.Pass)):

@@ -94,7 +94,6 @@ class Source:
             up = self.parent(up)
 
     def function_of(self, node: ast.AST) -> ast.AST:
-        """Returns the function around a node, or the module."""
         functions = (each for each in self.above(node) if isinstance(each, ast.FunctionDef))
         return next(functions, self.tree)
 
@@ -253,7 +252,6 @@ class Source:
             raise Refused(self.name, self.problems, "the Keras form")
 
     def write_marks(self) -> None:
-        """Inserts a mark above each statement that needs to be migrated by hand."""
         for blocker, statement in self._marked.items():
             pad = " " * statement.col_offset
             self.insert(self.span(statement)[0], marked(blocker, pad).lstrip() + pad)
@@ -307,7 +305,6 @@ def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") ->
 
 
 def short_name(full: str) -> str:
-    """Returns a full name below `tensorflow`; "estimator.NAME" for the estimator; else ""."""
     if not is_of_tensorflow(full):
         return ""
     parts = full.split(".")

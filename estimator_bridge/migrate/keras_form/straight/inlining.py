@@ -134,7 +134,6 @@ class InlinedCall:
         return every_argument(self._call, [each.arg for each in self._function.args.args])
 
     def _hides_names(self) -> bool:
-        """Whether a global name that the function reads is a local name of the caller."""
         if isinstance(self._caller, ast.Module):
             return False
         local = {*bound_in(self._caller), *parameters_of(self._caller)} - {self._function.name}

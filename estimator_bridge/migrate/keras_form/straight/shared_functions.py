@@ -1,7 +1,7 @@
 """Gives each model_fn its own copy of functions that several model_fns share.
 
-Each model_fn becomes a class, and the functions that build its spec become methods of the class.
-Methods that are equal in all classes then move to a base class, so no copy remains.
+The functions that build a spec become methods of the model's class. Methods that are equal in all
+classes then move to a base class, so no copy remains.
 """
 
 from __future__ import annotations

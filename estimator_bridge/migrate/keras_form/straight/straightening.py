@@ -1,7 +1,4 @@
-"""Simplifies a TensorFlow 1 program so that the rules of the Keras form can read it.
-
-Line numbers are kept for messages.
-"""
+"""Simplifies a TensorFlow 1 program for the rules, and keeps the line numbers for messages."""
 
 from __future__ import annotations
 

@@ -545,8 +545,7 @@ WARM_START = (
 WARM_CARRIED = (
     "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
 )
-"""The carried arguments of WarmStartSettings, each followed by "=" and its new name if it changes.
-"""
+"""The carried arguments of WarmStartSettings and their new names, in the syntax of `renamed`."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:

@@ -1,6 +1,6 @@
-"""The programs that tests of the Keras form begin with, and the examples of its refusals in one.
+"""Base programs for tests of the Keras form, and programs with the examples of its refusals.
 
-The first line of an example says what it takes the place of: `# in the model_fn`, for example.
+The first line of an example says what it replaces: `# in the model_fn`, for example.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _USE = "  model.train(input_fn, steps=2)\n"
 
 
 def whole(model_fn: str, top: str = "", arguments: str = "") -> str:
-    """Returns a program: an input_fn, a model_fn that begins with the tables, and a main.
+    """Returns a program: an input_fn, a model_fn that starts with the tables, and a main.
 
     Args:
-        model_fn: its body from the lookup on.
-        top: what stands below the imports.
-        arguments: further ones of the estimator.
+        model_fn: its body after the table lookup.
+        top: code below the imports.
+        arguments: further arguments of the estimator.
     """
     estimator = _ESTIMATOR.replace("embedding_config_spec", f"{arguments}embedding_config_spec")
     return f"""\
@@ -83,7 +83,6 @@ _PROGRAM = whole(_MODEL_FN, top="FLAGS = None\n")
 
 
 def program(example: str) -> str:
-    """Returns the program with an example in its place."""
     place, _, code = example.partition("\n")
     if place == "# the program":
         return code

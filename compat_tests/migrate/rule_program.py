@@ -1,4 +1,4 @@
-"""The program in which the examples of migrate's rules stand, and what becomes of them."""
+"""The program that contains the examples of migrate's rules, and what it becomes."""
 
 from __future__ import annotations
 
@@ -29,25 +29,24 @@ train_op = optimizer.minimize(loss)
 
 
 def program(example: str, form: str = "bridge") -> str:
-    """Returns a program that contains the example of a form's rule."""
     if form == "keras":
         return keras_rule_program.program(example)
     return _PROGRAM.format(textwrap.indent(example, "  "))
 
 
 def rewritten(form: str, example: str, selected: Selection = ALL) -> Rewritten:
-    """Returns the program with an example in a form; raises `Refused`."""
+    """Rewrites the program with an example; raises `Refused`."""
     return LISTED[form].rewrite(program(example, form), "job.py", selected, ALONE)
 
 
 def part(source: str) -> str:
-    """Returns what a program has in the place of the example."""
+    """Returns the part of a program at the place of the example."""
     inside = source.partition("  # first\n")[2].lstrip("\n").partition("  # last\n")[0]
     return textwrap.dedent(inside).rstrip("\n")
 
 
 def after(form: str, example: str) -> str:
-    """Returns what becomes of an example: code, or what is left to a person without the lines."""
+    """Returns the new code of an example, or what is left to a person, without line numbers."""
     try:
         new = rewritten(form, example)
         left = [each.partition(": ")[2] for each in left_to_do({"job.py": new})]

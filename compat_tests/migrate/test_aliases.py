@@ -1,4 +1,4 @@
-"""Names of stock under names of the program: however they are bound, nothing is lost."""
+"""`migrate` follows TensorFlow names that the program binds to other names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def make(model_fn, params):
 
 
 def program(body: str, top: str = "", end: str = "") -> str:
-    """Returns a program with a statement in a function, and others around it."""
     return PROGRAM.format(body=body, top=top, end=end)
 
 
@@ -62,7 +61,7 @@ BOUND = {
 
 @pytest.mark.parametrize("how", BOUND)
 def test_a_module_under_another_name_is_followed(how: str) -> None:
-    """Both forms import what is used of it, and the alias stays for other names."""
+    """Both forms import the members that are used; the alias stays for other members."""
     top, end, use = BOUND[how]
     source = program(f"x = {use}", top, end)
 
@@ -74,7 +73,7 @@ def test_a_module_under_another_name_is_followed(how: str) -> None:
 
 @pytest.mark.parametrize("how", BOUND)
 def test_the_keras_form_reads_full_names(how: str) -> None:
-    """Before the rules of the Keras form read a program, it has the full names written out."""
+    """Aliases become full names before the rules of the Keras form read a program."""
     top, end, use = BOUND[how]
     text = straightening.straight(program(f"x = {use}", top, end), "the program").text
 
@@ -83,7 +82,7 @@ def test_the_keras_form_reads_full_names(how: str) -> None:
 
 
 def test_a_partial_call_is_followed() -> None:
-    """What `functools.partial` makes of a class keeps the arguments that it was given."""
+    """A call of a `functools.partial` keeps the arguments that the partial binds."""
     top = "import functools\nP = functools.partial(tf.tpu.experimental.AdamParameters, beta1=1)"
     source = program("x = P(2)", top)
 
@@ -100,7 +99,7 @@ def test_a_partial_call_is_followed() -> None:
     ],
 )
 def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> None:
-    """A name that is shadowed where it is used is not replaced."""
+    """A shadowed name is not replaced."""
     use = body.partition("x = ")[2]
 
     assert use in migrate(program(body, top)).source
@@ -128,7 +127,7 @@ def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> Non
     ],
 )
 def test_arguments_are_left_out_through_aliases(top: str, body: str, new: str) -> None:
-    """A class of stock has the arguments that are carried, under whatever name it is called."""
+    """A class keeps only the arguments that can be carried over, whatever alias calls it."""
     assert f"  {new}\n" in migrate(program(body, top)).source
 
 
@@ -148,7 +147,7 @@ def test_arguments_are_left_out_through_aliases(top: str, body: str, new: str) -
     ],
 )
 def test_what_cannot_be_followed_is_refused(body: str, rule: str) -> None:
-    """Code that would fail when the new program runs is refused, with the rule."""
+    """Code that would fail in the new program is refused under the expected rule."""
     with pytest.raises(Refused) as refused:
         migrate(program(body))
     assert rule in {each.rule for each in refused.value.blockers}
@@ -163,7 +162,7 @@ def test_what_cannot_be_followed_is_refused(body: str, rule: str) -> None:
     ],
 )
 def test_dead_code_goes(body: str, gone: str) -> None:
-    """What only left-out code uses is left out too, and no empty `if` stays."""
+    """Code that only dropped code uses is dropped too, and no empty `if` remains."""
     new = migrate(program(body)).source
     lines = [line for line in new.splitlines() if not line.lstrip().startswith("#")]
 
@@ -171,7 +170,7 @@ def test_dead_code_goes(body: str, gone: str) -> None:
 
 
 def test_comments_stay_with_their_arguments() -> None:
-    """A comment goes with the argument it is beside or above; those of others stay."""
+    """A dropped argument takes its own comments with it; other comments stay."""
     body = """x = est.tpu.RunConfig(
       # The model.
       model_dir='m',  # Here.
@@ -190,7 +189,7 @@ def test_comments_stay_with_their_arguments() -> None:
 
 
 def test_lines_stay_as_long_as_they_were() -> None:
-    """An argument that goes takes no line end with it, and joins no lines."""
+    """A dropped argument takes no line break with it and joins no lines."""
     body = """x = est.tpu.RunConfig(
       model_dir='m', session_config=1,
       master='a', protocol=2, tf_random_seed=1,
@@ -255,9 +254,9 @@ def make(base: tf.estimator.Estimator, same: 'E.Estimator', own: "Job", none: "n
 def test_annotations_follow(
     rewrite: Callable[[str], Rewritten], annotations: Sequence[str]
 ) -> None:
-    """Annotations get the new names, written as code or as strings; other strings stay.
+    """Annotations get the new names, as code or as strings; other strings stay.
 
-    Where there is no counterpart they are `object`, and cost no function or field.
+    An annotation without a counterpart becomes `object`; its function or field stays.
     """
     tree = ast.parse(rewrite(ANNOTATED).source)
     nodes = [

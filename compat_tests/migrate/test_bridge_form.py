@@ -1,4 +1,4 @@
-"""`estimator-bridge migrate`: the bridge form has other imports, and is otherwise the same."""
+"""`estimator-bridge migrate`: the bridge form changes the imports and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rewritten(source: str) -> str:
 def test_the_command_overwrites_only_if_asked_to(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The new program is NAME_bridge.py; an existing file is an error without --force."""
+    """The new program is NAME_bridge.py; overwriting an existing file needs --force."""
     path = tmp_path / "train.py"
     path.write_bytes(b"from tensorflow import estimator\r\nx = 1\r\n")
     new = tmp_path / "train_bridge.py"
@@ -62,7 +62,7 @@ def test_a_file_that_is_no_program_is_an_error(
 
 @pytest.mark.parametrize("deep", ["(" * 300 + ")" * 300, "1" + " + 1" * 5000, "-" * 9000 + "1"])
 def test_hostile_nesting_is_refused(deep: str) -> None:
-    """Code that is nested too deeply to be parsed safely is an error, and no crash."""
+    """Code that is nested too deeply to parse safely gives an error instead of a crash."""
     with pytest.raises(errors.InvalidInput, match=r"deep\.py"):
         adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
 
@@ -70,14 +70,14 @@ def test_hostile_nesting_is_refused(deep: str) -> None:
 @pytest.mark.parametrize("path", examples.EXAMPLES, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("rewrite", [adopt, migrate])
 def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
-    """A program that was migrated already stays as it is."""
+    """A second migration leaves the program unchanged."""
     once = examples.rewritten(rewrite, path).source
 
     assert rewrite(once).source == once
 
 
 def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
-    """The new program has the encoding and the mode of the old one; a link stays one."""
+    """The new program keeps the encoding and file mode of the old one; links stay links."""
     path, link = tmp_path / "train.py", tmp_path / "link.py"
     text = "# coding: latin-1\nfrom tensorflow import estimator  # gr\xfc\xdfe\n"
     path.write_bytes(text.encode("latin-1"))

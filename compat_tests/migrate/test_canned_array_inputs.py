@@ -1,4 +1,4 @@
-"""`numpy_input_fn` and `pandas_input_fn` in the Keras form: the same batches, from a dataset."""
+"""`numpy_input_fn` and `pandas_input_fn` become datasets with the same batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def migrated(program: str) -> str:
     ],
 )
 def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
-    """In the call, behind a name, and returned by a function."""
+    """Works for an input in the call, in a variable, and returned by a function."""
     call, dataset = f"{NUMPY}({arguments})", f"{ROWS}{expected}"
     assert f"model.fit({dataset}, steps=5)" in migrated(source(call))
     named = migrated(source("feed", f"feed = {call}"))
@@ -63,21 +63,21 @@ def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
 
 
 def test_a_frame_becomes_a_dataset_of_its_columns() -> None:
-    """As TensorFlow's guides write it."""
+    """The program is written as TensorFlow's guides write it."""
     text = migrated(source(f"{PANDAS}(x=x, y=y, shuffle=False)"))
     assert f"model.fit({ROWS}((dict(x), y)).batch(128), steps=5)" in text
 
 
 @pytest.mark.parametrize("arguments", ["x, y", "x, y, shuffle=flag", "*rows, shuffle=False"])
 def test_arguments_that_are_not_written_out_are_refused(arguments: str) -> None:
-    """Stock has no default for `shuffle`."""
+    """TensorFlow has no default for `shuffle`, so it must be given."""
     with pytest.raises(Refused) as caught:
         migrated(source(f"{NUMPY}({arguments})"))
     assert {each.rule for each in caught.value.blockers} == {"keras-input-fn"}
 
 
 def test_a_parameter_is_not_what_another_function_calls_by_its_name() -> None:
-    """A name is followed within its function, and to the module."""
+    """A name is looked up in its own function and then in the module."""
     program = source(
         "feed", f"\ndef other():\n  feed = {NUMPY}(x, y, shuffle=False)\n  return feed"
     )
@@ -90,7 +90,7 @@ def test_a_parameter_is_not_what_another_function_calls_by_its_name() -> None:
 @pytest.mark.parametrize("epochs", [1, 2, None])
 @pytest.mark.parametrize("size", [3, 7, 10])
 def test_batches_are_those_of_the_queue(epochs: int | None, size: int) -> None:
-    """They go on from one epoch to the next, and the last one of all may be smaller."""
+    """A batch can span two epochs, and only the very last batch may be smaller."""
     call = f"{NUMPY}(x, y, {size}, {epochs}, False)"
     namespace: dict[str, Any] = {"__name__": "train"}
     exec(migrated(source("feed", f"feed = {call}")), namespace)
@@ -104,7 +104,7 @@ def test_batches_are_those_of_the_queue(epochs: int | None, size: int) -> None:
 
 
 def of_queue(input_fn: Any, most: int) -> list[Any]:
-    """Returns the batches of an input function of queues, so many at most."""
+    """Returns at most `most` batches of a queue-based input function."""
     batches: list[Any] = []
     with tf.Graph().as_default():
         batch = input_fn()

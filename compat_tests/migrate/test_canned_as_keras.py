@@ -22,26 +22,25 @@ from estimator_bridge.migrate.keras_form.canned_estimators import CLASSES, Canne
 
 GOLDEN = pathlib.Path(__file__).parent / "keras_goldens" / "census.txt"
 
-# Eight steps, of which each rounds an element of a variable, or of what a metric is computed
-# from, up to 32 times: see docs/numerics.md.
+# Eight steps, each of which rounds an element of a variable, or of a metric's input, up to 32
+# times; see docs/numerics.md.
 ROUNDINGS = canned_as_keras.END - canned_as_keras.BEGIN
 TOLERANCE = ROUNDINGS * 32 * 2.0**-24
 
 
 def census() -> str:
-    """Returns the Keras form of the census example."""
     return migrate_to_keras((EXAMPLES / "census" / "train.py").read_text(), "train.py").source
 
 
 def test_the_census_is_a_keras_model() -> None:
-    """As `python -m compat_tests.migrate.test_canned_as_keras` has recorded it."""
+    """`python -m compat_tests.migrate.test_canned_as_keras` recorded the expected program."""
     assert census() == GOLDEN.read_text()
     assert migrate_to_keras(GOLDEN.read_text(), "train.py").source == GOLDEN.read_text()
 
 
 @pytest.mark.parametrize("name", canned_as_keras.NAMES)
 def test_every_kind_is_carried(name: str) -> None:
-    """The API decides the loss, the rates and the names in checkpoints."""
+    """The loss, the rates and the checkpoint names depend on the API."""
     text = migrate_to_keras(canned_as_keras.source(name), "train.py").source
     assert ("{keras_slot}" in text) == name.endswith("v2")
     assert "tf.compat.v1" not in text
@@ -79,7 +78,7 @@ def main(count, is_wide, strategy, momentum):
 
 @pytest.mark.parametrize("argument", BLOCKED)
 def test_what_is_not_carried_is_refused_by_name(argument: str) -> None:
-    """With the line of the call."""
+    """The refusal names the line of the call."""
     with pytest.raises(Refused) as caught:
         migrate_to_keras(BLOCKED_PROGRAM.replace("ARGUMENT", argument), "train.py")
     assert [each.rule for each in caught.value.blockers] == [BLOCKED[argument]]
@@ -87,7 +86,7 @@ def test_what_is_not_carried_is_refused_by_name(argument: str) -> None:
 
 
 def test_all_of_it_is_refused_at_once() -> None:
-    """Arguments, inputs and hooks."""
+    """One refusal lists arguments, inputs and hooks."""
     argument = "optimizer='Nadam', warm_start_from=tf.estimator.WarmStartSettings('a', None)"
     program = BLOCKED_PROGRAM.replace("ARGUMENT", argument).replace(
         "job.train(lambda: tf.data.Dataset.from_tensors(({'a': [[1]]}, [1])))",
@@ -119,18 +118,18 @@ CARRIED = {
         "var_name_to_prev_var_name={'dnn/b': 'b'})"
     ): "model.warm_start_from('a', names='dnn', old_names={'dnn/b': 'b'})",
 }
-"""Optimizer arguments of a network with an embedding, and the text of its Keras form."""
+"""Optimizer arguments of a network with an embedding, and their code in the Keras form."""
 
 
 @pytest.mark.parametrize("argument", CARRIED)
 def test_optimizers_and_starts_are_carried(argument: str) -> None:
-    """By rules of the engine where later optimizers of Keras have other numbers."""
+    """A rule of the engine is used where current Keras optimizers compute other numbers."""
     program = BLOCKED_PROGRAM.replace("ARGUMENT", argument)
     assert CARRIED[argument] in migrate_to_keras(program, "train.py").source
 
 
 def test_ftrl_leaves_weights_of_a_warm_start_as_they_are() -> None:
-    """Keras's would take those that no batch has to zero, from which they start otherwise."""
+    """Keras's Ftrl would set weights that occur in no batch to zero."""
     old = f"{HEAD_PROGRAM}job = tf.estimator.LinearClassifier([a]START)\njob.train(rows, steps=1)\n"
     cold, warm = (
         migrate_to_keras(old.replace("START", start), "train.py").source
@@ -154,7 +153,7 @@ V1_OPTIMIZERS = {
 
 @pytest.mark.parametrize("optimizer", V1_OPTIMIZERS)
 def test_optimizers_of_tensorflow_1_are_carried(optimizer: str) -> None:
-    """With the epsilons and slots that they start with there."""
+    """The new optimizers have the old epsilons and initial slot values."""
     program = BLOCKED_PROGRAM.replace("ARGUMENT", f"optimizer={optimizer}")
     program = program.replace("tf.estimator.DNN", "tf.compat.v1.estimator.DNN")
     assert V1_OPTIMIZERS[optimizer] in migrate_to_keras(program, "train.py").source
@@ -169,7 +168,7 @@ HEADS = {
     ),
     "Classifier of three": ("MultiClassHead", "3, label_vocabulary=['a', 'b', 'c']", "n_classes="),
 }
-"""Estimators by the head that they have, its arguments, and the name of the first of them."""
+"""For each head: the estimator that has it, its arguments, and the name of the first argument."""
 
 PARTS = {
     "DNN": "hidden_units=[2], feature_columns=[a], optimizer='SGD', dropout=0.1",
@@ -184,7 +183,7 @@ PARTS = {
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("model", PARTS)
 def test_an_estimator_with_a_head_becomes_what_has_this_head(model: str, kind: str) -> None:
-    """To the letter: a head in the call or behind a name, and a class with it."""
+    """A head in the call, a head in a variable, and a class with this head give the same text."""
     head, of_head, first = HEADS[kind]
     head_call = f"tf.estimator.{head}({of_head})"
     programs = [
@@ -235,12 +234,12 @@ WRITTEN_HEADS = {
         "            MultiClassHead(3, suffix='b')], [1., 2.])"
     ),
 }
-"""Heads, and the text of their Keras form."""
+"""Heads, and their code in the Keras form."""
 
 
 @pytest.mark.parametrize("head", WRITTEN_HEADS)
 def test_heads_are_those_of_the_engine(head: str) -> None:
-    """With all their arguments."""
+    """Heads keep all their arguments."""
     call = f"tf.estimator.BaselineEstimator(tf.estimator.{head})"
     function = "def loss_fn(labels, logits):\n  return tf.abs(labels - logits)\n\n"
     program = f"{HEAD_PROGRAM}{function}job = {call}\njob.train(rows, steps=1)\n"
@@ -279,7 +278,7 @@ OTHER_HEADS = {
 
 @pytest.mark.parametrize("estimator", OTHER_HEADS)
 def test_a_head_that_is_not_carried_is_refused(estimator: str) -> None:
-    """Once."""
+    """The refusal appears once."""
     with pytest.raises(Refused) as caught:
         migrate_to_keras(f"{HEAD_PROGRAM}job = {estimator}\njob.train(rows, steps=1)\n", "train.py")
     assert [each.rule for each in caught.value.blockers] == [OTHER_HEADS[estimator]]
@@ -315,7 +314,7 @@ RECURRENT = {
         "    self.dense_features = DenseFeatures([a], name='dense_features')\n"
     ),
 }
-"""Arguments of an RNNClassifier, and what its Keras form has for them."""
+"""Arguments of an RNNClassifier, and their code in the Keras form."""
 
 RECURRENT_PROGRAM = """\
 import tensorflow as tf
@@ -341,7 +340,7 @@ job.train(lambda: tf.data.Dataset.from_tensors(({}, [1])), steps=1)
 
 @pytest.mark.parametrize("arguments", RECURRENT)
 def test_recurrent_networks_are_layers_of_keras(arguments: str) -> None:
-    """By the names that their variables have in checkpoints."""
+    """The layers have the names that their variables have in checkpoints."""
     program = RECURRENT_PROGRAM.replace("ARGUMENTS", arguments)
     text = migrate_to_keras(program, "train.py").source
     assert RECURRENT[arguments] in text
@@ -359,7 +358,7 @@ NO_CELLS = {
 
 @pytest.mark.parametrize("arguments", NO_CELLS)
 def test_cells_that_are_not_known_are_refused(arguments: str) -> None:
-    """The names of variables depend on them."""
+    """Variable names depend on the cells, so unknown cells are refused."""
     program = RECURRENT_PROGRAM.replace("ARGUMENTS", arguments)
     with pytest.raises(Refused, match=re.escape(NO_CELLS[arguments])) as caught:
         migrate_to_keras(program, "train.py")
@@ -370,7 +369,7 @@ def test_cells_that_are_not_known_are_refused(arguments: str) -> None:
     "canned",
     [
         *(Canned(name, False) for name in CLASSES),
-        # The heads of TensorFlow 1's have no names; they are refused.
+        # The heads of TensorFlow 1 are private, so they are refused.
         *(
             Canned(name, True)
             for name in CLASSES
@@ -379,7 +378,7 @@ def test_cells_that_are_not_known_are_refused(arguments: str) -> None:
     ],
 )
 def test_arguments_are_those_of_the_estimator(canned: Canned) -> None:
-    """In their order, since programs may leave the names out."""
+    """The order matters because programs may pass arguments by position."""
     place = v2.experimental if canned.name.startswith("RNN") else v2
     kind = getattr(v1 if canned.is_v1 else place, canned.name)
     assert canned.order == [*inspect.signature(kind).parameters]
@@ -387,9 +386,9 @@ def test_arguments_are_those_of_the_estimator(canned: Canned) -> None:
 
 @pytest.mark.full
 def test_a_canned_estimator_and_its_keras_form_go_on_alike(tmp_path: pathlib.Path) -> None:
-    """From one converted checkpoint they have the same variables, metrics and predictions.
+    """From one converted checkpoint both compute the same variables, metrics and predictions.
 
-    All of them: the checkpoints have the same keys, too.
+    Their checkpoints also have the same keys.
     """
     command = [sys.executable, "-W", "ignore", "-m", canned_as_keras.__name__]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
@@ -403,7 +402,7 @@ def test_a_canned_estimator_and_its_keras_form_go_on_alike(tmp_path: pathlib.Pat
     for each in results:
         (largest, name), *_ = each["worst"]
         assert largest <= TOLERANCE, (each["name"], name, largest)
-        # A baseline has a bias, its slots and the step.
+        # A baseline only has a bias, its slots and the step.
         assert each["moved"] > (2 if "baseline" in each["name"] else 3), each["name"]
 
 

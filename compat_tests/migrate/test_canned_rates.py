@@ -1,4 +1,4 @@
-"""The Keras form of a canned estimator has the learning rates that the estimator gives by name."""
+"""The Keras form of a canned estimator has the estimator's own default learning rates."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ KINDS = {
         ["dnn_optimizer", "linear_optimizer"],
     ),
 }
-"""The arguments of classes, and those that take an optimizer, in the order of their use."""
+"""The arguments of each class, and its optimizer arguments in the order of use."""
 
 NAMES = ("", "Adagrad", "Adam", "Ftrl", "SGD")
-"""Those that the Keras form takes; "" is the estimator's own."""
+"""The optimizer names that the Keras form accepts; "" is the estimator's default."""
 
 PROGRAM = """\
 import tensorflow as tf
@@ -38,18 +38,18 @@ job.train(lambda: tf.data.Dataset.from_tensors(({'a': [[1.]]}, [1.])).repeat(), 
 """
 
 Made = list[tuple[str, float]]
-"""Optimizers in the order of their use: their classes of Keras, and their rates."""
+"""Optimizers in the order of use: the Keras class and the rate of each."""
 
 
 def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Returns the optimizers that an estimator makes for a training."""
+    """Returns the optimizers that an estimator creates for a training."""
     recorded: Made = []
 
     def recording(make: Callable[..., Any]) -> Callable[..., Any]:
         def made_and_kept(optimizer: Any, learning_rate: Any = None) -> Any:
             new = make(optimizer, learning_rate)
             config = new.get_config() if hasattr(new, "get_config") else {}
-            # A rate that TensorFlow 1 has not been given is no number: float() says so.
+            # In TensorFlow 1 a missing rate is not a number, and float() raises an error.
             recorded.append((optimizer, float(config.get("learning_rate", learning_rate))))
             return new
 
@@ -76,9 +76,9 @@ def written(source: str) -> Made:
 def test_a_name_stands_for_the_rate_of_the_estimator(
     api: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each class, part, and API the same optimizer, with the same rate."""
+    """Each class, part and API creates the same optimizer with the same rate."""
     arguments, parts = KINDS[kind]
-    # Two Adams of TensorFlow 1 are refused: each part has its turn.
+    # Two Adams of TensorFlow 1 are refused, so each part is tested alone.
     for part in parts if name else [""]:
         all_arguments = f"{arguments}, {part}={name!r}" if name else arguments
         a = tf.feature_column.numeric_column("a")

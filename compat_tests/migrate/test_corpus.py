@@ -1,4 +1,4 @@
-"""What `migrate` does with the programs of the corpus, as docs/migrate_corpus.md says."""
+"""`migrate` treats the programs of the corpus as docs/migrate_corpus.md says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAMS = migrate_corpus.programs()
 
 
 def rows() -> dict[str, list[str]]:
-    """Returns the cells of the page's table by program."""
+    """Returns the cells of the page's table, by program."""
     lines = migrate_corpus.PAGE.read_text(encoding="utf-8").splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
     return {first.split("`")[1]: rest for first, *rest in cells}
@@ -27,11 +27,11 @@ RUNNING = [
     for number, form in enumerate(migrate_corpus.FORMS)
     if any(cells[number] == RUNS for cells in rows().values())
 ]
-"""The forms in which some program runs, with the numbers of their columns."""
+"""The forms in which programs run, with their column numbers in the table."""
 
 
 def test_the_corpus_is_large_and_migrates() -> None:
-    """The corpus has at least 30 programs, four fifths of which are to run in TensorFlow 2."""
+    """The corpus has at least 30 programs, and four fifths of them must run in TensorFlow 2."""
     cells = rows()
 
     assert cells.keys() == PROGRAMS.keys()
@@ -42,14 +42,14 @@ def test_the_corpus_is_large_and_migrates() -> None:
 
 @pytest.mark.full
 def test_the_page_of_the_corpus_is_up_to_date() -> None:
-    """docs/migrate_corpus.md is what `python -m compat_tests.support.migrate_corpus` writes."""
+    """docs/migrate_corpus.md is the output of `python -m compat_tests.support.migrate_corpus`."""
     assert migrate_corpus.PAGE.read_text(encoding="utf-8") == migrate_corpus.page()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("number, form", RUNNING)
 def test_what_is_said_to_run_runs(number: int, form: str, tmp_path: pathlib.Path) -> None:
-    """Each program of which the page says so trains to its end, as it was written."""
+    """Each program that the page lists as running trains to its end without edits."""
     names = [name for name, cells in rows().items() if cells[number] == RUNS]
     command = [sys.executable, "-W", "ignore", "-m", "compat_tests.programs.running_corpus"]
     ran = subprocess.run([*command, form, str(tmp_path), *names], capture_output=True, text=True)

@@ -1,9 +1,9 @@
-"""All six examples in all three forms: what is written, that it goes on, and that it is equal.
+"""All six examples in all three forms: the new text, resuming from a checkpoint, and `verify`.
 
 | | bridge | tf2 | keras |
 |---|---|---|---|
 | short, idempotent | here | here | here, and test_keras_form |
-| goes on from a checkpoint | here | test_tf2_form_runs | test_keras_form_runs, Keras 2 and 3 |
+| resumes from a checkpoint | here | test_tf2_form_runs | test_keras_form_runs, Keras 2 and 3 |
 | verify says EQUAL | here | here | test_verify_keras |
 """
 
@@ -34,12 +34,12 @@ REWRITES = {"bridge": migrate.adopt, "tf2": migrate.migrate}
 
 def written(name: str, form: str) -> str:
     if form == "keras":
-        return (GOLDENS / f"{name}.txt").read_text()  # which test_keras_form holds to be exact
+        return (GOLDENS / f"{name}.txt").read_text()  # test_keras_form checks this text
     return str(examples.rewritten(REWRITES[form], EXAMPLES / name / "train.py").source)
 
 
 def test_the_matrix_has_all_examples_and_forms() -> None:
-    """An example that is added has to be in it, and so has a form."""
+    """Every example and every form is part of the matrix."""
     assert sorted(CARRIED) == sorted(tf2_runs.EXAMPLES)
     folders = {each.parent.name for each in EXAMPLES.glob("*/train.py")}
     assert folders - {"census"} == {*CARRIED}  # census is canned: test_canned_as_keras
@@ -49,7 +49,7 @@ def test_the_matrix_has_all_examples_and_forms() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CARRIED)
 def test_an_example_stays_short(name: str, form: str) -> None:
-    """No form adds much to a program, or makes a line too long, or talks to its reader."""
+    """No form adds many lines to a program, or overlong lines, or remarks to the reader."""
     old, new = (EXAMPLES / name / "train.py").read_text(), written(name, form)
     assert len(new.splitlines()) <= len(old.splitlines()) + MORE_LINES
     kept = {*old.splitlines()}
@@ -59,7 +59,7 @@ def test_an_example_stays_short(name: str, form: str) -> None:
 
 
 def write(folder: pathlib.Path, name: str, form: str) -> str:
-    """Writes an example and its form into a folder; returns the name of the new file."""
+    """Writes an example and its new form into a folder; returns the name of the new file."""
     (folder / "train.py").write_text((EXAMPLES / name / "train.py").read_text())
     (folder / f"train_{form}.py").write_text(written(name, form))
     if name == "movielens":
@@ -73,7 +73,7 @@ def write(folder: pathlib.Path, name: str, form: str) -> str:
 def test_verify_calls_an_example_and_its_form_equal(
     name: str, form: str, tmp_path: pathlib.Path
 ) -> None:
-    """To the bit: both run the same ops on the same engine."""
+    """They are equal to the last bit, because both run the same ops on the same engine."""
     new = write(tmp_path, name, form)
     command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify"]
     sides = ("--a", FORMS[form].verified_against, "--against", new, "--steps", str(STEPS))
@@ -89,7 +89,7 @@ def test_verify_calls_an_example_and_its_form_equal(
 @pytest.mark.full
 @pytest.mark.parametrize("name", CARRIED)
 def test_the_bridge_form_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
-    """It needs no conversion: its checkpoints are those of the legacy program."""
+    """The bridge reads the legacy checkpoint without conversion."""
     example = tf2_runs.EXAMPLES[name]
     new = write(tmp_path, name, "bridge")
     how = [str(tmp_path / "predictions.npz")]
@@ -108,7 +108,6 @@ def test_the_bridge_form_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.
 
 
 def values(checkpoint: pathlib.Path) -> tf2_runs.Arrays:
-    """Returns the numbers in a checkpoint by their names."""
     reader = tf.train.load_checkpoint(str(checkpoint))
     types = reader.get_variable_to_dtype_map()
     return {name: reader.get_tensor(name) for name, kind in types.items() if kind.is_floating}

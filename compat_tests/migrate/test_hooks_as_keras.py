@@ -1,4 +1,4 @@
-"""Hooks and exporters of trainings in the Keras form: callbacks that do the same, or refused."""
+"""Training hooks and exporters become Keras callbacks that do the same, or are refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ EVALUATION_HOOKS = {
         "StopIfLower('loss', .1, every_secs=5)"
     ),
 }
-"""Those of `tf.estimator.experimental` that look at evaluations."""
+"""Hooks of `tf.estimator.experimental` that read evaluation results."""
 
 
 def with_evaluations(hooks: str = "", exporters: str = "", more: str = "") -> str:
@@ -99,14 +99,14 @@ def text_of(program: str) -> str:
 
 
 def test_every_hook_has_a_case() -> None:
-    """A hook cannot be added without one."""
+    """Every hook of the table is tested here."""
     named = " ".join([*TRAIN_HOOKS, *EVALUATION_HOOKS])
     assert [name for name in HOOKS if name not in named] == []
 
 
 @pytest.mark.parametrize("hook", TRAIN_HOOKS)
 def test_hooks_are_callbacks(hook: str) -> None:
-    """In a list in the call, of a name, or of which each has a name."""
+    """Works for a list in the call, a list in a variable, and hooks in variables."""
     made_by = f"tf.estimator.{hook}"
     callback = TRAIN_HOOKS[hook]
     inline = text_of(f"{PROGRAM}job.train(rows, max_steps=9, hooks=[{made_by}])\n")
@@ -120,13 +120,13 @@ def test_hooks_are_callbacks(hook: str) -> None:
 
 @pytest.mark.parametrize("hook", EVALUATION_HOOKS)
 def test_hooks_that_look_at_evaluations_are_callbacks(hook: str) -> None:
-    """Of a training that evaluates each checkpoint."""
+    """The training evaluates each checkpoint."""
     made_by = f"tf.estimator.experimental.{hook}"
     assert f"callbacks=[{EVALUATION_HOOKS[hook]}]" in text_of(with_evaluations(made_by))
 
 
 def test_no_hooks_are_no_callbacks() -> None:
-    """Also where an empty list, or None, is written."""
+    """An empty list and None also mean no callbacks."""
     plain = text_of(f"{PROGRAM}job.train(rows, steps=1)\njob.evaluate(rows, steps=1)\n")
     for none in ("[]", "None", "()"):
         calls = f"job.train(rows, hooks={none}, steps=1)\njob.evaluate(rows, 1, hooks={none})\n"
@@ -134,7 +134,7 @@ def test_no_hooks_are_no_callbacks() -> None:
 
 
 def test_a_saver_in_the_folder_of_the_model_is_an_option() -> None:
-    """Of one training."""
+    """The option applies to one training only."""
     hook = "tf.estimator.CheckpointSaverHook('model', save_steps=3)"
     text = text_of(f"{PROGRAM}job.train(rows, max_steps=9, hooks=[{hook}])\n")
     assert "model.fit(rows(), max_steps=9, save_every=3)\n" in text
@@ -171,7 +171,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("use", REFUSED)
 def test_other_hooks_are_refused(use: str) -> None:
-    """With their line, and a way out."""
+    """The refusal names the line and a way out."""
     with pytest.raises(Refused) as caught:
         text_of(f"{PROGRAM}{use}")
     assert REFUSED[use] in str(caught.value)
@@ -204,7 +204,7 @@ receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(spec)
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_exporters_are_callbacks(exporter: str) -> None:
-    """Those that export while a model trains; a FinalExporter exports behind it."""
+    """Exporters that export while training become callbacks; a FinalExporter exports afterwards."""
     both = f"tf.estimator.{exporter}, tf.estimator.FinalExporter('last', receiver)"
     program = with_evaluations(exporters=both).replace(
         "tf.estimator.train", f"{TOP}tf.estimator.train"
@@ -217,7 +217,7 @@ def test_exporters_are_callbacks(exporter: str) -> None:
 
 
 def test_the_evaluations_of_a_spec_with_a_name_are_not_those_of_exporters() -> None:
-    """The pattern of a BestExporter is that of evaluations without one, as the stopping hook's."""
+    """A BestExporter and a stopping hook only read evaluations without a name."""
     best = "tf.estimator.BestExporter('best', receiver)"
     program = with_evaluations(exporters=best, more=", name='test'")
     program = program.replace("tf.estimator.train", f"{TOP}tf.estimator.train")
@@ -236,7 +236,7 @@ NO_EXPORTS = {
 
 @pytest.mark.parametrize("exporter", NO_EXPORTS)
 def test_other_exporters_are_refused(exporter: str) -> None:
-    """As are options that the exports would lack."""
+    """Options that the exports would lose are refused too."""
     program = with_evaluations(exporters=exporter)
     with pytest.raises(Refused) as caught:
         text_of(program.replace("tf.estimator.train", f"{TOP}tf.estimator.train"))
@@ -246,7 +246,7 @@ def test_other_exporters_are_refused(exporter: str) -> None:
 
 @pytest.mark.parametrize("setting", ["max_steps=20, ", "save_checkpoints_steps=5"])
 def test_exports_need_evaluations(setting: str) -> None:
-    """After checkpoints, whose steps are known."""
+    """Exporters need evaluations of checkpoints at known steps."""
     program = with_evaluations(exporters="tf.estimator.LatestExporter('latest', receiver)")
     program = program.replace("tf.estimator.train", f"{TOP}tf.estimator.train")
     with pytest.raises(Refused, match="when checkpoints are evaluated is not known"):
@@ -255,11 +255,10 @@ def test_exports_need_evaluations(setting: str) -> None:
 
 @pytest.mark.full
 def test_trainings_with_hooks_and_exporters_end_alike(tmp_path: pathlib.Path) -> None:
-    """The same checkpoints, evaluations and exports, with the same numbers.
+    """Checkpoints, evaluations and exports are the same, up to the rounding of twenty steps.
 
-    They differ by the rounding of twenty steps. One thread runs the ops of a step, since stock's
-    hooks of early stopping read the step beside what counts it: with more they stop at the step
-    that they name, or at one beside it.
+    Ops run in one thread: TensorFlow's early-stopping hooks read the step while another op
+    increments it, so with more threads they may stop one step early or late.
     """
     command = [sys.executable, "-W", "ignore", "-m", evaluated_as_keras.__name__]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_NUM_INTEROP_THREADS": "1"}
@@ -277,7 +276,7 @@ def test_trainings_with_hooks_and_exporters_end_alike(tmp_path: pathlib.Path) ->
         name = new["name"]
         assert new["error"] == old["error"], name
         assert old["checkpoints"][-1] == evaluated_as_keras.LAST_STEPS[name], name
-        # The estimator has those before the step at which it went on, too.
+        # The estimator also has the evaluations before the step from which it resumed.
         there, here = (
             [step for step in side["checkpoints"] if step > evaluated_as_keras.BEGIN]
             for side in (old, new)

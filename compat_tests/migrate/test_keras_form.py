@@ -1,10 +1,9 @@
-"""`estimator-bridge migrate --form keras`: what is written, and what is refused.
+"""`estimator-bridge migrate --form keras`: the new text, and the refusals.
 
-`test_keras_form_runs.py` tests that the new program trains as the old one did.
+`test_keras_form_runs.py` tests that the new program trains as the old one did. After a change of
+the form, this command records the new programs of the examples; review them:
 
     python -m compat_tests.migrate.test_keras_form
-
-writes the programs that the examples become, after a change of the form; read them.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ def written(name: str) -> str:
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_an_example_becomes_the_program_that_was_read(name: str) -> None:
-    """The new program is the recorded one, which was reviewed.
+    """The new program is the recorded and reviewed one.
 
-    It needs nothing of TensorFlow 1 but the placeholders of a receiver that runs in a graph.
+    It needs nothing from TensorFlow 1 except the placeholders of a receiver that runs in a graph.
     """
     new = written(name)
     assert new == (GOLDENS / f"{name}.txt").read_text(), "write the goldens anew, and read them"
@@ -49,7 +48,7 @@ def test_an_example_becomes_the_program_that_was_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_every_call_of_the_estimator_is_still_there(name: str) -> None:
-    """A call that trains, evaluates, predicts or exports has a counterpart of the model."""
+    """Each call that trains, evaluates, predicts or exports becomes a call of the model."""
     counterparts = {
         "train": "fit",
         "train_and_evaluate": "fit",
@@ -65,14 +64,14 @@ def test_every_call_of_the_estimator_is_still_there(name: str) -> None:
 
 
 def methods(source: str) -> list[str]:
-    """Returns the last part of the function of each call."""
+    """Returns the last name of each called function."""
     calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [getattr(each, "attr", getattr(each, "id", "")) for each in calls]
 
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_lines_end_where_python_ends_them(name: str) -> None:
-    """Form feeds between functions, as some editors write them, and other such characters."""
+    """Form feeds and similar characters, which some editors insert, do not end a line."""
     source = (EXAMPLES / name / "train.py").read_text()
     marked = re.sub(r"^(?=def |class |if __name__)", "# \x0b \x1c \u2028\n\f\n", source, flags=re.M)
     assert marked.count("\f") > 2
@@ -88,7 +87,7 @@ def test_lines_end_where_python_ends_them(name: str) -> None:
 
 
 def test_it_is_idempotent() -> None:
-    """A program in the Keras form stays as it is."""
+    """A program in the Keras form stays unchanged."""
     for name in CARRIED:
         once = (GOLDENS / f"{name}.txt").read_text()
         assert migrate_to_keras(once, name).source == once
@@ -123,12 +122,10 @@ PROGRAM = whole(
 
 
 def changed(here: str = "loss += 0.", step: str = "train_op = optimizer.minimize(loss)") -> str:
-    """Returns the program with two of its statements."""
     return PROGRAM.replace("HERE", here).replace("STEP", step)
 
 
 def method(source: str, name: str) -> str:
-    """Returns the text of a method of the model."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return ast.unparse(node)
@@ -136,7 +133,7 @@ def method(source: str, name: str) -> str:
 
 
 def test_gradients_are_clipped_between_the_tape_and_the_optimizer() -> None:
-    """`compute_gradients` and `apply_gradients` become those of the model."""
+    """`compute_gradients` and `apply_gradients` become methods of the model."""
     step = """\
 pairs = optimizer.compute_gradients(loss)
     gradients, variables = zip(*pairs)
@@ -149,7 +146,7 @@ pairs = optimizer.compute_gradients(loss)
 
 
 def test_layers_are_made_once_and_called_with_the_mode() -> None:
-    """Layers become attributes, `training` the argument of `call`, labels part of the batch."""
+    """Layers become attributes, and the mode becomes the argument `training` of `call`."""
     new = migrate_to_keras(changed(), "it").source
     init, call = method(new, "__init__"), method(new, "call")
     assert "self.dense = tf.keras.layers.Dense(1, name='dense')" in init
@@ -188,12 +185,12 @@ COMPREHENSIONS = {
         "[layer(net) * a for (a, size), layer in zip(pairs, self.",
     ),
 }
-"""By what a comprehension makes: it, the list of its layers, and how they are called."""
+"""For each kind of comprehension: the old code, the list of layers, and the new call."""
 
 
 @pytest.mark.parametrize("old, constructed, called", COMPREHENSIONS.values(), ids=COMPREHENSIONS)
 def test_layers_of_a_comprehension_are_a_list(old: str, constructed: str, called: str) -> None:
-    """What else reads the variable of the comprehension has it beside the layer."""
+    """If other code reads the loop variable, the new loop has the variable beside the layer."""
     program = whole(
         f"""\
   parts = {old}
@@ -212,7 +209,7 @@ def test_layers_of_a_comprehension_are_a_list(old: str, constructed: str, called
 
 
 def test_a_comprehension_with_several_layers_is_refused() -> None:
-    """Its lists would be taken for one another."""
+    """The lists of its layers could be confused."""
     inner = "[tf.layers.dense(tf.layers.dense(net, each), each + 1) for each in (1, 2)]"
     program = changed(here=f"loss += tf.add_n({inner})")
     with pytest.raises(Refused, match=r"keras-loop.*several layers for each value"):
@@ -232,7 +229,7 @@ METRICS = """\
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_metric_fn_may_stand_in_the_model_fn(values: str, captured: bool, branch: bool) -> None:
-    """In a branch of it, too; what it reads of the model_fn is passed to it."""
+    """This includes a metric_fn in a branch; captured variables are passed to it."""
     metrics = METRICS.replace("VALUES", values)
     metrics = metrics.replace("LIMITdef", "limit = 0.5\n    def" if captured else "def")
     metrics = metrics.replace("LIMIT", "limit" if captured else "0.5")
@@ -255,7 +252,7 @@ def test_a_metric_fn_may_stand_in_the_model_fn(values: str, captured: bool, bran
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_lose_a_training_is_refused(what: str) -> None:
-    """A program whose training would be lost is refused, with the rule."""
+    """A program whose training would be lost is refused under the expected rule."""
     code, rule = REFUSED[what]
     source = changed().replace("model.train(input_fn, steps=2)", code)
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
@@ -275,7 +272,7 @@ def test_what_would_lose_a_training_is_refused(what: str) -> None:
     ],
 )
 def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
-    """Names without a counterpart are refused or marked, also those that take feature columns."""
+    """Names without a counterpart, and functions that take feature columns, are refused."""
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
         migrate_to_keras(changed(here), "it")
 
@@ -305,12 +302,12 @@ def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
     ],
 )
 def test_what_tensorflow_has_elsewhere_is_found_there(old: str, new: str) -> None:
-    """A function of TensorFlow 1 that is below another module now, or takes another order."""
+    """A function that has moved to another module or reordered its arguments is rewritten."""
     assert new in method(migrate_to_keras(changed(f"loss += {old}"), "it").source, "loss_of")
 
 
 def test_a_spec_that_has_a_name_is_refused_by_its_line() -> None:
-    """A model_fn whose spec cannot be read is a blocker, listed with the others."""
+    """A model_fn whose spec cannot be read is listed with the other blockers."""
     source = changed("tf.Variable(0.)").replace(
         "    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)\n"
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
@@ -323,7 +320,7 @@ def test_a_spec_that_has_a_name_is_refused_by_its_line() -> None:
 
 
 def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
-    """The refusal says that there is none, and has no line and no code that it is not about."""
+    """The refusal says that there is no estimator, and shows no line or code."""
     source = changed().replace("estimator.tpu.TPUEstimator(", "make(")
     with pytest.raises(
         errors.Untranslatable, match=r"it: \[keras-estimators\] the program makes no TPUEstimator\."
@@ -368,7 +365,7 @@ def metric_fn(a, b, ks=(1, 2)):
     ],
 )
 def test_metrics_stay_as_they_are_written(here: str, metrics: str, written: str) -> None:
-    """Metrics that Keras lacks, or that a program computes, are called by `metrics_of`."""
+    """`metrics_of` calls metrics that Keras lacks or that the program computes itself."""
     source = changed(here or "loss += 0.").replace(
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
         f"  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, {metrics})",
@@ -381,13 +378,13 @@ def test_metrics_stay_as_they_are_written(here: str, metrics: str, written: str)
 
 
 def test_metrics_outside_of_an_evaluation_are_refused() -> None:
-    """A metric that no spec has would be lost."""
+    """A metric outside a spec would be lost."""
     with pytest.raises(errors.Untranslatable, match="not in the dict that a metric_fn"):
         migrate_to_keras(changed("_, mse = tf.metrics.mean_squared_error(labels, logits)"), "it")
 
 
 def test_a_program_without_training_is_refused() -> None:
-    """A program in which nothing would be minimized is refused."""
+    """A program that minimizes nothing is refused."""
     source = changed(step="train_op = tf.no_op()")
     with pytest.raises(errors.Untranslatable, match="keras-no-training"):
         migrate_to_keras(textwrap.dedent(source), "it")
@@ -414,7 +411,7 @@ LOST = {
 
 @pytest.mark.parametrize("what", LOST)
 def test_an_argument_that_would_be_lost_is_refused(what: str) -> None:
-    """A keyword that no rule knows is refused, never dropped in silence."""
+    """A keyword without a rule is refused and never dropped silently."""
     with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\]"):
         migrate_to_keras(changed(f"it = {LOST[what]}"), "it")
 
@@ -439,7 +436,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("what", ELSEWHERE)
 def test_what_is_written_elsewhere_is_refused(what: str) -> None:
-    """Settings that are computed elsewhere are refused, not taken for absent."""
+    """Settings that are computed elsewhere are refused, not treated as absent."""
     old, new, rule = ELSEWHERE[what]
     assert old in changed()
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
@@ -475,7 +472,7 @@ def test_an_argument_of_minimize_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(rules.WRITERS))
 def test_an_unknown_argument_of_any_call_is_not_lost(name: str) -> None:
-    """An unknown argument is refused, or kept in the new program, never dropped."""
+    """An unknown argument is refused or kept in the new program, never dropped."""
     source = Source(f"import tensorflow.compat.v1 as tf\nit = tf.{name}(unheard_of=1)\n", "it")
     call = source.tree.body[-1].value  # type: ignore[attr-defined]
     new = rules.WRITERS[name](source, call)
@@ -484,7 +481,7 @@ def test_an_unknown_argument_of_any_call_is_not_lost(name: str) -> None:
 
 
 def test_gradients_of_some_variables_are_those_of_some_variables() -> None:
-    """`var_list` is carried, by its name or its place; several optimizers stay apart."""
+    """`var_list` is carried over, by name or position; several optimizers stay separate."""
     step = """\
 first = tf.train.AdagradOptimizer(.1)
     few = tf.trainable_variables('dense')
@@ -500,7 +497,7 @@ first = tf.train.AdagradOptimizer(.1)
 
 
 def test_words_are_split_by_the_same_op() -> None:
-    """`tf.strings.split` has words where `tf.string_split` has none."""
+    """`tf.strings.split` would return words where `tf.string_split` returns none."""
     here = "it = tf.string_split(features['it'], delimiter='|', skip_empty=False)"
     new = migrate_to_keras(changed(here), "it").source
     assert "preprocessing.split_words(features['it'], '|', keep_empty=not False)" in new
@@ -512,7 +509,7 @@ def test_words_are_split_by_the_same_op() -> None:
 def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Status 3, a line for each mark, and with --brief a page that names both programs."""
+    """The status is 3, each mark is listed, and --brief writes a page that names both programs."""
     old, new = tmp_path / "old.py", tmp_path / "old_keras.py"
     old.write_text(migrate_corpus.programs()["summaries"].source)
 
@@ -546,7 +543,7 @@ def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
     ],
 )
 def test_a_name_of_tf_train_is_called_what_it_is(name: str, cause: str) -> None:
-    """Hooks, savers, schedules, optimizers and queues each have their own reason and way out."""
+    """Hooks, savers, schedules, optimizers and queues each have their own reason."""
     with pytest.raises(errors.Untranslatable) as refused:
         migrate_to_keras(changed(f"use(tf.train.{name})"), "it")
     assert re.search(rf"\[keras-of-train\] tf\.train\.{name}: .*{cause}", str(refused.value))

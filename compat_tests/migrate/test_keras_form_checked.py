@@ -1,4 +1,4 @@
-"""`migrate --form keras` with `--check-run` and `--verify`: what fails, or differs, is not kept."""
+"""`migrate --form keras` with `--check-run` and `--verify` rejects programs that fail or differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = ("migrate", "--form", "keras")
 
 
 def written(folder: pathlib.Path, source: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Returns the path of a program in a folder, which is the current one from now on."""
+    """Writes a program into a folder and makes it the current one; returns the path."""
     monkeypatch.chdir(folder)
     (folder / "job.py").write_text(source)
     return "job.py"
@@ -35,7 +35,7 @@ def written(folder: pathlib.Path, source: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_that_makes_a_step_and_is_equal_is_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each step of both programs has the same numbers, and the new one is written."""
+    """Both programs compute the same numbers in each step, and the new one is written."""
     program = written(tmp_path, WITHOUT_DROPOUT, monkeypatch)
     assert main.main([*OPTIONS, "--check-run", "--verify", program]) == 0
     assert "EQUAL" in capsys.readouterr().out
@@ -46,7 +46,7 @@ def test_a_program_that_makes_a_step_and_is_equal_is_kept(
 def test_a_canned_estimator_that_is_equal_is_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The census: training, evaluations and the export, all signatures of it."""
+    """The training, the evaluations and all signatures of the export of census are equal."""
     program = written(tmp_path, (EXAMPLES / "census" / "train.py").read_text(), monkeypatch)
     few = ["--train_steps=4", "--save_checkpoints_steps=2", "--dropout=0"]
     folders = ["--data_dir=data", "--model_dir=model"]
@@ -59,7 +59,7 @@ def test_a_canned_estimator_that_is_equal_is_kept(
 def test_a_program_with_other_numbers_is_not_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dropout draws others: the status is that of verify, and nothing is left."""
+    """Dropout draws other numbers: the exit status is that of verify, and no file remains."""
     program = written(tmp_path, JOB, monkeypatch)
     assert main.main([*OPTIONS, "--verify", program]) == 1
     assert not (tmp_path / "job_keras.py").exists()
@@ -69,7 +69,7 @@ def test_a_program_with_other_numbers_is_not_kept(
 def test_a_program_that_fails_is_not_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The cause leads."""
+    """The message starts with the cause."""
     source = WITHOUT_DROPOUT.replace("\nmain()\n", "\nmain()\nopen('missing')\n")
     program = written(tmp_path, source, monkeypatch)
     assert main.main([*OPTIONS, "--check-run", program]) == 2

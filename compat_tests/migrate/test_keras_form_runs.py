@@ -1,4 +1,4 @@
-"""Programs in the Keras form go on from the legacy checkpoint, and train the same."""
+"""Programs in the Keras form resume from the legacy checkpoint and train the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KERAS = ["2", "3"] if tf.__version__ > "2.16" else ["2"]
 
 
 def run(folder: pathlib.Path, keras: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Returns a run of the new program, on a version of Keras."""
+    """Runs the new program on a version of Keras."""
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1" if keras == "2" else "0"}
     return subprocess.run(
         [sys.executable, "-W", "ignore", NEW, *arguments],
@@ -45,9 +45,9 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
 ) -> None:
     """From the converted checkpoint the new program trains to the state of the legacy program.
 
-    The command that converts is the one that the new program shows in the old directory. States are
-    compared as for the tf2 form: the same engine updates the tables, and Keras's optimizers order
-    the same float32 operations otherwise.
+    The conversion uses the command that the new program prints. States are compared as for the tf2
+    form: the same engine updates the tables, but Keras's optimizers order the float32 operations
+    differently.
     """
     example = tf2_runs.EXAMPLES[name]
     source = (PROGRAMS / name / "train.py").read_text()
@@ -55,7 +55,7 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
     (tmp_path / NEW).write_text(migrate_to_keras(source, name).source)
     if name == "movielens":
         write_data(tmp_path / "data")
-    last = 26  # of movielens, too: a few more steps tell an update that is missing
+    last = 26  # for movielens too: with a few more steps a missing update shows
     legacy = [str(tmp_path / "predictions.npz")]
     tf2_runs.train(tmp_path, legacy, "train.py", "old", example.first, example)
     commands = [shown_command(tmp_path, keras, example, model) for model in example.models]
@@ -75,9 +75,9 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
 def shown_command(
     folder: pathlib.Path, keras: str, example: tf2_runs.Example, model: str
 ) -> list[str]:
-    """Returns the command that the new program shows for a model; converts it with that.
+    """Returns the command that the new program prints for a model, and runs it.
 
-    The models that come before it are converted already.
+    The models before this one are already converted.
     """
     tried = folder / f"tried_{model}"
     shutil.copytree(folder / "old", tried)

@@ -1,4 +1,4 @@
-"""`migrate --form keras` refuses a model_fn with several losses; the tf2 form takes it."""
+"""`migrate --form keras` refuses a model_fn with several losses; the tf2 form accepts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = ".minimize(loss, step, var_list=kernels)"
 
 @pytest.mark.parametrize("other", ["2.0 * loss", "loss + tf.reduce_sum(loss)"])
 def test_several_losses_are_refused(other: str) -> None:
-    """A program with one loss for two optimizers is carried; with another for one, it is not."""
+    """One loss with two optimizers is carried over; two losses are refused."""
     assert FIRST in SOURCE
     FORMS["keras"].rewrite(SOURCE, "job.py", ALL, ALONE)
     changed = SOURCE.replace(FIRST, FIRST.replace("loss", other))

@@ -1,4 +1,4 @@
-"""`migrate --form keras`: programs with several models, a class for each."""
+"""`migrate --form keras` turns each of several models into its own class."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ DIRECT = (
 
 
 def classes(source: str) -> dict[str, str]:
-    """Returns the classes of a program by name, with the one that each is derived from."""
+    """Returns the classes of a program by name, each with its base class."""
     nodes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef))
     return {each.name: ast.unparse(each.bases[0]) for each in nodes}
 
@@ -95,7 +95,7 @@ def of_class(source: str, name: str) -> str:
 
 
 def test_each_model_fn_becomes_a_class_of_a_common_base() -> None:
-    """The steps that both share are written once; names follow the model_fns and the variables."""
+    """Shared steps are written once; names follow the model_fns and the variables."""
     new = migrate_to_keras(DIRECT, "it").source
 
     assert classes(new) == {
@@ -115,7 +115,7 @@ def test_each_model_fn_becomes_a_class_of_a_common_base() -> None:
 
 
 def test_models_that_share_nothing_have_no_base() -> None:
-    """Other losses, optimizers and metrics make other methods, which stay in their classes."""
+    """Methods with different losses, optimizers and metrics stay in their own classes."""
     other = SPEC.replace("spec_of", "other_spec").replace("metric_fn", "other_metrics")
     other = other.replace("mean_squared_error", "absolute_difference").replace("'error'", "'apart'")
     other = other.replace("optimizer.minimize(loss", "optimizer.minimize(2. * loss")
@@ -144,7 +144,7 @@ HELPER = (
 
 
 def test_a_function_that_takes_model_fns_takes_classes() -> None:
-    """By place and by name; a model starts with the tables of another one."""
+    """The class is passed by position or by name; a model can start from another model's tables."""
     new = migrate_to_keras(HELPER, "it").source
 
     assert "def make_model(name, model_class, start=None):\n" in new
@@ -156,7 +156,7 @@ def test_a_function_that_takes_model_fns_takes_classes() -> None:
 
 
 def test_classes_that_one_function_makes_take_the_same_arguments() -> None:
-    """A class ignores the params that only its sibling uses."""
+    """A class ignores params that only its sibling uses."""
     source = HELPER.replace("dense(net, 4,", "dense(net, params['units'],")
     source = source.replace("warm_start_from=start,", "params={'units': 4}, warm_start_from=start,")
     new = migrate_to_keras(source, "it").source
@@ -167,7 +167,7 @@ def test_classes_that_one_function_makes_take_the_same_arguments() -> None:
 
 
 def test_two_estimators_of_one_model_fn_are_two_objects_of_a_class() -> None:
-    """Their names are not mixed up, though each was an estimator."""
+    """The two objects have different names, although both were called estimators."""
     source = DIRECT.replace(SECOND, "").replace("second_fn", "first_model_fn")
     new = migrate_to_keras(source, "it").source
 
@@ -178,7 +178,7 @@ def test_two_estimators_of_one_model_fn_are_two_objects_of_a_class() -> None:
 
 
 def test_names_in_different_functions_do_not_meet() -> None:
-    """Each function's own variable is the model that it makes, with its batch size."""
+    """Each function's variable is the model that it creates, with its own batch size."""
     source = DIRECT[: DIRECT.index("one_estimator = ")]
     for name, size in (("first_model_fn", "3"), ("second_fn", "5")):
         more = "params={'units': 4}, " if name == "second_fn" else ""
@@ -203,7 +203,7 @@ def test_names_in_different_functions_do_not_meet() -> None:
     ],
 )
 def test_models_that_cannot_be_told_are_refused(source: str, rule: str) -> None:
-    """The refusal names the rule; a function for copies has its own name in messages."""
+    """The refusal names the rule, and shows the original name of a copied function."""
     if not rule:
         assert "two.warm_start_from(7)" in migrate_to_keras(source, "it").source
         return
@@ -214,7 +214,7 @@ def test_models_that_cannot_be_told_are_refused(source: str, rule: str) -> None:
 
 
 def test_problems_of_shared_functions_are_said_once() -> None:
-    """A function that is copied for each model has the problems of one."""
+    """A function that is copied for each model reports its problems once."""
     source = DIRECT.replace("mean_squared_error(labels, logits)", "mean_squared_error(labels)")
     with pytest.raises(errors.Untranslatable) as refused:
         migrate_to_keras(source, "it")
@@ -222,7 +222,7 @@ def test_problems_of_shared_functions_are_said_once() -> None:
 
 
 def test_metrics_that_keras_lacks_stay_in_one_function_of_all_models() -> None:
-    """Each model passes its values to the function, of which there is no copy."""
+    """Each model passes its values to the one function, which is not copied."""
     new = migrate_to_keras(DIRECT.replace("mean_absolute_error", "recall"), "it").source
     assert new.count("**self.metrics_of(metric_fn, [labels, logits])") >= 1
     assert new.count("tf.compat.v1.metrics.recall(labels, logits)") == 1

@@ -1,4 +1,4 @@
-"""`migrate --form keras` of a folder: modules that name each other become a program of Keras."""
+"""`migrate --form keras` of a folder rewrites modules that import each other as one program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_PATH = "import sys\nsys.path.append('.')\n"
 
 
 def migrated(modules: Mapping[str, str], package: str = "job") -> dict[str, Rewritten]:
-    """Returns what becomes of the modules of a package, by their files."""
+    """Rewrites the modules of a package; returns the results by file."""
     texts = []
     for file, text in modules.items():
         if file.endswith(".py"):
@@ -34,7 +34,7 @@ def sources(modules: Mapping[str, str], package: str = "job") -> dict[str, str]:
 
 
 def test_each_module_has_its_part_and_imports_what_it_needs() -> None:
-    """The class is where the model_fn was; other modules name it as they named that."""
+    """The class takes the place of the model_fn, and other modules refer to it in the same way."""
     new = sources(MODULES)
 
     assert new["__init__.py"] == new["common.py"] == ""
@@ -52,7 +52,7 @@ def test_each_module_has_its_part_and_imports_what_it_needs() -> None:
 
 
 def test_names_that_modules_share_keep_their_meaning() -> None:
-    """Each has its own `size`, flags and `main`; names and modules may be imported as others."""
+    """Each module keeps its own `size`, flags and `main`, also under import aliases."""
     modules = {
         "inputs.py": "from absl import flags\n\nFLAGS = flags.FLAGS\nsize = 5\n\n\ndef main():\n"
         "  return size\n\n\n" + MODULES["inputs.py"].replace("(9)", "(size + main())"),
@@ -91,7 +91,7 @@ def test_names_that_modules_share_keep_their_meaning() -> None:
 
 
 def test_modules_without_tensorflow_stay_to_the_byte() -> None:
-    """They are not even read as a part of the program."""
+    """Modules without TensorFlow are not even read as part of the program."""
     odd = "x = [1,2 ]\n\n\n\n\n\ny = lambda *a: print(  *a )"
     assert sources({**MODULES, "other.py": odd})["other.py"] == odd
 
@@ -109,14 +109,14 @@ def test_modules_without_tensorflow_stay_to_the_byte() -> None:
     ],
 )
 def test_names_that_cannot_be_followed_are_refused(file: str, code: str, why: str) -> None:
-    """By the file and the line there."""
+    """The refusal names the file and the line."""
     changed = {**MODULES, file: code + MODULES[file]}
     with pytest.raises(errors.Untranslatable, match=rf"{file}, line \d: \[keras-import\].*{why}"):
         sources(changed)
 
 
 def test_blockers_and_the_report_have_files_and_lines() -> None:
-    """Those of the package, not those of the one program that its modules are read as."""
+    """The lines are those of the package's files, not of the linked program."""
     model = MODULES["model.py"].replace("  optimizer =", "  tf.Variable(0.)\n  optimizer =")
     with pytest.raises(errors.Untranslatable, match=r"model\.py, line 11: \[keras-layer"):
         sources({**MODULES, "model.py": model})
@@ -131,7 +131,7 @@ def test_blockers_and_the_report_have_files_and_lines() -> None:
 
 @pytest.mark.full
 def test_verify_calls_a_package_and_its_keras_form_equal(tmp_path: pathlib.Path) -> None:
-    """The new package trains from side A's initial values with the same numbers in each step."""
+    """From side A's initial values the new package computes the same numbers in each step."""
     for folder, modules in (("job", MODULES), ("job_keras", sources(MODULES))):
         (tmp_path / folder).mkdir()
         for file, text in modules.items():

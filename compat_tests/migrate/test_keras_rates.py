@@ -1,4 +1,4 @@
-"""Learning rates in the Keras form: schedules, and methods of rates that statements compute."""
+"""Learning rates in the Keras form become schedules, or methods that compute them."""
 
 from __future__ import annotations
 
@@ -58,11 +58,10 @@ rate = size * 2
 return rate""",
     ),
 }
-"""By what a rate is: statements above the layers, those of the training, and the method's lines."""
+"""For each kind of rate: code above the layers, code in the training, and the new method."""
 
 
 def program(top: str, rate: list[str]) -> str:
-    """Returns a program whose rate some statements compute."""
     lines = "\n    ".join([*rate, ADAM])
     text = whole(MODEL_FN.replace("RATE", lines).replace("TOP\n", top + "\n" if top else ""))
     return text.replace("params={", "params={'size': 8, ")
@@ -75,7 +74,7 @@ def function_of(source: str, name: str) -> ast.FunctionDef:
 
 @pytest.mark.parametrize("top, rate, lines", METHODS.values(), ids=METHODS)
 def test_a_rate_that_is_computed_is_a_method(top: str, rate: list[str], lines: str) -> None:
-    """It takes the step; nothing of it is left in the training."""
+    """The method takes the step, and the training keeps none of the code."""
     new = migrate_to_keras(program(top, rate), "it").source
 
     method = function_of(new, "learning_rate_at")
@@ -87,7 +86,7 @@ def test_a_rate_that_is_computed_is_a_method(top: str, rate: list[str], lines: s
 
 @pytest.mark.parametrize("name", ["rate", "size", "s"])
 def test_a_schedule_may_have_the_name_of_a_parameter(name: str) -> None:
-    """The optimizer takes the schedule, also where `params` has a key of that name."""
+    """The optimizer takes the schedule even if `params` has a key of the same name."""
     schedule = f"{name} = tf.train.cosine_decay(params['size'], tf.train.get_global_step(), 9)"
     text = program("", [schedule]).replace("AdamOptimizer(rate)", f"AdamOptimizer({name})")
     init = ast.unparse(function_of(migrate_to_keras(text, "it").source, "__init__"))
@@ -98,7 +97,7 @@ def test_a_schedule_may_have_the_name_of_a_parameter(name: str) -> None:
 
 @pytest.mark.parametrize("where", ["call", "train_step"])
 def test_a_local_name_is_not_the_parameter_of_its_name(where: str) -> None:
-    """What a statement binds is not taken for the key of `params` that is called so."""
+    """A local variable is not confused with the key of `params` of the same name."""
     local = "size = params['size'] / 2"
     text = program("", ["rate = 0.1"])
     if where == "call":
@@ -122,7 +121,7 @@ def test_a_local_name_is_not_the_parameter_of_its_name(where: str) -> None:
     ],
 )
 def test_a_rate_that_no_step_gives_is_refused(rate: list[str], words: str) -> None:
-    """By its line and its rule."""
+    """The refusal names the line and the rule."""
     text = program("", rate)
     helper = "def warmed(rate):\n  return rate * tf.cast(tf.train.get_global_step(), tf.float32)\n"
     text = text.replace("def model_fn", f"{helper}\ndef model_fn")

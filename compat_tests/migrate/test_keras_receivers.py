@@ -1,4 +1,4 @@
-"""Serving receivers in the Keras form: any function of placeholders makes the same features."""
+"""Serving receivers in the Keras form compute the same features from any placeholders."""
 
 from __future__ import annotations
 
@@ -203,13 +203,12 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         *("receiver", {"x": [[2.0], [5.0]]}, X),
     ),
 }
-"""The receiver, how the export names it, what is fed, and the features that it makes of that."""
+"""The receiver, its name in the export, the fed values, and the resulting features."""
 
 INDENTS = {"two spaces": "  ", "four spaces": "    ", "tabs": "\t"}
 
 
 def program(receiver: str, returned: str, indent: str = "    ") -> str:
-    """Returns a legacy program with a receiver in one style."""
     text = PROGRAM.replace("RECEIVER", textwrap.dedent(receiver).strip() + "\n")
     text = text.replace("RETURNED", returned)
     return re.sub("^(    )+", lambda spaces: len(spaces[0]) // 4 * indent, text, flags=re.MULTILINE)
@@ -218,7 +217,7 @@ def program(receiver: str, returned: str, indent: str = "    ") -> str:
 @pytest.mark.parametrize("style", INDENTS)
 @pytest.mark.parametrize("name", RECEIVERS)
 def test_a_receiver_makes_the_same_features(name: str, style: str) -> None:
-    """Whatever stands between its placeholders and its last line, and however it is indented."""
+    """This holds for any code between the placeholders and the last line, and any indentation."""
     receiver, returned, fed, expected = RECEIVERS[name]
     text = migrate_to_keras(program(receiver, returned, INDENTS[style])).source
     module: dict[str, Any] = {"__name__": "migrated"}
@@ -270,7 +269,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_receiver_that_is_not_carried_is_refused(name: str) -> None:
-    """Before anything is written, and not when the new program exports."""
+    """The refusal comes before anything is written, not when the new program exports."""
     receiver, words = REFUSED[name]
     with pytest.raises(errors.Untranslatable, match=words):
         migrate_to_keras(program(receiver, "receiver"))

@@ -1,4 +1,4 @@
-"""The Keras form reads programs without detours: aliases, wrappers and functions called once."""
+"""The Keras form removes aliases, inlines wrappers and functions called once."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("what", STRAIGHTENED)
 def test_a_detour_is_left_out(what: str) -> None:
-    """Lines outside of the straightened part stay as they are, comments and numbers included."""
+    """Other lines stay unchanged, with their comments and line numbers."""
     before, after = (HEAD + textwrap.dedent(each) + "\n" for each in STRAIGHTENED[what])
     result = straight(before, "it")
     assert result.text == after
@@ -196,13 +196,13 @@ KEPT = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_could_mean_something_else_stays(what: str) -> None:
-    """Statements whose order or place could matter are not moved."""
+    """Statements whose order or place may matter are not moved."""
     source = HEAD + textwrap.dedent(KEPT[what]) + "\n"
     assert straight(source, "it").text == source
 
 
 def test_messages_have_the_lines_of_the_file() -> None:
-    """A blocker in a function that was moved has the line of the function."""
+    """A blocker in an inlined function names the line in the function."""
     lines = changed(step="train_op = train(loss)").splitlines()
     where = lines.index("def model_fn(features, labels, mode, params):")
     function = ["def train(loss):", "  tf.add_to_collection('x', loss)"]
@@ -213,7 +213,7 @@ def test_messages_have_the_lines_of_the_file() -> None:
 
 
 def test_what_a_loss_is_computed_by_is_on_the_tape() -> None:
-    """Terms that only training adds have gradients; other statements stay below the tape."""
+    """Loss terms of the training have gradients; other statements stay outside the tape."""
     step = """\
 decay = tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()])
     loss += 0.1 * decay
@@ -227,7 +227,7 @@ decay = tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()])
 
 
 def test_cores_are_not_summed_in_silence() -> None:
-    """The new program takes the mean of all cores; another reduction is refused."""
+    """The new program averages over the cores; other reductions are refused."""
     step = """\
 optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.SUM)
     train_op = optimizer.minimize(loss)"""
@@ -243,13 +243,13 @@ optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.
     ],
 )
 def test_what_would_fail_when_it_runs_is_refused(here: str) -> None:
-    """Variables outside of layers, and layers with a computed name, are refused."""
+    """Variables outside layers, and layers with computed names, are refused."""
     with pytest.raises(errors.Untranslatable):
         migrate_to_keras(changed(here), "it")
 
 
 def test_a_model_without_labels_takes_features_alone() -> None:
-    """Without labels the input_fn of the new program returns features alone."""
+    """Without labels, the new input_fn returns features alone."""
     source = changed().replace("model_fn(features, labels, mode", "model_fn(features, mode")
     source = source.replace("_entropy(labels,", "_entropy(features['label'],")
     text = method(migrate_to_keras(source, "it").source, "train_step")

@@ -1,4 +1,4 @@
-"""`migrate` of a folder writes all its modules consistently; `--undo` puts back what was there."""
+"""`migrate` of a folder rewrites all modules consistently, and `--undo` restores them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MODULES = {
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Returns the folder of a package, which is below the current one."""
+    """Returns the folder of a package inside the current folder."""
     path = tmp_path / "job"
     path.mkdir()
     for name, text in MODULES.items():
@@ -76,14 +76,14 @@ def contents(path: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_the_command_knows_every_form() -> None:
-    """The forms that the command offers are those that there are."""
+    """The command offers exactly the existing forms."""
     assert sorted(command.FORMS) == sorted(FORMS)
 
 
 def test_a_package_is_migrated_as_a_whole(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names that come from another module are replaced; imports name the new package."""
+    """Names from other modules are replaced, and imports name the new package."""
     assert main.main(["migrate", "--form", "tf2", "job"]) == 0
     report = capsys.readouterr().out
     new = {name: text.decode() for name, text in contents(folder.with_name("job_tf2")).items()}
@@ -110,7 +110,7 @@ def _encoded() -> dict[str, bytes]:
 def test_a_package_that_trains_unseen_is_refused(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Some module has to call what tells the library what is trained; which one is all the same."""
+    """At least one module must make the call that tells the library what is trained."""
     model = folder / "model.py"
     model.write_text(
         MODULES["model.py"].replace(
@@ -165,7 +165,7 @@ def test_a_folder_is_migrated_by_each_of_its_paths(
     given: str,
     new: str,
 ) -> None:
-    """The new folder is beside the one that the path leads to, and named after it."""
+    """The new folder is named after the folder that the path leads to, and lies beside it."""
     (folder / "below").mkdir()
     (folder.parent / "link").symlink_to("job")
     monkeypatch.chdir(folder.parent / current)
@@ -182,7 +182,7 @@ def test_a_folder_is_migrated_by_each_of_its_paths(
 def test_a_changed_file_is_not_undone(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If one file was edited since, nothing is restored, and it is named."""
+    """If a file was edited since, nothing is restored and the message names the file."""
     main.main(["migrate", "--in_place", "job"])
     (folder / "model.py").write_text("x = 1\n")
     now = contents(folder)
@@ -217,7 +217,7 @@ def test_blockers_of_all_files_are_named(
 def test_a_program_is_not_migrated_without_its_modules(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A program alone is refused if it imports a module beside it that would have to change."""
+    """A program alone is refused if it imports a neighboring module that must change."""
     (folder / "__init__.py").unlink()
     source = MODULES["train.py"].replace("import job.model\n", "import model\n")
     (folder / "train.py").write_text(source.replace("job.model", "model").replace("job.", ""))
@@ -233,7 +233,7 @@ def test_a_program_is_not_migrated_without_its_modules(
 def test_modules_are_found_in_the_whole_package(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A program alone is refused for modules in other folders of its package, too."""
+    """A program alone is also refused for modules in other folders of its package."""
     (folder / "names").mkdir()
     (folder / "common.py").rename(folder / "names" / "__init__.py")
     (folder / "model.py").rename(folder / "names" / "model.py")
@@ -257,7 +257,7 @@ def test_modules_are_found_in_the_whole_package(
 def test_star_imports_of_stock_are_refused(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names that a star brings are unknown, so that none could be replaced."""
+    """The names behind a star import are unknown, so they cannot be replaced."""
     source = MODULES["model.py"].replace("import tf, tf_estimator", "import *")
     (folder / "model.py").write_text(source)
 
@@ -270,7 +270,7 @@ def test_star_imports_of_stock_are_refused(
 def test_a_migrated_package_trains(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    """`--check-run` runs its program in the new package, which is kept if that works."""
+    """`--check-run` runs the program of the new package, and keeps the package if that works."""
     (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
     arguments = ["migrate", "--form", form, "--check-run", "job"]
 
@@ -288,11 +288,11 @@ def test_a_migrated_package_trains(
 def test_what_verify_calls_different_is_not_kept(
     fails: bool, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`--verify` keeps a program that does the same, and not one that trains otherwise."""
+    """`--verify` keeps a program that computes the same, and drops one that does not."""
     from compat_tests.support import migrate_corpus
 
     source = migrate_corpus.programs()["plain"].source
-    if fails:  # The new program imports `Trainer`.
+    if fails:  # the new program imports `Trainer`
         rate = "0.02 if 'Trainer' in globals() else 0.01"
         source = source.replace("AdamOptimizer(0.01)", f"AdamOptimizer({rate})")
     path = tmp_path / "train.py"

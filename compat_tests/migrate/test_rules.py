@@ -1,4 +1,4 @@
-"""Each rule of `migrate` has an example, which its page shows, and can be left out by its id."""
+"""Each rule of `migrate` has an example, which the rules page shows, and can be skipped by id."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
 EXAMPLES = migrate_rules.examples()
 
 OF_PROGRAMS = ("imports-legacy-module", "no-estimator", "no-training", "keep-estimator")
-"""Rules of whole programs: `test_packages` and `test_tf2_form` have their tests."""
+"""Rules for whole programs, which `test_packages` and `test_tf2_form` test."""
 
 ONES = [each for each in EXAMPLES if each.rule not in OF_PROGRAMS]
 BY_OTHERS = ("depends-on-left-out", "install-at-start")
-"""Rules that are applied because another one is, or is not."""
+"""Rules that only apply together with another rule, or only without it."""
 
 APPLIED = [
     each
@@ -33,7 +33,7 @@ APPLIED = [
 
 
 def ids(example: Example, selected: Selection = ALL) -> set[str]:
-    """Returns the ids of the rules that are applied to an example, or that refuse it."""
+    """Returns the ids of the rules that rewrite or refuse an example."""
     try:
         new = rule_program.rewritten(example.form, example.before, selected)
     except Refused as refused:
@@ -44,7 +44,7 @@ def ids(example: Example, selected: Selection = ALL) -> set[str]:
 
 @pytest.mark.parametrize("form", LISTED)
 def test_every_rule_has_an_example(form: str) -> None:
-    """A rule without an entry in rules.txt fails here; so does an entry without a rule."""
+    """Every rule has an entry in rules.txt, and every entry has a rule."""
     named = [each.rule for each in EXAMPLES if each.form == form]
 
     assert sorted(named) == sorted(LISTED[form].rules())
@@ -55,7 +55,7 @@ def test_every_rule_has_an_example(form: str) -> None:
 
 @pytest.mark.parametrize("example", ONES, ids=lambda each: f"{each.form}-{each.rule}")
 def test_a_rule_does_what_its_entry_says(example: Example) -> None:
-    """The rule is applied to its example, and makes of it what the page shows."""
+    """The rule applies to its example, with the result that the page shows."""
     assert example.rule in ids(example)
     assert rule_program.after(example.form, example.before) == example.after
 
@@ -63,13 +63,13 @@ def test_a_rule_does_what_its_entry_says(example: Example) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("example", APPLIED, ids=lambda each: f"{each.form}-{each.rule}")
 def test_a_rule_that_is_skipped_is_not_applied(example: Example) -> None:
-    """`--skip` of its id leaves out this rule, `--only` of it all others but refusals."""
+    """`--skip` leaves out this rule; `--only` leaves out all other rules except refusals."""
     assert example.rule not in ids(example, Selection(skip={example.rule}))
     assert ids(example, Selection(only={example.rule})) <= {"", example.rule}
 
 
 def test_the_page_of_rules_has_every_rule() -> None:
-    """The page that the site gets has a heading for each rule of each form."""
+    """The rules page of the site has a heading for each rule of each form."""
     headings = re.findall(r"^### ([\w-]+) ", migrate_rules.page(), re.MULTILINE)
 
     assert sorted(headings) == sorted(each.rule for each in EXAMPLES)
@@ -84,13 +84,13 @@ def test_the_page_of_rules_has_every_rule() -> None:
     ],
 )
 def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str) -> None:
-    """An unknown rule in `--only` or `--skip` is named."""
+    """An unknown rule in `--only` or `--skip` is named in the error."""
     with pytest.raises(errors.InvalidInput, match=words):
         selection.of_names(only, skip, LISTED["tf2"].rules())
 
 
 def test_refusals_have_one_order() -> None:
-    """Refusals are listed in the same order however they were collected, also within a line."""
+    """Refusals are sorted, even within a line, whatever the order of collection."""
     refusals = [Blocker(7, "rule", code, "why") for code in ("one", "two", "three", "four")]
     texts = {str(Refused("it", order)) for order in itertools.permutations(refusals)}
 

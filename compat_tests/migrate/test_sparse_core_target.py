@@ -1,4 +1,4 @@
-"""`migrate --target sparsecore`: what is refused, what is said, what the new program computes."""
+"""`migrate --target sparsecore`: refusals, report, and the numbers of the new program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from estimator_bridge.settings.catalogue import ROWS
 STEPS = 4
 
 WITHOUT_RULES = {
-    # Of these a source says nothing that a spec's object does not; see `to_tf2`.
+    # The source shows nothing about these that the spec object does not; see `to_tf2`.
     "optimizer_of_engine": "no legacy class: engines alone have it",
     "combiner_none": "the spec's translation writes 'sum', as on the first generation",
     "weight_decay_zero": "it counts as unset, in the new program too",
@@ -41,11 +41,11 @@ WITHOUT_RULES = {
     "weighted_feature": "Trainer makes ids and weights sparse",
     "dense_ids": "Trainer makes them sparse, without 0",
 }
-"""Rows of the catalogue that SparseCores refuse or ignore, and a migrated program need not mind."""
+"""Catalogue rows that SparseCores refuse or ignore but that cannot occur in migrated programs."""
 
 
 def test_every_setting_that_sparse_cores_lack_has_a_rule() -> None:
-    """A row of the catalogue that is added later fails here, until migrate minds it."""
+    """Every row of the catalogue has a rule in `migrate` or is listed as an exception."""
     lacking = {
         name for name, row in ROWS.items() if row.sparse_core.outcome in ("raises", "ignored")
     }
@@ -56,7 +56,7 @@ def test_every_setting_that_sparse_cores_lack_has_a_rule() -> None:
 
 
 def test_all_settings_are_refused_at_once() -> None:
-    """Each refusal names line, setting and way out; nothing of the first generation is."""
+    """Each refusal names the line, the setting and a way out; without the target none appears."""
     optimizer = "tf.tpu.experimental.AdamParameters(0.1, lazy_adam=False, clip_gradient_min=-1.0)"
     other = "tf.tpu.experimental.MomentumParameters(0.1, 0.9, weight_decay_factor=0.1)"
     with pytest.raises(Refused) as raised:
@@ -80,7 +80,7 @@ def test_all_settings_are_refused_at_once() -> None:
     ["lazy_adam=True", "clip_gradient_min=None", "weight_decay_factor=0.0", "clip_weight_max=None"],
 )
 def test_what_is_not_set_is_not_said(setting: str) -> None:
-    """The default of a setting, written out, has no line and no refusal."""
+    """A default that is written out causes no report line and no refusal."""
     example = f"a = tf.tpu.experimental.AdamParameters(0.1, {setting})"
     lines = rule_program.rewritten("tf2-sparsecore", example).lines
 
@@ -90,20 +90,19 @@ def test_what_is_not_set_is_not_said(setting: str) -> None:
 
 
 def test_a_form_that_has_no_such_target() -> None:
-    """The form without this target is refused, with those that have it."""
+    """The error names the forms that have this target."""
     words = r"--form tf2 or --form keras, not for --form bridge.*--arithmetic"
     with pytest.raises(errors.InvalidInput, match=words):
         forms.of_name("bridge", "sparsecore")
 
 
 def in_keras_form(source: str) -> Rewritten:
-    """Returns a program in the Keras form, for the target."""
     form = forms.of_name("keras", "sparsecore")
     return form.rewrite(source, "train.py", ALL, ALONE)
 
 
 def test_the_keras_form_has_the_arithmetic_and_the_size() -> None:
-    """Beside these the program is the one for other hardware; reports have the target's lines."""
+    """The program differs from the one for other hardware only in these two arguments."""
     source = (ROOT / "examples" / "two_tower" / "train.py").read_text()
     result = in_keras_form(source)
     words = ("batch_size=FLAGS.batch_size", "arithmetic='sparsecore'")
@@ -117,7 +116,7 @@ def test_the_keras_form_has_the_arithmetic_and_the_size() -> None:
 
 
 def test_what_would_be_lost_is_refused_in_the_keras_form() -> None:
-    """The optimizer is refused by line and name; canned estimators have no tables to carry."""
+    """The optimizer is refused by line and name; canned estimators have no tables."""
     source = (ROOT / "examples" / "dict_config" / "train.py").read_text()
     with pytest.raises(Refused) as raised:
         in_keras_form(source)
@@ -146,7 +145,7 @@ def test_the_command_writes_beside_the_program(tmp_path: pathlib.Path) -> None:
 def test_an_example_whose_optimizer_would_be_lost_is_refused(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That with config dicts trains a table with momentum, for which SparseCores have no rule."""
+    """The example with config dicts uses momentum, for which SparseCores have no update rule."""
     source = (ROOT / "examples" / "dict_config" / "train.py").read_text()
     (tmp_path / "train.py").write_text(source)
     line = next(n for n, text in enumerate(source.split("\n"), 1) if "MomentumParameters(" in text)
@@ -161,9 +160,9 @@ def test_an_example_whose_optimizer_would_be_lost_is_refused(
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["movielens", "two_tower"])
 def test_an_example_is_written_if_it_is_the_legacy_one(name: str, tmp_path: pathlib.Path) -> None:
-    """Verify compares both on the arithmetic of SparseCores, to the bit: they run the same ops.
+    """With the arithmetic of SparseCores, verify finds both programs equal to the last bit.
 
-    In each step all activations, gradients, tables and slots; then predictions and exports.
+    It compares activations, gradients, tables and slots in each step, then predictions and exports.
     """
     source = (ROOT / "examples" / name / "train.py").read_text()
     (tmp_path / "train.py").write_text(source)
@@ -181,15 +180,15 @@ def test_an_example_is_written_if_it_is_the_legacy_one(name: str, tmp_path: path
 
 
 ON_CORES = {
-    # A TPU takes batches of one size.
+    # A TPU needs batches of equal size.
     "movielens": (2, "--train_batch_size=60"),
-    # Of two cores each has a loss over its own batch, and its own averages: another model.
+    # With two cores, each core has its own loss and averages, which is another model.
     "two_tower": (1,),
     "wide_and_deep": (2,),
     "sequence": (2,),
     "warm_start": (1,),
 }
-"""The cores of an example, and arguments besides; see above for the one that is refused."""
+"""The cores of each example, and its arguments; the refused example is tested above."""
 
 
 @pytest.mark.full
@@ -198,9 +197,9 @@ ON_CORES = {
 def test_an_example_trains_the_same_on_the_software_sparse_cores(
     name: str, tmp_path: pathlib.Path
 ) -> None:
-    """On a host, and on cores of two SparseCores, one program makes the same of one checkpoint.
+    """From one checkpoint, the host and the software SparseCores compute the same.
 
-    Cores sum the gradients of a row in another order than a host, a rounding of 2^-24 each.
+    Cores sum the gradients of a row in another order than a host, with a rounding of 2^-24 each.
     """
     cores, *arguments = ON_CORES[name]
     example = EXAMPLES[name]._replace(last=12)
@@ -216,10 +215,10 @@ def test_an_example_trains_the_same_on_the_software_sparse_cores(
     places = [[tmp_path / place / model for place in ("host", "cores")] for model in example.models]
     apart = max(difference(*map(contents, pair)) for pair in places)
     print(f"\n  {name}, {cores} cores: predictions {predictions:.1e}, states {apart:.1e}")  # noqa: T201
-    # A row that is missing in a sum is 1e-2 and more.
+    # A row missing from a sum would cause 1e-2 or more.
     assert max(predictions, apart) <= PREDICTIONS
 
 
 def test_every_example_is_on_cores_or_refused() -> None:
-    """A new example runs on SparseCores, or there is a test of what refuses it."""
+    """Every example runs on SparseCores or has a test of its refusal."""
     assert set(EXAMPLES) == {*ON_CORES, "dict_config"}

@@ -1,4 +1,4 @@
-"""`estimator-bridge migrate --form tf2`: what is carried, commented out and refused.
+"""`estimator-bridge migrate --form tf2`: what it keeps, comments out and refuses.
 
 `test_tf2_form_runs.py` tests that the new program trains as the old one did.
 """
@@ -141,13 +141,13 @@ if __name__ == '__main__':
 
 
 def test_nothing_else_changes() -> None:
-    """Names are replaced; what it does not need goes, and what it lacks becomes a comment."""
+    """Names are replaced, unneeded code goes, and code without a counterpart becomes a comment."""
     expected = MIGRATED.replace(": NOTHING.\n", ": the new program has no counterpart.\n")
     assert migrate(PROGRAM).source == expected
 
 
 def test_what_is_left_out_is_in_the_report() -> None:
-    """Each argument and each statement that goes or becomes a comment has a line."""
+    """The report has a line for each dropped argument and each dropped or commented statement."""
     lines = [str(line) for line in migrate(PROGRAM).lines if line.kind == "left out"]
 
     assert [line.split(".")[0] for line in lines] == [
@@ -162,7 +162,7 @@ def test_what_is_left_out_is_in_the_report() -> None:
 
 
 def test_what_goes_leaves_no_trace() -> None:
-    """Neither a comment nor a variable that only it used; what depends on it otherwise is shown."""
+    """Dropped code leaves no comment and no unused variable; other dependent code is shown."""
     source = PROGRAM.replace(
         "  estimator = tf_estimator.tpu.TPUEstimator(\n      model_fn, use_tpu=True,",
         "  # The loop.\n  loop = 7\n  # Cores and loop.\n"
@@ -177,14 +177,14 @@ def test_what_goes_leaves_no_trace() -> None:
 
 
 def test_line_ends_are_kept() -> None:
-    """A program with the line ends of Windows keeps them, and added code has them."""
+    """Windows line ends are kept, and new code has them too."""
     new = migrate(PROGRAM.replace("\n", "\r\n")).source
 
     assert "\n" not in new.replace("\r\n", "")
 
 
 def test_tabs_and_form_feeds_are_kept() -> None:
-    """Blocks may be indented by tabs, and pages be divided: edits are where they belong."""
+    """Edits are in the right place despite tab indentation and form feeds."""
     source = re.sub("^( +)", lambda m: "\t" * (len(m[1]) // 2), PROGRAM, flags=re.MULTILINE)
     source = source.replace("\n\n\ndef", "\n\n\x0c\ndef").replace("# Ours.", "# Ours. \x85 \u2028.")
     new = migrate(source).source
@@ -196,7 +196,7 @@ def test_tabs_and_form_feeds_are_kept() -> None:
 
 
 def test_names_of_the_program_stay() -> None:
-    """If the program uses a name that would be imported, it is imported under another name."""
+    """A name that the program already uses is imported under another name."""
     new = migrate(PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn"))
 
     assert "Trainer = minimize = 1\n" in new.source
@@ -238,7 +238,7 @@ def test_receivers_and_outputs_are_carried(name: str, arguments: str) -> None:
 def test_what_a_new_program_takes_from_the_bridge_exists(
     rewrite: Callable[[str], Rewritten], path: pathlib.Path
 ) -> None:
-    """All names that a new program imports from the bridge exist, and `install` works first."""
+    """All names that a new program imports from the bridge exist, and `install` runs first."""
     nodes = [*ast.walk(ast.parse(rewritten(rewrite, path).source))]
     imports = [each for each in nodes if isinstance(each, ast.ImportFrom)]
     ours = [each for each in imports if str(each.module).startswith(("estimator_br", "tf2_engine"))]
@@ -258,7 +258,7 @@ RULES = {**tf2_rules.STOCK, **tf2_rules.TENSORFLOW}
     "name", [name for name, rule in RULES.items() if rule.arguments is not None]
 )
 def test_arguments_that_are_carried_are_taken(name: str) -> None:
-    """What replaces a name of stock has the arguments that stay in calls, under their names."""
+    """A replacement accepts the arguments that stay in calls, under their names."""
     rule = RULES[name]
     taken = inspect.signature(getattr(training, rule.new)).parameters
 
@@ -266,7 +266,7 @@ def test_arguments_that_are_carried_are_taken(name: str) -> None:
 
 
 def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
-    """A class of the program stays what it is where a name of stock is imported."""
+    """A class of the program keeps its name when a TensorFlow name would collide with it."""
     class_and_main = "class PredictOutput: pass\n\n\ndef main(columns):"
     new = migrate(PROGRAM.replace("def main(columns):", class_and_main)).source
 
@@ -284,7 +284,7 @@ def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
     ],
 )
 def test_layers_that_behave_differently_are_in_the_report(module: str | None, name: str) -> None:
-    """Keras's batch normalization stays, and has a line with the difference; others have none."""
+    """The report explains how Keras's batch normalization differs; other layers have no line."""
     source = PROGRAM.replace("tf.layers.dense( features['x'], 1 )", f"{name}()(features['x'])")
     if module:
         source = source.replace("import os\n", f"import os\n\nimport {module}\n")
@@ -300,7 +300,7 @@ def test_layers_that_behave_differently_are_in_the_report(module: str | None, na
 
 
 def test_an_optimizer_in_one_line_is_carried() -> None:
-    """An optimizer that is made, wrapped and used in one expression is carried over."""
+    """An optimizer that is created, wrapped and used in one expression is carried over."""
     source = PROGRAM.replace(
         "optimizer.minimize(loss)",
         "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
@@ -313,10 +313,9 @@ def test_an_optimizer_in_one_line_is_carried() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
-    """The migrated example has every comment of the old one, but for those inside of what goes.
+    """The migrated example keeps every comment, except inside dropped code.
 
-    It compiles, and names no estimator.
-    It is not much longer, and has no block that does nothing.
+    It compiles, names no estimator, is not much longer, and has no empty block.
     """
     old = path.read_text()
     new = rewritten(migrate, path).source
@@ -369,7 +368,7 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
     ],
 )
 def test_programs_that_would_train_otherwise_are_refused(old: str, new: str, words: str) -> None:
-    """A program that would train nothing, or something else, is refused by name and line."""
+    """A program that would train nothing, or something else, is refused with name and line."""
     with pytest.raises(errors.EngineError, match=rf"(?s)job\.py.*{words}"):
         migrate(PROGRAM.replace(old, new), "job.py")
 
@@ -384,7 +383,7 @@ def test_programs_that_would_train_otherwise_are_refused(old: str, new: str, wor
     ],
 )
 def test_imports_in_functions_leave_what_is_beside_them(statement: str, kept: str) -> None:
-    """Where an import goes, other statements of its line and its block stay."""
+    """When an import is dropped, other statements of its line and block stay."""
     new = migrate(PROGRAM.replace("def main", f"def early():\n  {statement}\n\n\ndef main")).source
 
     assert kept in new
@@ -423,7 +422,7 @@ WRAPPED = "    optimizer = tf.tpu.CrossShardOptimizer(optimizer)"
     ],
 )
 def test_no_training_is_lost(wrapping: str, kept: str) -> None:
-    """However an optimizer is made and wrapped, the new program trains with it."""
+    """However the optimizer is created and wrapped, the new program trains with it."""
     assert WRAPPED in PROGRAM
     new = migrate(PROGRAM.replace(WRAPPED, wrapping)).source
 
@@ -442,7 +441,7 @@ def test_no_training_is_lost(wrapping: str, kept: str) -> None:
     ],
 )
 def test_a_training_that_would_be_left_out_is_refused(statement: str) -> None:
-    """Code that depends on what has no counterpart is left out only if it trains nothing."""
+    """Code that depends on something without a counterpart is dropped only if it trains nothing."""
     words = r"\[loses-training\] .*(Hidden is left out|It uses)"
     with pytest.raises(errors.Untranslatable, match=words):
         migrate(PROGRAM.replace("  return estimator\n", f"  {statement}\n  return estimator\n"))
@@ -475,7 +474,7 @@ UNSEEN = {
 
 @pytest.mark.parametrize("train_op", UNSEEN.values(), ids=UNSEEN)
 def test_a_training_that_is_not_seen_is_refused(train_op: str) -> None:
-    """What would fail at its first step is refused; a program that only predicts is not."""
+    """Code that would fail at its first step is refused; a program that only predicts is not."""
     source = PROGRAM.replace("optimizer.minimize(loss)", train_op)
     migrate(source)
     with pytest.raises(errors.Untranslatable, match=r"\[no-training\] job.py: it trains, and"):
@@ -483,7 +482,7 @@ def test_a_training_that_is_not_seen_is_refused(train_op: str) -> None:
 
 
 def test_hooks_of_sessions_are_those_of_train() -> None:
-    """`tf.estimator` and `tf.train` share their hooks; some need a session, by either name."""
+    """`tf.estimator` and `tf.train` share their hooks; some need a session under either name."""
     code = """\
   class Stop(tf_estimator.SessionRunHook):
     def before_run(self, run_context):
@@ -516,14 +515,14 @@ def test_hooks_of_sessions_are_those_of_train() -> None:
 def test_what_is_dropped_leaves_the_other_statements_of_its_line(
     statements: str, kept: str
 ) -> None:
-    """Where a call goes that TensorFlow 2 does not need, the rest of its line stays."""
+    """When a call that TensorFlow 2 does not need is dropped, the rest of its line stays."""
     new = migrate(PROGRAM.replace("def main", f"def early():\n  {statements}\n\n\ndef main")).source
 
     assert f"def early():\n  {kept}\n\n" in new
 
 
 def test_a_mode_under_another_name_is_carried() -> None:
-    """A part of a class that has a counterpart may get a name, in a function or outside."""
+    """Part of a class with a counterpart may be bound to a name, inside or outside a function."""
     alias = "def made():\n  EVAL = tf.estimator.ModeKeys.EVAL\n  return lambda mode: mode == EVAL"
     new = migrate(PROGRAM.replace("def main", f"{alias}\n\n\ndef main")).source
 
@@ -540,7 +539,7 @@ def test_a_mode_under_another_name_is_carried() -> None:
     ],
 )
 def test_what_would_need_an_edit_keeps_its_estimators(old: str, new: str, rule: str) -> None:
-    """The bridge runs it in TensorFlow 2; the report says why, and a second migration is idle."""
+    """The bridge runs it in TensorFlow 2; the report says why, and migrating again does nothing."""
     source = PROGRAM.replace(old, new)
     form = FORMS["tf2"]
     kept = packages.rewrite_text(form, source, "job.py")
@@ -556,7 +555,7 @@ def test_what_would_need_an_edit_keeps_its_estimators(old: str, new: str, rule: 
 
 
 def test_all_blockers_are_named_at_once() -> None:
-    """Each blocker is listed with file, line, rule, reason and way out, in the order of lines."""
+    """Each blocker has a file, line, rule, reason and way out; they are sorted by line."""
     source = PROGRAM.replace("  return estimator\n", "  tf.GradientTape()\n  return estimator\n")
     source = source.replace("optimizer.minimize(loss)", "step(optimizer.minimize)")
     source = source.replace(
@@ -605,7 +604,7 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
 
 
 def test_every_rule_has_an_id_and_a_target(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--list-rules` has each rule of each form once; what a rule imports exists."""
+    """`--list-rules` lists each rule of each form once, and everything that rules import exists."""
     tables = (tf2_rules.STOCK, tf2_rules.TENSORFLOW, tf2_rules.METHODS, tf2_rules.NOT_IN_CONFIG)
     rules = tf2_rules.listed()
 
@@ -622,7 +621,7 @@ def test_every_rule_has_an_id_and_a_target(capsys: pytest.CaptureFixture[str]) -
 def test_the_command_writes_the_tf2_form(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The new program is NAME_tf2.py; a program that is refused is an error."""
+    """The new program is NAME_tf2.py; a refused program is an error."""
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(PROGRAM))
 

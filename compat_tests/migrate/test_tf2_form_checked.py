@@ -1,4 +1,4 @@
-"""`migrate --form tf2 --check-run`: what is written makes one step, or is not kept."""
+"""`migrate --form tf2 --check-run` keeps a new program only if it runs one step."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ if __name__ == '__main__':
 def test_what_cannot_make_a_step_is_not_kept(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program makes one step in another directory; if it fails or does not train, that is said.
+    """The program runs one step in another directory; a failure, or no training, is reported.
 
-    It clips gradients, averages and regularizes variables, wraps its optimizer by a condition, and
-    asks for a TPU that is not there.
+    It clips gradients, averages and regularizes variables, wraps its optimizer conditionally, and
+    asks for a TPU that does not exist.
     """
     monkeypatch.chdir(tmp_path)
     path, new = tmp_path / "train.py", tmp_path / "train_tf2.py"
@@ -127,7 +127,7 @@ def test_estimators_of_the_bridge_make_one_step(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program that keeps its estimators is tried by one step too; errors name its line."""
+    """A program that keeps its estimators also runs one step; errors name its line."""
     monkeypatch.chdir(tmp_path)
     path, new = tmp_path / "train.py", tmp_path / f"train_{form}.py"
     path.write_text(KEPT)
@@ -155,7 +155,7 @@ def test_arguments_that_do_not_fit_are_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Arguments that do not go together are refused, with what each is for."""
+    """Arguments that do not go together are refused, and the message says what each is for."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(PROGRAM)
 

@@ -1,6 +1,6 @@
-"""Models that a program in the tf2 form exports answer as those of the legacy program.
+"""Models exported by a program in the tf2 form answer like those of the legacy program.
 
-The exports of the examples are in `test_tf2_form_runs.py`; here are requests at the edges.
+`test_tf2_form_runs.py` tests the exports of the examples; this file sends edge-case requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Lists = dict[str, Sequence[Any]]
 
 
 def example_of(lists: Lists) -> bytes:
-    """Returns a serialized tf.train.Example of lists of ints and floats."""
+    """Returns a serialized tf.train.Example with lists of ints and floats."""
     features = {}
     for key, values in lists.items():
         floats = key in ("word_weights", "genre_weights", "history_rating")
@@ -47,7 +47,7 @@ def example_of(lists: Lists) -> bytes:
 def exports(
     folder: pathlib.Path, name: str, changes: Iterable[Change], requests: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns the answers of a changed example's exports, legacy and migrated, which are equal."""
+    """Exports a changed example, legacy and migrated; returns the answers, which must be equal."""
     example = EXAMPLES[name]._replace(first=3)
     write_programs(folder, name, changes)
     train(folder, ["old.npz"], "train.py", "old", example.first, example)
@@ -95,7 +95,7 @@ def bias_baseline(""",
 
 @pytest.mark.full
 def test_movielens_answers_requests_at_the_edges(tmp_path: pathlib.Path) -> None:
-    """Exports answer alike: id 0, no ids, weights of 0 and below, sequences cut by the receiver."""
+    """Answers are equal for id 0, no ids, weights of 0 and below, and truncated sequences."""
     one = {key: [0] for key in ("user_id", "item_id", "age", "occupation", "gender")}
     genres = {"genres": [0, 3, 5], "genre_weights": [0.5, 1.0, 2.0]}
     history = {"history": [0, 2, 0, 1], "history_rating": [1.0, -1.0, 0.5, 0.25]}
@@ -112,7 +112,7 @@ def test_movielens_answers_requests_at_the_edges(tmp_path: pathlib.Path) -> None
 
     ratings = answered["objects/serving_default/rating"]
     assert ratings.shape == (6,)
-    # Each loader has its own optimizer of graphs, which may take other kernels.
+    # Each loader has its own graph optimizer, which may choose other kernels.
     of_session = answered["session/serving_default/rating"]
     np.testing.assert_allclose(ratings, of_session, rtol=0, atol=PREDICTIONS)
     assert len(set(ratings.tolist())) == 6
@@ -130,7 +130,7 @@ return tf.estimator.export.build_parsing_serving_input_receiver_fn(
 
 @pytest.mark.full
 def test_columns_drop_weights_that_are_not_positive(tmp_path: pathlib.Path) -> None:
-    """With another combiner than sum, exports drop ids without positive weight; a TPU would not."""
+    """With a combiner other than sum, exports drop ids without positive weight; a TPU does not."""
     one = {key: [0] for key in ("user", "item", "category")}
     words = {"words": [0, 5, 9], "word_weights": [0.5, 1.0, 2.0]}
     pruned = {"words": [0, 5, 9], "word_weights": [0.0, -1.0, 2.0]}
@@ -180,7 +180,7 @@ DICTS = [
 
 @pytest.mark.full
 def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
-    """Id 0 is dropped from rows of dense ids, and kept as the only id of a sample, as on a TPU."""
+    """Id 0 is dropped from dense rows but kept as the only id of a sample, as on a TPU."""
     words = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
     samples: list[Lists] = [
         {"taster": [0], "grapes": [1, 2, 3], **words},
@@ -195,7 +195,7 @@ def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) 
 
     ratings = answered["objects/serving_default/rating"]
     for signature in ("fields:serving_default/rating", "regression/outputs"):
-        # Signatures are graphs of their own.
+        # Each signature has its own graph.
         np.testing.assert_allclose(
             answered[f"objects/{signature}"], ratings, rtol=0, atol=PREDICTIONS
         )
@@ -282,7 +282,7 @@ if __name__ == '__main__':
 
 @pytest.mark.full
 def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
-    """A refused export says what is missing and leaves nothing; none overwrites another."""
+    """A refused export names what is missing and leaves no files; no export overwrites another."""
     (tmp_path / "job.py").write_text(migrate.migrate(REFUSED, "job.py").source)
     ran = run(tmp_path, "job.py")
 
@@ -305,4 +305,4 @@ def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
     for key, value in one.items():
         assert value.shape == (2, 1)
         np.testing.assert_array_equal(value, two[key])
-        assert np.all(value != three[key])  # of a later checkpoint
+        assert np.all(value != three[key])  # from a later checkpoint

@@ -1,4 +1,4 @@
-"""Programs in the tf2 form resume from the legacy checkpoint, and predict and train the same."""
+"""Programs in the tf2 form resume from the legacy checkpoint, and train and predict the same."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from estimator_bridge import migrate
 Arrays = Mapping[str, np.ndarray]
 
 
-# A prediction is a sum of up to 64 float32 products, together of order 1, that ops may order
-# otherwise: (2 * 64 + 4) * 2^-24 = 8e-6.
+# A prediction is a sum of up to 64 float32 products of order 1 in any order: (2 * 64 + 4) * 2^-24 =
+# 8e-6.
 PREDICTIONS = 1e-5
-# Relative to the change by training. Both programs run the same ops of the same engine: measured
-# is 0; beside
-# stock on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
+# Relative to the change by training. Both programs run the same ops on the same engine: measured is
+# 0, and 6e-7 against stock on its TPU after 200 steps. A missing or repeated update causes 1e-2 or
+# more.
 STATES = 1e-4
 
 NOT_COMPARED = ("dummy_table", "signal_early_stopping")
-"""Parts of the names of variables that replace tables in a graph, or belong to a hook."""
+"""Parts of the names of variables that replace tables in a graph or belong to a hook."""
 
 
 class Example(NamedTuple):
-    """How an example is run.
+    """How to run an example.
 
     Attributes:
-        arguments: of every run.
-        steps: the flags of its steps, of which "{}" is the number.
-        models: folders of its models in its model_dir.
-        exports: whether it ends with an export, and writes requests beside it.
-        first, last: the step that the legacy program trains to, and the last one of both.
+        arguments: the arguments of every run.
+        steps: the flags for the number of steps, which replaces "{}".
+        models: the folders of its models in model_dir.
+        exports: whether it ends with an export and writes requests beside it.
+        first, last: the last step of the legacy program, and the last step of both.
     """
 
     arguments: tuple[str, ...] = ()
@@ -54,7 +54,6 @@ class Example(NamedTuple):
     last: int = 26
 
     def until(self, step: int) -> list[str]:
-        """Returns the arguments for a run that ends at a step."""
         return self.steps.format(step).split()
 
 
@@ -63,7 +62,7 @@ EXAMPLES = {
         (
             *("--data_dir=data", "--save_checkpoints_steps=500", "--iterations_per_loop=1"),
             *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
-            # Each program would draw other units to drop.
+            # With dropout, each program would drop other units.
             *("--dropout=0", "--resume"),
             # The Keras form has no such flag.
             "--undefok=iterations_per_loop",
@@ -84,7 +83,6 @@ EXAMPLES = {
 
 
 def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Returns a run of Python in a folder."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", *arguments], cwd=folder, capture_output=True, text=True
     )
@@ -93,7 +91,7 @@ def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 def trained(
     folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example, *how: str
 ) -> Arrays:
-    """Trains up to a step; returns the predictions of the program then."""
+    """Trains up to a step; returns the program's predictions at that step."""
     path = folder / f"{program}_{model_dir}_{steps}.npz"
     train(folder, [*how, str(path)], program, model_dir, steps, example)
     return dict(np.load(path))
@@ -107,7 +105,7 @@ def train(
     steps: int,
     example: Example,
 ) -> None:
-    """Runs a program with `compat_tests.programs.predicting`, up to a step."""
+    """Runs a program with `compat_tests.programs.predicting` up to a step."""
     arguments = [*example.arguments, f"--model_dir={model_dir}", *example.until(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
@@ -121,7 +119,7 @@ def write_programs(
     changes: Iterable[tuple[str, str]] = (),
     target: str | None = None,
 ) -> None:
-    """Writes an example, with some texts replaced, and the program it is migrated to."""
+    """Writes an example with some text replaced, and its migrated program."""
     source = (ROOT / "examples" / name / "train.py").read_text()
     for old, new in changes:
         assert old in source, old
@@ -133,7 +131,7 @@ def write_programs(
 
 
 def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
-    """Returns the commands that the migrated program shows, and converts "old" with them."""
+    """Returns the commands that the migrated program prints, and converts "old" with them."""
     shown = []
     shutil.copytree(folder / "old", folder / "tried")
     arguments = [*example.arguments, "--model_dir=tried", *example.until(example.first)]
@@ -143,21 +141,21 @@ def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
         (command,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
         shown.append(shlex.split(command))
         convert(folder, shown[-1], f"old/{model}", f"converted/{model}")
-        # The next run restores this one, and refuses the next model.
+        # Otherwise the next run would restore this model and refuse the next one.
         shutil.rmtree(folder / "tried" / model)
         shutil.copytree(folder / "converted" / model, folder / "tried" / model)
     return shown
 
 
 def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
-    """Converts a checkpoint with a command of the migrated program, with other folders."""
+    """Converts a checkpoint with the printed command, using other folders."""
     (folder / new).parent.mkdir(exist_ok=True)
     ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
 def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
-    """Returns what SavedModels answer in a process with TensorFlow alone, by loader and output."""
+    """Returns the answers of SavedModels in a plain TensorFlow process, by loader and output."""
     program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
     paths = [*map(str, models)]
     ran = run(folder, "-I", str(program), requests, str(out), *paths)
@@ -173,7 +171,7 @@ def check_exports(folder: pathlib.Path, name: str, requests: str = "") -> Arrays
     """Checks that the exports of "old" and "new" give the same answers; returns them.
 
     Args:
-        requests: a file; the sample beside the export of "old" if there is none.
+        requests: a file; by default the sample beside the export of "old".
     """
     (old,), (new,) = ((folder / place / "export").iterdir() for place in ("old", "new"))
     assert new.name.isdigit()
@@ -200,13 +198,13 @@ def contents(path: pathlib.Path) -> Arrays:
 
 
 def difference(one: Arrays, other: Arrays) -> float:
-    """Returns the largest difference of two sets of arrays, which have the same names."""
+    """Returns the largest difference between two sets of arrays of the same names."""
     assert one.keys() == other.keys()
     return max(float(np.max(np.abs(one[key] - other[key]), initial=0.0)) for key in one)
 
 
 def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arrays) -> None:
-    """Prints the differences of two programs, and checks their bounds."""
+    """Prints the differences between two programs, and checks their bounds."""
     states, moved = difference(there, here), difference(there, start)
     print(f"\n  {what}: predictions {predictions:.1e}, states {states:.1e} of {moved:.1e}")  # noqa: T201
     assert predictions <= PREDICTIONS
@@ -217,7 +215,7 @@ def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arr
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_migrated_example_resumes_like_the_legacy_one(name: str, tmp_path: pathlib.Path) -> None:
-    """From the converted checkpoint it predicts, exports and trains as the legacy program does."""
+    """From the converted checkpoint it predicts, exports and trains like the legacy program."""
     check_resumes(tmp_path, name)
 
 
@@ -240,14 +238,14 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 @pytest.mark.full
 def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None:
-    """Layers in variable scopes, and beside other variables, are all in the checkpoint."""
+    """The checkpoint has all layers, in variable scopes and beside other variables."""
     check_resumes(tmp_path, "dict_config", KERAS)
     names = {
         key.split("/")[1].replace(".S", "/")
         for key in contents(tmp_path / "new")
         if key.startswith("variables/") and ".SAdam" not in key
     }
-    # Keras numbers layers by program, tf.layers by scope: two of them are tower/dense.
+    # Keras numbers layers per program and tf.layers per scope, so two layers are tower/dense.
     layers = ("tower/dense", "tower/named", "dense", "dense_2", "dense_3")
     assert names == {
         *(f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")),
@@ -269,9 +267,9 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 @pytest.mark.full
 def test_variables_that_a_checkpoint_lacks_are_named(tmp_path: pathlib.Path) -> None:
-    """Variables that a checkpoint lacks are named, though another one has their name.
+    """The error names variables that a checkpoint lacks, even if another one has their name.
 
-    `dense/kernel` is of the only layer at first, then of a layer that is nested in a model.
+    `dense/kernel` first belongs to the only layer, then to a layer nested in a model.
     """
     example = EXAMPLES["dict_config"]
     write_programs(tmp_path, "dict_config")
@@ -285,7 +283,7 @@ def test_variables_that_a_checkpoint_lacks_are_named(tmp_path: pathlib.Path) -> 
 
 
 def check_resumes(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
-    """Checks that a changed example, migrated, predicts, exports and trains like the legacy one."""
+    """Checks that a changed example, once migrated, predicts, exports and trains as before."""
     example = EXAMPLES[name]
     write_programs(folder, name, changes)
     legacy = trained(folder, "train.py", "old", example.first, example)
@@ -308,8 +306,8 @@ def check_resumes(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, 
 def test_movielens_on_stock_bridge_and_tensorflow_2(tmp_path: pathlib.Path) -> None:
     """Stock on its TPU, the bridge and the migrated program predict and train the same.
 
-    The bridge and the migrated program predict from stock's checkpoint, converted for the latter;
-    then stock and the migrated program make 200 steps more.
+    The bridge and the migrated program predict from stock's checkpoint, which is converted for the
+    latter. Then stock and the migrated program train 200 more steps.
     """
     example = EXAMPLES["movielens"]
     write_programs(tmp_path, "movielens")
@@ -334,7 +332,7 @@ def test_movielens_on_stock_bridge_and_tensorflow_2(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.full
 def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
-    """A migrated program evaluates when the checkpoint that it was restored from is deleted."""
+    """A migrated program still evaluates after the checkpoint it was restored from is deleted."""
     write_programs(tmp_path, "movielens")
     arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
     for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
@@ -346,9 +344,9 @@ def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
-    """On two cores of the software TPU it trains the same as on a host."""
+    """It trains the same on two cores of the software TPU as on a host."""
     example = EXAMPLES["movielens"]
-    # A TPU takes batches of one size.
+    # A TPU needs batches of equal size.
     example = example._replace(arguments=(*example.arguments, "--train_batch_size=60"))
     write_programs(tmp_path, "movielens")
     trained(tmp_path, "train_tf2.py", "host", 2, example)

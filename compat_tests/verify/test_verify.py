@@ -1,4 +1,4 @@
-"""`verify` finds, locates and names ten faults, and calls equal what is equal."""
+"""`verify` finds, locates and names ten faults, and calls equal programs equal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
-    """Records a side B that begins where the sound side did, and compares."""
+    """Records a side B that starts where the sound side did, and compares."""
     options = {
         "begin_from": str(sound.directory / "start"),
         "replayed": str(sound.directory),
@@ -111,7 +111,7 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Returns a fault that changes the parts of a batch that the engine gets."""
+    """Creates a fault that changes the parts of a batch before they reach the engine."""
     stock = engine_step.split_features
 
     def split(*args: Any) -> Any:
@@ -121,19 +121,18 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
 
 
 def lost_weights(part: Any) -> Any:
-    """Returns a part of a batch without weights."""
     return dataclasses.replace(part, weights=dict.fromkeys(part.weights))
 
 
 def cut_sequences(part: Any) -> Any:
-    """Returns a part of a batch whose sequences lack their last position."""
+    """Removes the last position of the sequences in a part of a batch."""
     ids = part.ids["clicked"]
     kept = tf.sparse.retain(ids, ids.indices[:, 1] < clicks.LENGTH - 1)
     return dataclasses.replace(part, ids={**part.ids, "clicked": kept})
 
 
 def dropped_duplicates(part: Any) -> Any:
-    """Returns a part of a batch without the repetitions of ids in a sample."""
+    """Removes repeated ids of a sample from a part of a batch."""
     ids = part.ids["shown"]
 
     def first(indices: Any, values: Any) -> Any:
@@ -148,7 +147,7 @@ def dropped_duplicates(part: Any) -> Any:
 
 
 def swapped_slots() -> Any:
-    """Returns a fault that gives each slot the name of the other."""
+    """Creates a fault that swaps the names of two slots."""
     stock = table_variables.slot_suffix
     other = {"momenta": "velocities", "velocities": "momenta"}
     return patched(
@@ -157,7 +156,7 @@ def swapped_slots() -> Any:
 
 
 def doubled_gradients() -> Any:
-    """Returns a fault that doubles the gradients sent to the engine."""
+    """Creates a fault that doubles the gradients sent to the engine."""
     stock = engine_step._Embedding._sent
     return patched(
         engine_step._Embedding,
@@ -167,7 +166,7 @@ def doubled_gradients() -> Any:
 
 
 def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
-    """Returns the start with the rows of a table as "mod" stores them for two hosts."""
+    """Returns a start with a table's rows in the order in which "mod" stores them for two hosts."""
     reader = tf.train.load_checkpoint(str(sound.directory / "start"))
     writer = Writer(str(tmp_path / "permuted"))
     for name in sorted(reader.get_variable_to_shape_map()):
@@ -179,7 +178,7 @@ def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "permuted")
 
 
-# For each fault: the changes of side B, the step and the table in which it must be found, and the
+# For each fault: the changes of side B, the step and the table where it must be found, and the
 # names of its causes.
 FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
     "epsilon": ({"optimizer": {"epsilon": 1e-3}}, 1, None, {"setting epsilon", "update rule"}),
@@ -222,7 +221,7 @@ QUICK = ("epsilon", "lost weight")
 def test_a_fault_is_found_located_and_named(
     name: str, sound: Recording, tmp_path: pathlib.Path
 ) -> None:
-    """Each fault of side B is found in its step and table, and called by its name."""
+    """Each fault of side B is found in its step and table, and named correctly."""
     changes, step, table, expected = FAULTS[name]
     if name == "mod read as div":
         changes = {"begin_from": in_order_of_two_hosts(sound, tmp_path)}
@@ -237,7 +236,7 @@ def test_a_fault_is_found_located_and_named(
 
 
 def backwards(params: dict[str, Any]) -> Any:
-    """The first batches of the program, in the opposite order."""
+    """Returns the first batches of the program in reverse order."""
     size = params["batch_size"]
     numbers = tf.data.Dataset.range(3).map(lambda number: 2 - number)
     return numbers.map(lambda step: clicks.batch_of(step, size))
@@ -252,7 +251,7 @@ LIMIT = {
     "spec_options": {"clipping_limit": 0.05},
     "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
 }
-# For each: the changes of both sides, those of side B alone, and the names of the causes.
+# For each case: the changes of both sides, those of side B alone, and the names of the causes.
 DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
     "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
@@ -262,7 +261,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
         {"input_fn": lambda params: three(params).skip(1).repeat(), "replayed": None},
         {"data"},
     ),
-    # Keras gives initializers seeds by chance.
+    # Keras seeds initializers randomly.
     "start": ({}, {"begin_from": None}, {"initializers"}),
     "mode": ({}, {"side": {"use_tpu": False}}, {"optimizer substitution", "sequence length"}),
 }
@@ -271,7 +270,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_way_to_run_a_program_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Other data, cores, quirks or modes are recognised, and called by their names."""
+    """Other data, cores, quirks or modes are recognized and named."""
     both, alone, expected = DIFFERENT[name]
     result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
 
@@ -280,7 +279,7 @@ def test_another_way_to_run_a_program_is_named(name: str, tmp_path: pathlib.Path
 
 
 def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None:
-    """The same program again is equal to the bit: recordings are reproducible."""
+    """A second run of the same program is equal to the last bit, so recordings are reproducible."""
     result = against(sound, tmp_path)
 
     assert result.equal, str(result)
@@ -304,9 +303,9 @@ def changed(checkpoint: str, changed: str, row: int) -> str:
 
 
 def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
-    """Tables, slots and variables that are saved as objects are compared with the last step.
+    """Tables, slots and variables of an object checkpoint are compared with the last step.
 
-    Evaluations have no counterpart; a note says so, and that is no difference.
+    Evaluations have no counterpart; a note says so, and they are no difference.
     """
     shutil.copytree(sound.directory, tmp_path / "a")
     a = Recording(tmp_path / "a")

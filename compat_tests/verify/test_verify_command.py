@@ -45,7 +45,7 @@ def model_fn(features, labels, mode):
 
 estimator.Estimator(model_fn).train(input_fn, max_steps=2)
 """
-"""A program whose optimizer is not told the global step."""
+"""A program that does not pass the global step to its optimizer."""
 
 
 def verify(
@@ -63,7 +63,7 @@ def verify(
 
 
 def test_help_loads_the_standard_library_alone() -> None:
-    """`estimator-bridge --help` names `verify`, and imports no packages: those take seconds."""
+    """`estimator-bridge --help` lists `verify` without importing packages, which takes seconds."""
 
     def imported(*arguments: str) -> set[str]:
         ran = subprocess.run(
@@ -76,7 +76,7 @@ def test_help_loads_the_standard_library_alone() -> None:
         lines = [line for line in ran.stderr.splitlines() if line.startswith("import time:")]
         return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
 
-    # What every program of the environment imports, and what `copy` looks for on Jython.
+    # Modules that every program of the environment imports, or that `copy` looks for on Jython.
     of_others = imported("-c", "import copy")
     packages = imported("-m", "estimator_bridge", "--help") - of_others - sys.stdlib_module_names
     assert packages == {"estimator_bridge", "tf2_engine"}
@@ -109,11 +109,11 @@ def test_the_package_is_the_function() -> None:
 
 @pytest.mark.full
 def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> None:
-    """Two equal sides give status 0, a table, JSON and a page; the program's model_dir is empty."""
+    """Two equal sides give status 0, a table, JSON and a page; model_dir stays empty."""
     a = "stock" if HAS_STOCK else "bridge-native"
     files = {kind: str(tmp_path / f"report.{kind}") for kind in ("json", "html")}
     options = ("--json", files["json"], "--html", files["html"])
-    # Dropout without a seed is the same on both sides.
+    # Dropout without a seed draws the same on both sides.
     columns = "tf.keras.layers.DenseFeatures([column])(features)"
     program = TRAIN.replace(columns, f"tf.layers.dropout({columns}, 0.5, training=True)")
     assert program != TRAIN
@@ -121,12 +121,12 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout.splitlines()[2]
-    assert "step 3 of 3" not in ran.stderr  # Progress is for terminals.
+    assert "step 3 of 3" not in ran.stderr  # only terminals show progress
     result = json.loads(pathlib.Path(files["json"]).read_text())
     assert result["equal"] is True
     assert result["steps"] == [0, 1, 2, 3]
     assert result["sides"]["a"]["engine"] == ("stock" if HAS_STOCK else "bridge")
-    # Both configure a device, and alike.
+    # Both sides configure a device in the same way.
     assert result["config"] == []
     roles = {series["role"] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
@@ -137,7 +137,7 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path) -> None:
-    """Terminated while a side trains, the command ends it, too."""
+    """If the command is terminated while a side trains, it ends the side too."""
     side = tmp_path / "side"
     program = tmp_path / "train.py"
     program.write_text(
@@ -158,7 +158,7 @@ def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits, five minutes at most: a side imports TensorFlow first."""
+    """Waits up to five minutes, because a side has to import TensorFlow first."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < 300
@@ -167,7 +167,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.full
 def test_a_canned_estimator_is_compared(tmp_path: pathlib.Path) -> None:
-    """The census, whose estimator is no TPUEstimator: training, evaluations and the export."""
+    """For census, a canned estimator, the training, evaluations and export are compared."""
     files = {"json": str(tmp_path / "report.json")}
     folders = (f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'model'}")
     few = ("--train_steps=4", "--save_checkpoints_steps=2")
@@ -187,26 +187,26 @@ def test_a_canned_estimator_is_compared(tmp_path: pathlib.Path) -> None:
     series = {each["name"] for each in result["series"]}
     assert {"linear/linear_model/bias_weights", "dnn/hiddenlayer_0/kernel"} <= series
     assert "evaluation" in ran.stdout
-    # Each side trains in a folder of its own.
+    # Each side trains in its own folder.
     assert not list((tmp_path / "model").glob("*.ckpt*"))
 
 
 @pytest.mark.full
 def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
-    """With use_tpu on one side alone the model's optimizer trains the tables, and it says so."""
+    """If only one side has use_tpu, the model's optimizer trains the tables, and verify says so."""
     sides = ("--a", "stock-cpu" if HAS_STOCK else "bridge-cpu", "--b", "bridge-tpu")
     ran = verify(tmp_path, TRAIN, *sides, "--steps", "2")
 
     assert ran.returncode == 1, ran.stderr
     assert "NOT EQUAL" in ran.stdout
     assert "optimizer substitution: Side A runs with use_tpu=False" in ran.stdout
-    # Nothing is measured where a setting explains the difference.
+    # No perturbed run is needed if a setting explains the difference.
     assert "perturbed" not in ran.stderr
 
 
 @pytest.mark.full
 def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
-    """The message has the last output of a program that fails, or says that nothing was trained."""
+    """The message has the last output of a failing program, or says that nothing was trained."""
     failing = verify(tmp_path, "raise ValueError('on purpose')", "--a", "bridge", "--steps", "2")
     assert failing.returncode == 2
     assert "ValueError: on purpose" in failing.stderr
@@ -249,7 +249,7 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
 def test_wrong_options_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong paths, numbers and interpreters, and options that do not go together, give one line.
+    """Wrong paths, numbers, interpreters and combinations of options give a one-line error.
 
     No side runs before, and the status is 2.
     """
@@ -263,7 +263,7 @@ def test_wrong_options_are_refused(
 def test_a_side_of_stock_needs_stock(
     side: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An interpreter without stock's estimator is found out before anything runs."""
+    """A missing stock estimator is detected before anything runs."""
     monkeypatch.setattr(verify_checks, "_PROBE", "print('[[2, 21], false]')")
     assert main.main(["verify", *BRIDGE, f"--{side}", "stock", __file__]) == 2
     expected = (

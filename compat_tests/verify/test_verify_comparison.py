@@ -1,4 +1,4 @@
-"""The verdict of `verify` on recordings made by hand."""
+"""The verdict of `verify` on handmade recordings."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_large_tables_are_stored_by_changed_rows(tmp_path: pathlib.Path) -> None
 
 
 def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
-    """The first divergence has its step, row and element; sizes are absolute, relative, in ULPs."""
+    """The first divergence has a step, row and element, and absolute, relative and ULP sizes."""
     off = rows()
-    off[4, 1] = np.float32(1.25) + np.float32(2**-10)  # 1.25 lies among floats 2^-23 apart.
+    off[4, 1] = np.float32(1.25) + np.float32(2**-10)  # floats near 1.25 are 2^-23 apart
     same, other = step(rows()), step(off)
     result = judged(tmp_path, {"steps": (same, same)}, {"steps": (same, other)})
 
@@ -81,11 +81,11 @@ def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
     assert result.first.first[:3] == (2, 4, [1])
     point = result.first.points[-1]
     assert (point.difference, point.ulps) == (2**-10, 2**13)
-    assert point.relative == 2**-10 / 1.5  # The largest magnitude of the table is 12 / 8.
+    assert point.relative == 2**-10 / 1.5  # the largest magnitude of the table is 12 / 8
 
 
 def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
-    """A row of a table is its id; an activation has the ids of its sample."""
+    """A table row has its id, and an activation has the ids of its sample."""
     activation = rows()[[4, 5, 1]]
     off = activation.copy()
     off[1] += 1
@@ -102,7 +102,7 @@ def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
 
 
 def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
-    """Differences within the model of docs/numerics.md are equal; twice as large ones are not."""
+    """Differences within the model of docs/numerics.md are equal; twice that is not."""
     allowed = tolerance.allowed(1, 1, 1.5)
     for share, equal in ((0.9, True), (2.0, False)):
         off = rows().astype(np.float64)
@@ -114,20 +114,20 @@ def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("num_terms, steps", [(1, 0), (6, 1), (40, 20)])
 def test_the_tolerance_is_that_of_the_references(num_terms: int, steps: int) -> None:
-    """Two sides may be apart by twice what one may be off from the float64 reference."""
+    """Two sides may differ by twice the allowed error against the float64 reference."""
     expected = 2 * reference.allowed(num_terms, steps, 3.0)
     assert tolerance.allowed(num_terms, steps, 3.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_terms_are_counted_in_the_batches() -> None:
-    """The longest sum is that of a row's occurrences, or of a sample's ids."""
+    """The longest sum has either a row's occurrences or a sample's ids."""
     assert tolerance.terms(batch(3, 3, 3, 1), {"word": None}) == 3
     sample = {**batch(0, 1, 2, 3, 4), "features/word.indices": np.zeros([5, 2], np.int64)}
     assert tolerance.terms(sample, {"word": None}) == 5
 
 
 def test_a_perturbed_start_widens_the_tolerance(tmp_path: pathlib.Path) -> None:
-    """How far a perturbed start moves an array is allowed too, and not much more."""
+    """An array may differ by as much as a perturbed start moves it, and not much more."""
     good, off, moved = rows(), changed(2, 1e-3), changed(2, 2e-4)
     a, b, perturbed, far = (
         recordings.record(tmp_path / name, steps=(step(table),))
@@ -152,7 +152,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_difference_of_settings_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Different settings are a cause, if the numbers of the sides differ."""
+    """Different settings are named as a cause if the numbers of the sides differ."""
     settings, expected = SETTINGS[name]
     steps = {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.1)),), "settings": settings}
     assert expected <= named(judged(tmp_path, *steps))
@@ -177,7 +177,7 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
 
 
 def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
-    """The same batches in another order are named "data order"; other batches "data"."""
+    """The same batches in another order are named "data order"; other batches are named "data"."""
     batches = (batch(1), batch(2), batch(3))
     cases = {"data order": batches[::-1], "data": (batch(1), batch(5), batch(3))}
     for name, others in cases.items():
@@ -188,7 +188,7 @@ def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
 
 
 def test_another_start_is_named_initializers(tmp_path: pathlib.Path) -> None:
-    """Sides that differ before the first step were initialised differently."""
+    """A difference before the first step is attributed to the initializers."""
     result = judged(tmp_path, {}, {"start": state(rows() * np.float32(1.5))})
 
     assert result.first is not None
@@ -207,7 +207,7 @@ def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None
 
 
 def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> None:
-    """A variable that one side lacks, or a step that it did not make, is not equal."""
+    """A missing variable or step makes the sides unequal."""
     less = {name: value for name, value in state(rows()).items() if name != "dense/kernel"}
     assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
     result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {})
@@ -216,7 +216,7 @@ def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> None:
-    """Fields that differ have their path and both values; without a device there are none."""
+    """Fields that differ have their path and both values; without a device there are no fields."""
     other = {"settings": {"config": {"table_descriptor.tbl_words.dimension": "3"}}}
     result = judged(tmp_path / "1", {}, other)
     assert not result.equal
@@ -243,11 +243,11 @@ def test_the_order_of_tables_is_no_difference() -> None:
 
 
 def test_the_order_of_computed_rates_is_no_difference(tmp_path: pathlib.Path) -> None:
-    """Sides may number the rates that they compute in any order; which tables share one counts."""
+    """Sides may number computed rates in any order; only which tables share a rate counts."""
     rate = "table_descriptor.{}.optimization_parameters.learning_rate.dynamic"
 
     def with_tags(**tags: int) -> dict[str, Any]:
-        # A tag of 0 is not written: the field is there, without parts.
+        # A tag of 0 is not written: the field exists but has no parts.
         written = {
             f"{rate.format(table)}{'.tag' if tag else ''}": str(tag) if tag else "set"
             for table, tag in tags.items()
@@ -277,7 +277,7 @@ OTHER_SIDES: dict[str, dict[str, Any]] = {
 def test_a_setting_that_differs_does_not_make_rounding_a_fault(
     name: str, tmp_path: pathlib.Path
 ) -> None:
-    """The effect of rounding is measured whatever settings differ, unless much is apart."""
+    """Rounding is measured whatever settings differ, unless the sides are far apart."""
 
     def roles(loss: float) -> set[str]:
         asked: set[str] = set()
@@ -340,7 +340,7 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
     assert ("NOT EQUAL" in reader.text) == (not equal)
     assert "stock reads it nowhere" in reader.text
     assert "does not evaluate, does not predict and exports no model" in reader.text
-    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # The verdict, and the table's.
+    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # in the verdict and in the table
     assert reader.text.count("allowed") > 3
     if not equal:
         assert "step 1, row 3" in reader.text
@@ -361,7 +361,6 @@ def test_a_result_fits_json(tmp_path: pathlib.Path) -> None:
 
 
 def refuse(constant: str) -> None:
-    """Raises for a constant that only Python's dialect of JSON has."""
     raise AssertionError(f"{constant} is not valid JSON")
 
 

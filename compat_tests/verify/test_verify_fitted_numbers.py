@@ -1,4 +1,4 @@
-"""`verify` finds the number by which a side scales gradients or rates, with any rule."""
+"""`verify` finds the factor on the gradients or the rate of a side, with any update rule."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIM = 2
 
 
 def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: int) -> Update:
-    """Returns an update of a side that multiplies its gradients or its rate by a factor."""
+    """Returns an update in which a side multiplies its gradients or its rate by a factor."""
     table: TableDescription = {
         "name": "table",
         "variable": "rows",
@@ -76,16 +76,16 @@ def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: i
 def test_a_factor_is_found_at_any_size_of_gradients(
     kind: str, setting: str, factor: float, num_rows: int
 ) -> None:
-    """Also where rows hardly show it, as with Adagrad and gradients much larger than its slots."""
+    """This includes rows that hardly show it, as Adagrad with gradients far above its slots."""
     tried = 0
     for magnitude in (1e-2, 0.1, 1.0, 6.0, 30.0, 1e3):
         side = update(kind, magnitude, setting, factor, num_rows)
         rows = side.wrong_rows()
-        if not len(rows):  # Clipped to nothing by L1, say, on both sides.
+        if not len(rows):  # for example, L1 clips it to nothing on both sides
             continue
         tried += 1
         value = update_fits.fitted(side, rows, setting)
-        # To a hundredth, as each element shows it that counts: small movements are rounded.
+        # Accurate to a hundredth in each element that counts, because small movements are rounded.
         assert value == pytest.approx(factor, rel=1e-2), magnitude
 
     assert tried >= 4

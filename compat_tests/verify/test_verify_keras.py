@@ -1,4 +1,4 @@
-"""`verify` runs what `migrate --form keras` writes: each step, and what follows the training."""
+"""`verify` compares programs with their Keras form: each step, and the outcomes after training."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def verified(
     change: tuple[str, str] = ("", ""),
     flags: Sequence[str] = (),
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Compares an example with its Keras form; returns the run, and the report.
+    """Compares an example with its Keras form; returns the run and the report.
 
     Args:
-        wrong: a text of the new program, and what it is replaced with.
-        change: the same of both programs, before the migration.
-        flags: more arguments of both.
+        wrong: a text of the new program, and its replacement.
+        change: a text of both programs and its replacement, applied before the migration.
+        flags: further arguments of both.
     """
     source = (PROGRAMS / name / "train.py").read_text()
     assert change[0] in source
@@ -69,9 +69,9 @@ def verified(
 @pytest.mark.full
 @pytest.mark.parametrize("name", CARRIED)
 def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
-    """Each step is compared from one state, and the evaluation, predictions and exports after it.
+    """Each step is compared from the same state, then the evaluation, predictions and exports.
 
-    Keras orders the ops of its optimizers otherwise, so the sides are equal within rounding.
+    Keras's optimizers order their ops differently, so the sides are equal within rounding.
     """
     ran, result = verified(tmp_path, name)
 
@@ -89,7 +89,7 @@ AFTER = {
     "warm_start": {"evaluation"},  # of the model that trains first
     "orders": {"evaluation", "prediction", "export", "served"},
 }
-"""What an example does with its model when it is trained."""
+"""What each example does with its trained model."""
 
 ALONE = (
     """\
@@ -98,19 +98,19 @@ ALONE = (
 """,
     "  together = {'auc': 0.}\n",
 )
-"""Leaves out the training of the first model of warm_start."""
+"""Removes the training of the first model of warm_start."""
 
 
 def kinds_of(result: dict[str, Any]) -> set[str]:
-    """Returns the kinds of what followed a training."""
+    """Returns the kinds of outcomes after a training."""
     return {outcome["kind"].partition("-")[0] for outcome in result["outcomes"]}
 
 
 @pytest.mark.full
 def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
-    """The model that trains first is compared: here the second one of two that a helper makes.
+    """The model that trains first is compared, here the second of two that a helper creates.
 
-    Its batch normalization, its evaluation, a part of a batch and the export are compared.
+    The comparison covers batch normalization, an evaluation, a partial batch and the export.
     """
     ran, result = verified(tmp_path, "warm_start", change=ALONE, flags=["--warm_start=False"])
 
@@ -124,13 +124,13 @@ OF_CORPUS = (
     *("weight_decay", "metric_ops", "two_specs", "decayed_rate", "falling_rate", "warm_up"),
     "input_tensor",
 )
-"""Programs whose train_op, rates, losses or specs the Keras form takes apart."""
+"""Programs whose train_op, rates, losses or specs are rewritten in parts."""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", OF_CORPUS)
 def test_a_program_of_the_corpus_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
-    """Changed gradients, and losses with terms of training alone, are compared too."""
+    """The comparison covers changed gradients, and loss terms that only training has."""
     source = migrate_corpus.programs()[name].source
     (tmp_path / "train.py").write_text(source)
     (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, name).source)
@@ -178,7 +178,7 @@ FAULTS = {
         ["prediction-0 rating differs by", "served-0 serving_default: rating differs by"],
     ),
 }
-"""By what is wrong with the new program, the text that makes it so, and what verify says of it."""
+"""For each fault: the text to replace, the replacement, and the messages of verify."""
 
 
 @pytest.mark.full
@@ -186,7 +186,7 @@ FAULTS = {
 def test_a_fault_of_a_keras_model_is_found(
     wrong: tuple[str, str], messages: list[str], tmp_path: pathlib.Path
 ) -> None:
-    """A mistake in the new program makes it unequal, and what it is about is named."""
+    """A mistake in the new program makes it unequal, and the report names its subject."""
     ran, _ = verified(tmp_path, "dict_config", wrong=wrong)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
@@ -196,7 +196,7 @@ def test_a_fault_of_a_keras_model_is_found(
 
 @pytest.mark.full
 def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
-    """A Keras program is side A and, on other ops from the same start, side B."""
+    """A Keras program is side A and also, on other ops from the same start, side B."""
     source = (PROGRAMS / "dict_config" / "train.py").read_text()
     (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, "job").source)
     command = (sys.executable, "-m", "estimator_bridge", "verify", "--steps", "3")
@@ -212,7 +212,7 @@ def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
 
 
 def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
-    """Compares a legacy side with a Keras model, as their descriptions differ."""
+    """Compares descriptions of a legacy side and of a Keras model."""
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
@@ -222,14 +222,14 @@ def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
 
 
 def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
-    """Settings of a legacy spec are no difference to a Keras model, which has none."""
+    """A Keras model has no spec, so the settings of a legacy spec are no difference."""
     result = keras_side(tmp_path)
     assert result.equal
     assert not any("Settings differ" in note for note in result.notes)
 
 
 def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path) -> None:
-    """Variables that a Keras model does without are left out, and the report says so."""
+    """Variables that a Keras model does not need are left out, and the report says so."""
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     settings = {**recordings.SETTINGS, "engine": "keras", "settings": [], "computed": ["power"]}
@@ -242,7 +242,7 @@ def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path)
 
 
 def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) -> None:
-    """The order of rows on hosts is ignored when devices are compared; other fields count."""
+    """The order of rows on hosts may differ between devices; other fields may not."""
     config = dict(recordings.SETTINGS["config"])
     assert keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"}).equal
     differing = {**config, "table_descriptor.tbl_words.dimension": "3"}
@@ -250,7 +250,7 @@ def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) 
 
 
 def test_the_rule_of_an_optimizer_has_the_rate_of_each_step() -> None:
-    """Rates that fall with the step are known at every step; those of other functions are not."""
+    """Rates that decay with the step are known at every step; those of other functions are not."""
     rule = rule_of(SGD(ByStep(lambda step: 0.5 / (1.0 + tf.cast(step, tf.float32)))), [0, 1, 3])
     assert rule is not None
     assert (rule["kind"], rule["rates"]) == ("SGD", [0.5, 0.25, 0.125])
@@ -261,7 +261,7 @@ def test_the_rule_of_an_optimizer_has_the_rate_of_each_step() -> None:
 
 
 def test_the_powers_of_betas_may_be_off_by_their_roundings() -> None:
-    """A product of t factors and the power of t differ by less than the bound, at every step."""
+    """A product of t factors and the tth power differ by less than the bound at every step."""
     for beta, power, exponent in ((0.9, "beta1_power", 1.0), (0.999, "beta2_power", 0.5)):
         product, base = np.float32(beta), np.float32(beta)
         for step in range(1, 2000):

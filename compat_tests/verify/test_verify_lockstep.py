@@ -1,4 +1,4 @@
-"""What `verify` makes of two sides in lockstep: every step is judged by itself, and alone."""
+"""How `verify` compares two sides in lockstep: it judges each step by itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def optimizer_of(kind: str) -> Any:
-    """Returns an optimizer with settings that its rule depends on."""
+    """Returns an optimizer with settings that affect its update rule."""
     rate: Any = (lambda: 7.0) if kind == "FrequencyEstimator" else 0.05
     common = {} if kind == "FrequencyEstimator" else COMMON
     return getattr(optimizers, kind)(learning_rate=rate, **common, **SETTINGS.get(kind, {}))
@@ -65,14 +65,14 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
 
 
 def test_every_optimizer_has_a_rule() -> None:
-    """`verify` judges the steps of all optimizers; MDLAdagradLight, without a public rule, none."""
+    """`verify` judges the steps of all optimizers but MDLAdagradLight, whose rule is not public."""
     assert {*update_rules.RULES} == {*optimizers.OPTIMIZERS} - {"MDLAdagradLight"}
 
 
 @pytest.mark.parametrize("kind", update_rules.RULES)
 @pytest.mark.filterwarnings("ignore:.*inferred")
 def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:
-    """Results of the engine are within the error bounds, which are a few roundings wide."""
+    """The engine's results are within the error bounds, which are a few roundings wide."""
     from tf2_engine.backends.host.update import new_rows
 
     optimizer, draw = optimizer_of(kind), np.random.default_rng(3)
@@ -108,7 +108,7 @@ def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:
 
 @pytest.mark.parametrize("lost", [[], [0], [1], [0, 2], [0, 1, 2]], ids=str)
 def test_a_core_without_recorded_gradients_has_zeros(lost: list[int]) -> None:
-    """Gradients that reach no table are not computed: the other cores' keep their samples."""
+    """Gradients that reach no table are not recorded; the samples of that core get zeros."""
     names = ["word", "word (core 1)", "word (core 2)"]
     activations = dict.fromkeys(names, np.ones([2, 3], np.float32))
     sent = {name: np.full([2, 3], core + 1, np.float32) for core, name in enumerate(names)}
@@ -126,7 +126,7 @@ def test_a_core_without_recorded_gradients_has_zeros(lost: list[int]) -> None:
 
 @pytest.mark.parametrize("order", ["as they come", "backwards", "in pairs"])
 def test_sums_stay_within_their_bounds(order: str) -> None:
-    """Float32 sums of any order are within the bounds, which know how far terms cancel."""
+    """Float32 sums in any order are within the bounds, which account for cancellation."""
     draw = np.random.default_rng(0)
     terms = draw.normal(size=(4000, 1)).astype(np.float32)
     _, sums = lookups.sums_by(np.zeros(4000, int), rounded.rounded(terms))
@@ -138,7 +138,7 @@ def test_sums_stay_within_their_bounds(order: str) -> None:
 
 @pytest.mark.parametrize("repeated", [1, 2, 32768])
 def test_equal_terms_may_all_round_one_way(repeated: int) -> None:
-    """Sums of many terms are within the bounds also where all are equal, and tight where not."""
+    """The bounds hold even if all terms of a sum are equal, and are tight if they are not."""
     draw = np.random.default_rng(0)
     distinct = draw.random((32768 // repeated, 1)).astype(np.float32)
     terms = np.tile(distinct, (repeated, 1))
@@ -150,7 +150,7 @@ def test_equal_terms_may_all_round_one_way(repeated: int) -> None:
 
 
 def test_what_is_beyond_a_limit_is_as_exact_as_the_limit() -> None:
-    """The error of a clipped number is how far the limits let it vary."""
+    """The error of a clipped number is as large as the limits let the number vary."""
     x = rounded.Rounded(
         np.array([5.0, -5.0, 0.9, 0.1, 1.2, 3.0]), np.array([1, 1, 0.3, 0.3, 0.5, np.inf])
     )
@@ -165,7 +165,7 @@ def test_what_is_beyond_a_limit_is_as_exact_as_the_limit() -> None:
 
 @pytest.mark.parametrize("by_chance", [4e-13, -4e-13, 0.0])
 def test_an_element_that_is_rounding_may_be_small_by_chance(by_chance: float) -> None:
-    """It is allowed what moves it in other steps; one that is small and known is not."""
+    """The bound of an element that is only rounding comes from its movement in other steps."""
     of_array, draw = network_rounding.Noise(has_jumps=False), np.random.default_rng(0)
     for step in range(20):
         cancelled = by_chance if step == 7 else 1e-10 * draw.normal()
@@ -180,7 +180,7 @@ def test_an_element_that_is_rounding_may_be_small_by_chance(by_chance: float) ->
 
 
 def test_perturbed_arrays_are_so_many_floats_apart() -> None:
-    """Every element is moved by that many floats; zeros stay, and it is reproducible."""
+    """Every element moves by the given number of floats; zeros stay, and results repeat."""
     values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)
     moved = perturbed("kernel", values, 16)
     apart = np.abs(moved.view(np.int32).astype(np.int64) - values.view(np.int32))
@@ -192,7 +192,7 @@ def test_perturbed_arrays_are_so_many_floats_apart() -> None:
 
 
 def test_a_large_element_hides_no_small_one() -> None:
-    """What changed bits move is measured scale by scale."""
+    """The effect of changed bits is measured separately for each order of magnitude."""
     measure = network_rounding.Noise(has_jumps=False)
     values = np.array([2e9] + [1e-3] * 50)
     measure.add(values, np.array([400.0] + [1e-9] * 50))
@@ -201,7 +201,7 @@ def test_a_large_element_hides_no_small_one() -> None:
 
 @pytest.mark.parametrize("mean", [0.2, 3.0, 100.0])
 def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
-    """Two counts of rare events are alike if one mean explains both, and not if it is doubled."""
+    """Two counts of rare events are alike if one mean explains both, and not if it doubles."""
     draw = np.random.default_rng(7)
     pairs = draw.poisson(mean, (20_000, 2)).tolist()
     assert not any(lockstep.is_more(ours, theirs) for ours, theirs in pairs)
@@ -211,7 +211,7 @@ def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
 
 @pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])
 def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None:
-    """Below the last bits of single elements a factor shows by the direction of many."""
+    """A factor below the last bits of single elements shows in the direction of many elements."""
     draw, judged = np.random.default_rng(1), power.Power()
     w = draw.normal(size=20000).astype(np.float32)
     moved = 1e-5 * draw.normal(size=w.size)
@@ -228,12 +228,12 @@ def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None
 
 
 class Training:
-    """Both sides of a training by Adagrad in float32 numpy, side B from side A's states.
+    """Both sides of an Adagrad training in float32 numpy; side B starts from side A's states.
 
     Args:
-        rate: of side A.
-        scale: of the gradients.
-        least: the least of the weights, which are up to 1 above it.
+        rate: the learning rate of side A.
+        scale: the scale of the gradients.
+        least: the smallest weight; weights are up to 1 above it.
     """
 
     def __init__(
@@ -251,11 +251,11 @@ class Training:
         fault: Callable[..., Any] | None = None,
         written: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
     ) -> Recording:
-        """Writes a side.
+        """Writes the recording of a side.
 
         Args:
             fault: changes rows and slots of a step, given its number.
-            written: makes, by its group, an array that is written of the right one.
+            written: for a group, computes the written array from the correct one.
         """
         rule = {
             "kind": "Adagrad",
@@ -292,7 +292,7 @@ class Training:
         return w - np.float32(rate) * total / np.sqrt(a), a
 
     def with_rate(self, factor: float, first: int = 0, last: int = 99) -> Callable[..., Any]:
-        """Returns the fault of another rate, in some steps."""
+        """Returns the fault of another rate in some steps."""
 
         def fault(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
             rate = self.rate * np.float32(factor)
@@ -306,7 +306,7 @@ class Training:
 
 
 def one_row(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Moves a row that never occurs, by one float, in one step."""
+    """Moves a row that never occurs by one float in one step."""
     rows = right[0].copy()
     if step == 3:
         rows[ROWS - 1, 2] = np.nextafter(rows[ROWS - 1, 2], np.float32(9))
@@ -314,25 +314,25 @@ def one_row(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
 
 
 def frozen(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Leaves a table and its slot as they are."""
+    """Leaves a table and its slot unchanged."""
     return w, a
 
 
 def frozen_row(training: Training, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Leaves a row as it is that occurs."""
+    """Leaves one occurring row unchanged."""
     rows, row = right[0].copy(), training._ids[step][0]
     rows[row] = w[row]
     return rows, right[1]
 
 
 def rounded_otherwise(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Moves values by one float, up or down by turns: rounding, and no fault."""
+    """Moves values by one float, alternately up and down, which is rounding and no fault."""
     limits = np.where(np.arange(right[0].size) % 2, -9, 9).reshape(w.shape).astype(np.float32)
     return np.where(right[0] == w, w, np.nextafter(right[0], limits)), right[1]
 
 
 def scattered(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Moves values to places that no setting leads to."""
+    """Moves values to places that no setting explains."""
     places = np.random.default_rng(step).uniform(-0.5, 0.5, w.shape).astype(np.float32)
     return np.where(right[0] == w, w, places), right[1]
 
@@ -361,7 +361,7 @@ def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
 def test_an_update_is_conclusive_if_a_setting_explains_it(
     cause: str, is_explained: bool, tmp_path: pathlib.Path
 ) -> None:
-    """Another rate is no rounding; of an update that nothing leads to that is not known."""
+    """Another rate is more than rounding; an update that no setting explains is inconclusive."""
     training = Training()
     result = judged(tmp_path, training, training.with_rate(1.02) if is_explained else scattered)
 
@@ -371,7 +371,7 @@ def test_an_update_is_conclusive_if_a_setting_explains_it(
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_update_gone_wrong_is_found_in_its_step(name: str, tmp_path: pathlib.Path) -> None:
-    """Side B's own result of a step is judged, whatever came before it."""
+    """Side B's result of each step is judged regardless of earlier steps."""
     fault, step, cause = FAULTS[name]
     training = Training()
     result = judged(tmp_path, training, fault(training))
@@ -399,7 +399,7 @@ OTHER_SHAPES: dict[str, Callable[[Any], Any]] = {
 def test_an_array_of_another_shape_is_the_difference(
     name: str, group: str, side: str, tmp_path: pathlib.Path
 ) -> None:
-    """On either side: the rows, which are right, are judged without it."""
+    """This holds on either side; the correct rows are judged without the array."""
     training, written = Training(), {side: {group: OTHER_SHAPES[name]}}
     a, b = (training.record(tmp_path / one, written=written.get(one, {})) for one in "AB")
     result = comparison.compare(a, b)
@@ -410,7 +410,7 @@ def test_an_array_of_another_shape_is_the_difference(
 
 
 def test_what_is_too_small_for_an_element_shows_in_all(tmp_path: pathlib.Path) -> None:
-    """A rate wrong by a part in a thousand is seen where no element differs by three floats."""
+    """A rate wrong by a thousandth is seen although no element differs by three floats."""
     training = Training(rate=1e-4, steps=30, scale=3e-2, least=4.0)
     result = judged(tmp_path, training, training.with_rate(1.01))
 
@@ -421,7 +421,7 @@ def test_what_is_too_small_for_an_element_shows_in_all(tmp_path: pathlib.Path) -
 
 
 def test_rounding_is_no_fault_and_power_is_told(tmp_path: pathlib.Path) -> None:
-    """One float up or down is equal, and the report says what would have been seen."""
+    """One float up or down is equal, and the report says which difference would have been seen."""
     result = judged(tmp_path, Training(), rounded_otherwise)
 
     assert result.equal, str(result)
@@ -432,7 +432,7 @@ def test_rounding_is_no_fault_and_power_is_told(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_moves_by_roundings_is_undecided(tmp_path: pathlib.Path) -> None:
-    """If side A moves by less than the tolerance, the verdict is undecided, not equal."""
+    """If side A moves by less than the tolerance, the verdict is undecided instead of equal."""
     result = judged(tmp_path, Training(rate=3e-8, steps=1, least=1.0), None)
 
     assert result.undecided

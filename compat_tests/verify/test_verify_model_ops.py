@@ -1,4 +1,4 @@
-"""How `verify` finds the first op of a model that differs, by sketches."""
+"""`verify` finds the first differing op of a model from sketches of op outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.p
 
 
 def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
-    """Writes a recording of one step with sketches."""
+    """Writes a one-step recording with sketches."""
     values = {**step(rows()), MODEL_OPS: {"sketch": np.array(sketch, np.float64)}}
     recordings.record(directory, steps=(values,))
     writer = RecordingWriter(directory / "beside")
@@ -49,7 +49,7 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
     ],
 )
 def test_the_first_op_is_named(b: Any, ops: Any, message: str, tmp_path: pathlib.Path) -> None:
-    """The first op that differs has its name, type, line and difference; others are listed."""
+    """The first differing op has a name, type, line and difference; one-sided ops are listed."""
     a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
     cause = first_differing_op(a, sketched(tmp_path / "b", b, ops), 1)
     assert cause is not None
@@ -57,7 +57,7 @@ def test_the_first_op_is_named(b: Any, ops: Any, message: str, tmp_path: pathlib
 
 
 def test_rounding_is_no_other_output(tmp_path: pathlib.Path) -> None:
-    """If all ops agree but for rounding, no op is named as a cause."""
+    """If all ops agree up to rounding, no op is named as a cause."""
     a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
     near = sketched(tmp_path / "b", [[1.0 + 1e-7, 2.0], [1.0, 2.0 - 1e-7]])
     assert first_differing_op(a, near, 1) is None
@@ -65,9 +65,9 @@ def test_rounding_is_no_other_output(tmp_path: pathlib.Path) -> None:
 
 
 def test_ops_are_sketched_that_run_anyway() -> None:
-    """Floats up to the loss have a sketch; branches, and what comes after a write, do not.
+    """Float ops up to the loss are sketched; ops in branches and after writes are not.
 
-    The values stay what they are, and each op has the line of the program that makes it.
+    Their values stay the same, and each op has the line of the program that creates it.
     """
     described: list[model_ops.ModelOp] = []
     capture = Capture()

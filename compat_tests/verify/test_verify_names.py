@@ -1,4 +1,4 @@
-"""`verify` calls variables as checkpoints do, whatever their ops are called."""
+"""`verify` uses the variable names of checkpoints, whatever the ops are called."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SHAPE = (6, 4)
 def test_variables_have_the_names_of_a_checkpoint(
     name: str, scope: str, parts: int, axis: int, tmp_path: pathlib.Path
 ) -> None:
-    """The parts of a variable, and of its slots, are one array under the checkpoint's name.
+    """The parts of a variable or slot form one array under the checkpoint's name.
 
-    So they are where the optimizer runs in the scope of the model, which is opened twice: ops have
-    other names then, and stock stores the slot of each part as a tensor of its own.
+    This also holds if the optimizer runs in the model's scope. The scope is then opened twice, so
+    ops get other names, and stock stores the slot of each part as a separate tensor.
     """
     partitioner = tf.fixed_size_partitioner(parts, axis=axis)
     with tf.Graph().as_default(), tf.Session() as session:
@@ -69,7 +69,7 @@ def test_variables_have_the_names_of_a_checkpoint(
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_gradients_of_parts_are_one_gradient(axis: int) -> None:
-    """Whatever the order in which the parts are computed, they are put together in each step."""
+    """Parts are joined in each step, in whatever order they are computed."""
     capture, whole = Capture(), np.arange(24, dtype=np.float32).reshape(2, 4, 3)
     sizes = np.array_split(np.arange(whole.shape[1 + axis]), 2)
     for step, chosen in itertools.product(range(2), (sizes[1], sizes[0])):
@@ -80,7 +80,7 @@ def test_gradients_of_parts_are_one_gradient(axis: int) -> None:
 
 
 def test_rows_of_parts_are_rows_of_the_whole() -> None:
-    """Slices name rows of their part; in the recording they name those of the variable."""
+    """Slices index the rows of their part; the recording indexes the rows of the variable."""
     capture = Capture()
     for begin, rows in ((3, [0, 2, 0]), (0, [1])):
         capture._keep(GRADIENTS, f"w{ROWS_OF_SLICES}", np.array(rows), (0, begin))
@@ -127,7 +127,7 @@ if __name__ == "__main__":
 def test_a_canned_estimator_with_slots_is_its_keras_form(
     arguments: str, tmp_path: pathlib.Path
 ) -> None:
-    """Slots of the v1 API, and variables in parts, are those of the Keras model."""
+    """Slots of the v1 API and partitioned variables match those of the Keras model."""
     source = PROGRAM.replace("ARGUMENTS", arguments)
     (tmp_path / "train.py").write_text(source)
     (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, "train.py").source)

@@ -1,4 +1,4 @@
-"""How `verify` judges metrics, predictions and exports, on recordings made by hand."""
+"""`verify` judges metrics, predictions and exports, here on handmade recordings."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def judged(
     settings: dict[str, Any] | None = None,
     off: float = 0.0,
 ) -> Result:
-    """Compares two sides that trained alike.
+    """Compares two sides whose trainings are equal.
 
     Args:
-        settings: changes of side B's.
+        settings: changes of side B's settings.
         off: how far a row of side B's table is off.
     """
     sides = []
@@ -64,7 +64,7 @@ def judged(
 
 
 def about(variables: dict[str, Any] = VARIABLES, **more: Any) -> Any:
-    """Returns what an outcome was computed from: the same data, and some variables."""
+    """Returns the inputs of an outcome: fixed data and the given variables."""
     digests = {name: digest({"": value}) for name, value in variables.items()}
     return {"variables": digests, "replayed": True, **more}
 
@@ -88,7 +88,7 @@ def only(result: Result) -> Outcome:
 
 
 def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> None:
-    """One ULP in one prediction is a difference where all that it is computed from is equal."""
+    """If all inputs are equal, a single ULP in one prediction is a difference."""
     ones = np.ones(5, np.float32)
     off = ones.copy()
     off[3] = NEXT
@@ -108,7 +108,7 @@ def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> Non
     [{"engine": "stock"}, {"tensorflow": "2.21.0"}, {"where": "TPU"}, {"program": "other.py"}],
 )
 def test_other_ops_may_round_otherwise(settings: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """Between engines, versions, places or programs a prediction has its own rounding, no more."""
+    """Across engines, versions, devices or programs, predictions only differ by rounding."""
     ones = np.ones(5, np.float32)
     near = judged(tmp_path / "1", predicting(ones), predicting(ones * NEXT), settings=settings)
     assert near.equal
@@ -120,7 +120,7 @@ def test_other_ops_may_round_otherwise(settings: dict[str, Any], tmp_path: pathl
 
 
 def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
-    """Predictions may differ by as much as the variables differ within their tolerance."""
+    """Predictions may differ by the effect of tolerated differences in variables."""
     ones = np.ones(5, np.float32)
     moved = {**VARIABLES, "words": rows() * NEXT}
     result = judged(
@@ -144,7 +144,7 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
 def test_types_and_shapes_of_predictions_have_names(
     a: Any, b: Any, note: str, tmp_path: pathlib.Path
 ) -> None:
-    """Another dtype or number of samples is a difference that says which."""
+    """Another dtype or number of samples is reported as such."""
     assert note in only(judged(tmp_path, predicting(a), predicting(b))).note
 
 
@@ -163,12 +163,12 @@ def evaluating(
     other: float = 0.8,
     **more: Any,
 ) -> Follow:
-    """Returns what writes an evaluation.
+    """Returns a writer of an evaluation.
 
     Args:
         auc: the metric.
-        recomputed, other: the same computed once more from this side's values, and from side
-            A's; 0 is not computed.
+        recomputed: the metric computed again from this side's values; 0 if it is not computed.
+        other: the metric computed again from side A's values; 0 if it is not computed.
     """
 
     def follow(writer: OutcomeWriter) -> None:
@@ -207,7 +207,7 @@ FOUND = [
 def test_a_metric_of_equal_values_is_equal(
     b: Follow, name: str, note: str, cause: str, tmp_path: pathlib.Path
 ) -> None:
-    """Where all values are equal to the bit no metric may differ; the report says why it does."""
+    """If all values are equal to the last bit, so must be each metric; the report says why not."""
     result = judged(tmp_path, evaluating(0.8), b)
     assert result.first is None
     assert only(result).name == name
@@ -218,7 +218,7 @@ def test_a_metric_of_equal_values_is_equal(
 
 @pytest.mark.parametrize("known", ["arguments", "variables"])
 def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathlib.Path) -> None:
-    """A metric that cannot be computed again must be equal if its arguments or variables are."""
+    """Such a metric must be equal if its arguments or the variables are equal."""
     seen = SEEN_VALUES
     if known == "variables":
         seen = {"loss": SEEN_VALUES["loss"], f"{METRIC_VARIABLE}auc/total": np.float32(1)}
@@ -232,7 +232,7 @@ def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathli
 
 
 def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
-    """A metric may be as far off as the allowed differences of its values make it."""
+    """A metric may differ by the effect of tolerated differences in its values."""
     off = evaluating(0.75, seen=LOGITS, recomputed=0.75)
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", evaluating(0.8), off, settings=other)
@@ -249,7 +249,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
 
 
 def exporting(values: dict[str, Any], checkpoint: dict[str, Any]) -> Follow:
-    """Returns what writes an export of some values, and what the checkpoint held."""
+    """Returns a writer of an export of some values, and of the checkpoint's values."""
 
     def follow(writer: OutcomeWriter) -> None:
         name = writer.begin("export")
@@ -260,7 +260,7 @@ def exporting(values: dict[str, Any], checkpoint: dict[str, Any]) -> Follow:
 
 
 def test_an_export_holds_what_the_checkpoint_holds(tmp_path: pathlib.Path) -> None:
-    """A side that exports other values than its own checkpoint has is named, however near."""
+    """A side whose export differs from its own checkpoint is named, however close they are."""
     near = {**VARIABLES, "words": rows() * NEXT}
     for number, sides in enumerate(((VARIABLES, near), (near, VARIABLES))):
         follow = [exporting(values, VARIABLES) for values in sides]
@@ -280,7 +280,7 @@ def failing(error: str) -> Follow:
 
 
 def test_a_side_that_fails_alone_leaves_no_verdict(tmp_path: pathlib.Path) -> None:
-    """An evaluation that fails on one side is neither equal nor different, and not "to the bit"."""
+    """If an evaluation fails on one side, the verdict is neither equal nor different."""
     result = judged(tmp_path / "1", evaluating(0.8), failing("ValueError: on purpose"))
     assert result.status == Status.UNKNOWN
     assert not result.equal
@@ -298,13 +298,13 @@ def test_a_side_that_fails_alone_leaves_no_verdict(tmp_path: pathlib.Path) -> No
 
 
 def test_a_difference_counts_more_than_a_failure(tmp_path: pathlib.Path) -> None:
-    """What differs is different, whatever fails afterwards."""
+    """A difference stays a difference, even if something fails afterwards."""
     result = judged(tmp_path, evaluating(0.8), failing("ValueError"), off=0.5)
     assert result.status == Status.DIFFERENT
 
 
 def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
-    """Other data, types or orders of an evaluation are differences with names of their own."""
+    """Other data, types or orders of an evaluation are differences with their own names."""
 
     def fed(*batches: Any) -> Follow:
         def follow(writer: OutcomeWriter) -> None:
@@ -329,7 +329,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_perturbed_start_moves_outcomes_too(tmp_path: pathlib.Path) -> None:
-    """How far predictions move when the start is perturbed is allowed, and not much more."""
+    """Predictions may differ by as much as a perturbed start moves them, and not much more."""
     ones = np.ones(5, np.float32)
     a = recordings.record(tmp_path / "a", steps=(step(rows()),))
     predicting(ones)(OutcomeWriter(a.directory))

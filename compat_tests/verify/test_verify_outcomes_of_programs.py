@@ -1,4 +1,4 @@
-"""`verify` gives side B the data of side A after the training too, and finds what differs there."""
+"""After the training, too, `verify` gives side B the data of side A and finds differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def samples(kind: Any = np.int64) -> tuple[Any, Any]:
 
 
 def shuffled(params: dict[str, Any], kind: Any = np.int64) -> Any:
-    """Returns a dataset in another order each time, as programs shuffle without a seed."""
+    """Returns a dataset that is shuffled without a seed, as many programs do."""
     ids, labels = samples(kind)
     data = tf.data.Dataset.from_tensor_slices((ids, labels)).shuffle(64)
 
@@ -43,7 +43,7 @@ def evaluated(params: dict[str, Any]) -> Any:
 
 
 def numbers(params: dict[str, Any]) -> Any:
-    """Returns a few batches without strings, which stock takes on no TPU."""
+    """Returns a few batches without strings, which stock does not accept on a TPU."""
     return evaluated(params).map(lambda features, labels: ({"word": features["word"]}, labels))
 
 
@@ -126,12 +126,12 @@ def verified(tmp_path: pathlib.Path, **changes: Any) -> Result:
 
 
 def unequal(result: Result) -> dict[str, str]:
-    """Returns what differs after the training, with the reason."""
+    """Returns the differences after the training, with their reasons."""
     return {f"{one.kind} {one.name}": one.note for one in result.outcomes if not one.equal}
 
 
 def test_data_without_a_seed_are_the_same_after_the_training(tmp_path: pathlib.Path) -> None:
-    """Evaluations and predictions of shuffled data are equal to the bit, strings among them."""
+    """Evaluations and predictions of shuffled data, strings included, are equal to the last bit."""
     result = verified(tmp_path)
 
     assert result.equal, str(result)
@@ -146,7 +146,7 @@ def other_auc(labels: Any, predictions: Any) -> Any:
 
 @pytest.mark.full
 def test_faults_after_the_training_are_told_apart(tmp_path: pathlib.Path) -> None:
-    """Another metric function, and other predictions, are found where all else is equal."""
+    """Another metric function or other predictions are found although all else is equal."""
     notes = unequal(verified(tmp_path / "1", model_b={"auc": other_auc}))
     assert notes.keys() == {"evaluation-0 auc"}
     assert "the metric functions differ" in notes["evaluation-0 auc"]
@@ -160,7 +160,7 @@ def test_faults_after_the_training_are_told_apart(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.full
 def test_own_input_that_differs_is_said_before_any_metric(tmp_path: pathlib.Path) -> None:
-    """Where side B evaluates other data, that is the first difference."""
+    """If side B evaluates other data, that is reported as the first difference."""
 
     def seeded(params: dict[str, Any]) -> Any:
         return evaluated(params) if tf.get_default_graph() else None
@@ -174,9 +174,9 @@ def test_own_input_that_differs_is_said_before_any_metric(tmp_path: pathlib.Path
 
 @pytest.mark.full
 def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
-    """Labels of int32 and int64 train on the same numbers, and the types are the first difference.
+    """Labels of int32 and int64 give the same numbers, and the types are the first difference.
 
-    Labels of other shapes cannot be given again; that has a name, too, instead of an error.
+    Labels of another shape cannot be reused; this is reported by name and is no error.
     """
     calls = []
 
@@ -211,7 +211,7 @@ def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("fault", ["loss", "layer"])
 def test_the_first_op_that_differs_is_named(fault: str, tmp_path: pathlib.Path) -> None:
-    """Where activations agree and the loss does not, the op is named, with its line."""
+    """If activations agree and the loss does not, the first differing op is named with its line."""
     fns = {"eval_input_fn": None, "predict_input_fn": None, "steps": 3}
     result = verified(tmp_path, model_b={fault: 1.002}, **fns)
     (cause,) = result.causes
@@ -229,7 +229,7 @@ if HAS_STOCK:
     @pytest.mark.full
     @pytest.mark.parametrize("a", ["stock-tpu", "stock-cpu"])
     def test_stock_and_the_bridge_evaluate_alike(a: str, tmp_path: pathlib.Path) -> None:
-        """Metrics of stock, also on the software TPU, follow from what they are computed of."""
+        """Metrics of stock, also on the software TPU, follow from their recorded inputs."""
         b = "bridge-ops" if a == "stock-tpu" else "bridge-cpu"
         fns = dict.fromkeys(("input_fn", "eval_input_fn", "predict_input_fn"), numbers)
         if a == "stock-tpu":  # There stock predicts with dense features alone.

@@ -1,4 +1,4 @@
-"""What the page of `verify` says, folds and leaves out."""
+"""The contents of the page of `verify`: what it says, folds and leaves out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TITLE = "train.py <b> & more"
 
 
 def result_of(tmp_path: pathlib.Path, name: str = "t", **changes: Any) -> Result:
-    """Compares two sides whose table grows apart by steps."""
+    """Compares two sides whose table diverges step by step."""
     table = {**recordings.SETTINGS["tables"][0], "name": name}
     settings = {"tables": [table], **changes.pop("settings", {})}
     apart = changes.pop("apart", (0.0, 0.0, 1e-9, 0.25))
@@ -96,7 +96,7 @@ def test_names_are_text_and_nothing_else(name: str, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_text_stays_what_it_is(name: str) -> None:
-    """Visible characters stay, others become escapes; escaping twice changes nothing."""
+    """Visible characters stay, and others become escapes; escaping twice changes nothing more."""
     plain = plain_text.plain(f"ä {name} ✓")
     assert plain.startswith("ä ")
     assert plain.endswith(" ✓")
@@ -108,7 +108,7 @@ def test_plain_text_stays_what_it_is(name: str) -> None:
 
 
 def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> None:
-    """The page begins with the subject, the verdict and what is left out; sides follow."""
+    """The page starts with the subject, the verdict and the omissions; the sides follow."""
     result = result_of(tmp_path)
     result.about = provenance.provenance(__file__)
     text = shown(page.page(result, TITLE))
@@ -130,7 +130,7 @@ def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> 
 
 
 def test_the_jumps_of_curves_are_explained(tmp_path: pathlib.Path) -> None:
-    """The step at which a curve leaves 0 is named, and that of a jump, with the array."""
+    """The page names the step at which a curve leaves 0, and each jump with its array."""
     text = shown(page.page(result_of(tmp_path, apart=(0.0, 2.0**-22, 0.25))))
     assert "That ends at step 2 for tables (words)." in text
     assert "At step 3 the curve of tables rises" in text
@@ -138,7 +138,7 @@ def test_the_jumps_of_curves_are_explained(tmp_path: pathlib.Path) -> None:
 
 
 def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
-    """What is equal on both sides opens at a click; what differs or is ignored is seen at once."""
+    """Equal settings are folded; settings that differ or are ignored are visible at once."""
     written = page.page(result_of(tmp_path))
     unfolded = re.sub(r"<details.*?</details>", "", written, flags=re.S)
     assert "AdagradParameters" in written
@@ -147,7 +147,7 @@ def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
 
 
 def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pathlib.Path) -> None:
-    """Tables alike share a line; the weakest come first, and paper has four lines of them."""
+    """Similar tables share a line, the least conclusive come first, and print shows four lines."""
     result = result_of(tmp_path)
     of_table = next(each for each in result.series if each.role == TABLE)
     factors = [2.0**-20] * 12 + [2.0**-number for number in range(1, 9)]
@@ -170,7 +170,7 @@ def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pat
 
 
 def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
-    """The page has sentences on start, batches and outcomes only where findings show them."""
+    """The page only mentions start, batches and outcomes if the findings include them."""
     alike = shown(page.page(result_of(tmp_path / "1")))
     assert "Both began with the same variables, to the bit." in alike
     assert "Each side read its own input; all 4 batches are the same." in alike
@@ -186,7 +186,7 @@ def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path) -> None:
-    """Of a side that failed the page says so, not that the program does not predict."""
+    """If a side failed, the page says so, and does not claim that the program predicts nothing."""
     for side, name in (("b", "1"), ("a", "2")):
         result_of(tmp_path / name)
         (tmp_path / name / side / "failed.json").write_text('"ValueError: no predictions"')
@@ -204,7 +204,7 @@ def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path)
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_the_revision_of_a_program_is_found(changed: bool, tmp_path: pathlib.Path) -> None:
-    """A program in a git repository has a revision, with a word on changes; others have none."""
+    """A program in a git repository has a revision and a remark on changes; others have none."""
     program = tmp_path / "train.py"
     program.write_text("print(1)")
     assert provenance.revision_of(str(program)) == "in no git repository"

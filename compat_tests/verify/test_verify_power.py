@@ -1,4 +1,4 @@
-"""`verify` finds seeded faults and names them, and takes no honest sides for unequal."""
+"""`verify` finds and names seeded faults, and does not call honest sides unequal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOUND, NAMED = 0.95, 0.85
 
 @pytest.fixture(scope="module")
 def comparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparer]:
-    """A comparer whose sides A serve all tests."""
+    """A comparer that all tests share, so that each side A is recorded once."""
     with contextlib.closing(Comparer(tmp_path_factory.mktemp("power"))) as shared:
         yield shared
 
@@ -59,7 +59,7 @@ def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
     [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
 )
 def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
-    """Of all faults at a batch size 19 in 20 are found, and 17 in 20 have the right cause."""
+    """At each batch size 19 in 20 faults are found, and 17 in 20 have the right cause."""
     judged = [one for one, _ in measure.judge_all(tmp_path, list(FAULTS), (size,))]
     missed = [one.name for one in judged if not one.detected]
     misnamed = {one.name: one.causes for one in judged if one.detected and not one.named}
@@ -73,7 +73,7 @@ def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
     [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
 )
 def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
-    """Of all honest pairs at a batch size none differs."""
+    """At each batch size no honest pair differs."""
     pairs = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
     with contextlib.closing(Comparer(tmp_path)) as comparer:
         judged = [measure.judge_pair(comparer, pair)[0] for pair in pairs]
@@ -82,9 +82,9 @@ def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
 
 
 def quick_pairs() -> list[honest.Pair]:
-    """Returns a tenth of the pairs: those of the smallest programs and batches.
+    """Returns a tenth of the pairs: those with the smallest programs and batches.
 
-    Stock trains for a quarter of a minute: of pairs with stock those of one seed are here.
+    Stock takes a quarter of a minute per training, so only one seed of its pairs is included.
     """
     small, clipped = ("small", (64, 1024), (0, 1, 2)), ("clipped", (64,), (0, 1, 2))
     return [
@@ -98,14 +98,14 @@ def quick_pairs() -> list[honest.Pair]:
 
 
 def test_the_quick_pairs_are_a_tenth() -> None:
-    """So are the quick faults, whatever is added to either."""
+    """The quick faults stay a tenth too, whatever is added to either list."""
     assert len(quick_pairs()) >= 0.1 * len(honest.pairs())
     assert len(QUICK) >= 0.1 * len(FAULTS)
 
 
 @pytest.mark.parametrize("pair", quick_pairs(), ids=lambda pair: pair.title)
 def test_honest_sides_are_equal(pair: honest.Pair, comparer: Comparer) -> None:
-    """Other kernels, orders and roundings of sums are no difference."""
+    """Other kernels, summation orders and roundings are no difference."""
     judged, result = measure.judge_pair(comparer, pair)
 
     assert not judged.is_alarm, str(result)
@@ -118,7 +118,7 @@ _PLAIN = Program(
 
 
 def visible_divergences(directory: pathlib.Path, batch_size: int, steps: int) -> dict[str, float]:
-    """Returns the smallest divergence that would be seen in each variable, by name."""
+    """Returns the smallest visible divergence of each variable, by name."""
 
     # The sum of the samples' losses: the mean of so many moves slots by less than they can show.
     def summed(loss: Any, logits: Any, labels: Any) -> Any:
@@ -140,7 +140,7 @@ def visible_divergences(directory: pathlib.Path, batch_size: int, steps: int) ->
     "steps", [pytest.param(20, marks=pytest.mark.full), pytest.param(1000, marks=pytest.mark.soak)]
 )
 def test_large_batches_and_many_steps_hide_nothing(steps: int, tmp_path: pathlib.Path) -> None:
-    """At batch 65,536 no variable shows less than a quarter of what it does at 64 in 20 steps."""
+    """The smallest visible divergences at batch 65,536 are at most 4 times those at batch 64."""
     small = visible_divergences(tmp_path / "small", 64, 20)
     large = visible_divergences(tmp_path / "large", 65536, steps)
 
@@ -161,7 +161,7 @@ def test_the_table_covers_every_kind_of_fault() -> None:
 
 @pytest.mark.full
 def test_pairs_across_two_processes_are_equal(comparer: Comparer) -> None:
-    """A side that another interpreter records is compared as one of this process."""
+    """A side recorded by another interpreter is compared like one of this process."""
     with OtherVersion(sys.executable) as version:
         pairs = [pair for pair in honest.pairs_across(version) if pair.program == "small"]
         judged, result = measure.judge_pair(comparer, pairs[0])
@@ -172,7 +172,7 @@ def test_pairs_across_two_processes_are_equal(comparer: Comparer) -> None:
 
 @pytest.mark.full
 def test_a_failure_in_the_other_process_is_an_error(tmp_path: pathlib.Path) -> None:
-    """What fails there is raised here, and names the version; the process goes on."""
+    """A failure there is raised here with the version, and the process continues."""
     small = honest.PROGRAMS["small"]
     request = RecordingRequest("a", str(tmp_path / "a"))
     with OtherVersion(sys.executable) as version:

@@ -1,4 +1,4 @@
-"""What random ops draw while a side is recorded depends on seeds and the count of steps alone."""
+"""The draws of random ops in a recorded side depend only on the seeds and the step count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
 
 
 def drawn(draw: Callable[[], Any], *, in_function: bool) -> list[Any]:
-    """Returns what an op draws in three runs, each of which fetches something else."""
+    """Returns the draws of an op in three runs with different fetches."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(1)
         with tf_compat.numbered_seeds():
@@ -33,10 +33,9 @@ def drawn(draw: Callable[[], Any], *, in_function: bool) -> list[Any]:
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_those_of_the_count(name: str) -> None:
-    """In the body of a function an op draws what it draws outside, and new numbers in each run.
+    """In a function an op draws the same numbers as outside, and new numbers in each run.
 
-    A session makes an executor for each set of fetches, and each has kernels of functions of its
-    own.
+    A session creates an executor for each set of fetches, each with its own kernels for functions.
     """
     inside, outside = (drawn(DRAWS[name], in_function=place) for place in (True, False))
 
@@ -45,7 +44,7 @@ def test_draws_are_those_of_the_count(name: str) -> None:
 
 
 def test_numbers_begin_anew() -> None:
-    """A function that trains again draws what it drew at first, though it is not traced again."""
+    """A function that trains again repeats its first draws, although it is not traced again."""
     tf.set_random_seed(1)
     with tf_compat.numbered_seeds():
         draw = tf.function(lambda: tf.random.uniform([8]))

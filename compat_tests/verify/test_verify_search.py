@@ -1,4 +1,4 @@
-"""The search for causes ends when its time is over, and says what it did not try."""
+"""The search for causes stops when its time is over, and says what it did not try."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from estimator_bridge.verify.result import Result
 
 
 def compared(tmp_path: pathlib.Path) -> Result:
-    """Returns the result of sides whose rows are updated by no rule that is known."""
+    """Returns the result of sides whose rows follow no known update rule."""
     training = Training()
     a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", scattered)
     return comparison.compare(a, b)
 
 
 def test_a_search_says_what_it_had_no_time_for() -> None:
-    """What comes after the end is kept once, and named with the way to a longer search."""
+    """Each skipped step is listed once, with the option for a longer search."""
     now = [0.0]
     search = Search(60.0, lambda: now[0])
     assert search.allows("swapped slots")
@@ -46,7 +46,7 @@ def test_a_search_says_what_it_had_no_time_for() -> None:
 
 
 def test_without_time_the_verdict_stands(tmp_path: pathlib.Path) -> None:
-    """A search of no seconds leaves the verdict as it is, and tries none of what takes time."""
+    """A search of zero seconds keeps the verdict and skips everything that takes time."""
     result, search = compared(tmp_path), Search(0.0)
     (cause,) = causes.explain(result, search)
     assert cause.name == "unknown"
@@ -60,7 +60,7 @@ def test_without_time_the_verdict_stands(tmp_path: pathlib.Path) -> None:
 def test_what_the_verdict_took_is_not_done_twice(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The diagnoses by which a difference is no rounding are those of the causes."""
+    """The verdict's diagnoses are reused to explain the causes."""
     result = compared(tmp_path)
     assert not causes.are_conclusive(result)
     monkeypatch.setattr(causes, "diagnoses", None)
@@ -69,7 +69,7 @@ def test_what_the_verdict_took_is_not_done_twice(
 
 
 def test_no_side_runs_for_a_search_without_time(tmp_path: pathlib.Path) -> None:
-    """The ops of the model are not recorded where no time is left, and that is said."""
+    """If no time is left, the ops of the model are not recorded, and the report says so."""
     result, search = compared(tmp_path), Search(0.0)
     result.causes = [causes.Cause("unknown", "No known cause.")]
 
@@ -82,7 +82,7 @@ def test_no_side_runs_for_a_search_without_time(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_run_of_a_side_is_ended(tmp_path: pathlib.Path) -> None:
-    """A side runs no longer than it may, nor further than the steps that are asked for."""
+    """A side runs no longer than its time limit and no further than the requested steps."""
     recorder = ProcessRecorder({}, (), 20, None, no_progress)
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     began = time.monotonic()

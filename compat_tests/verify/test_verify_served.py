@@ -1,4 +1,4 @@
-"""How `verify` queries exported models, and models that cannot be queried."""
+"""`verify` queries exported models, and reports models that cannot be queried."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def export(directory: pathlib.Path) -> str:
 
 
 def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the answers of the model to the batch, and the signatures that failed."""
+    """Returns the answers of the model to the batch, and the failed signatures."""
     side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
     request = {
         "model": export(tmp_path / "model"),
@@ -73,7 +73,7 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
 
 
 def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path) -> None:
-    """Inputs are features by name, sparse ones too, or Examples of them; else made-up numbers."""
+    """Inputs are features by name (also sparse ones), Examples of them, or made-up numbers."""
     answered, failed = answers(tmp_path)
 
     assert answered.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
@@ -95,7 +95,7 @@ def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path)
 def test_signatures_are_compared(
     signatures: dict[str, Any], note: str, tmp_path: pathlib.Path
 ) -> None:
-    """A signature that one side lacks, or with other types, makes the sides unequal."""
+    """A signature that one side lacks, or that has other types, makes the sides unequal."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     shared = {"p": {"takes x": "int64", "gives y": "float32"}}
     for side, of_side in zip(sides, (shared, {**shared, **signatures}), strict=True):
@@ -109,7 +109,7 @@ def test_signatures_are_compared(
 
 
 def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
-    """Serialised Examples of a file go to the signature that takes such."""
+    """Serialized Examples from a file go to the signature that accepts them."""
     records = str(tmp_path / "examples.tfrecord")
     with tf.python_io.TFRecordWriter(records) as writer:
         for example in exported_models.examples(BATCH)[:2]:

@@ -58,9 +58,10 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
 def test_the_host_driver_is_compared_with_the_tpu_driver(
     cores: int, tmp_path: pathlib.Path
 ) -> None:
-    """On the software TPU all numbers are those of the host, and the devices are configured alike.
+    """The software TPU computes the same numbers as the host, with an equal configuration.
 
-    To the bit: the rules of the software TPU are those of the native ops.
+    They are equal to the last bit, because the software TPU uses the update rules of the native
+    ops.
     """
     predicts = {} if cores == 1 else {"predict_input_fn": None}
     result = compared(
@@ -93,7 +94,7 @@ SPARSE_CORES = [
 def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
     optimizer: Any, tmp_path: pathlib.Path
 ) -> None:
-    """With settings that SparseCores have it is the first generation's, within verify's bounds."""
+    """With settings that SparseCores support, they equal the first generation within the bounds."""
     result = compared(tmp_path, a="bridge-ops", b="bridge-sparsecore", optimizer=optimizer)
 
     assert result.equal, str(result)
@@ -126,7 +127,7 @@ def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
 def test_what_sparse_cores_ignore_is_a_cause_by_name(
     optimizer: Any, setting: str, why: str, tmp_path: pathlib.Path
 ) -> None:
-    """The sides differ, and the report names the setting that one of them drops."""
+    """The sides differ, and the report names the setting that one side drops."""
     result = compared(
         tmp_path,
         a="bridge-ops",
@@ -144,7 +145,7 @@ def test_what_sparse_cores_ignore_is_a_cause_by_name(
 
 @pytest.mark.full
 def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
-    """Side B has the arithmetic that its program says; to the bit, as for the tf2 form."""
+    """Side B has the arithmetic that its program selects, and is equal to the last bit."""
     after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
     program = TRAIN.replace("clipping_limit=0.5,", "")
     after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
@@ -160,9 +161,9 @@ def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: path
 @pytest.mark.full
 @pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no TPUEmbeddingV2")
 def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> None:
-    """The migrated program on stock's class is the legacy one on the host's arithmetic.
+    """The migrated program on stock's class equals the legacy program with the host's arithmetic.
 
-    Within verify's bounds of a step: sums are in another order there.
+    They are equal within verify's bounds of a step, because sums are in another order.
     """
     after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
     program = TRAIN.replace("clipping_limit=0.5,", "")
@@ -179,7 +180,7 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.full
 def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path) -> None:
-    """The side v2-soft refuses an estimator, with the side or the TensorFlow to use instead."""
+    """The side v2-soft refuses an estimator, and names the side or the TensorFlow to use."""
     ran = verify(tmp_path, TRAIN, "--a", "v2-soft", "--steps", "1")
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
@@ -190,7 +191,7 @@ def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path
 
 @pytest.mark.full
 def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -> None:
-    """Exports with equal variables and unequal answers are unequal."""
+    """Exports with equal variables but unequal answers are unequal."""
     columns = clicks.columns()
     right = clicks.make_model_fn(estimator, columns, cross_shard=True)
 
@@ -213,7 +214,7 @@ def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -
 
 @pytest.mark.full
 def test_exports_that_one_side_cuts_are_named(tmp_path: pathlib.Path) -> None:
-    """With other quirks the served models differ in long sequences, and nowhere else."""
+    """With other quirks the served models only differ for long sequences."""
     documented = Side("bridge", use_tpu=True, native=False, quirks="documented")
     result = compared(tmp_path, a="bridge-ops", b=documented, predict_input_fn=None)
 
@@ -240,7 +241,7 @@ tf2_engine.TPUEmbedding(spec)
 
 @pytest.mark.full
 def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """The bridge form of a program is equal to it, until it honours a setting stock ignores."""
+    """The bridge form equals its program until it honors a setting that stock ignores."""
     after, report = tmp_path / "train_bridge.py", str(tmp_path / "report.json")
     options = ["--a", "stock" if HAS_STOCK else "bridge", "--steps", "2"]
     options += ["--against", str(after), "--json", report]
@@ -264,7 +265,7 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
 
 @pytest.mark.full
 def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
-    """A checkpoint of objects equals the last step of a program that has the same start."""
+    """An object checkpoint equals the last step of a program with the same start."""
     job, objects = tmp_path / "job", str(tmp_path / "tf2" / "ckpt-1")
     options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
     (tmp_path / "train.py").write_text(TRAIN)
@@ -281,7 +282,7 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """A program that trains an engine by itself gives status 2, and the error says why."""
+    """A program that trains an engine directly gives status 2, and the error says why."""
     after = tmp_path / "train_tf2.py"
     after.write_text(TF2_PROGRAM)
     ran = verify(tmp_path, TRAIN, "--a", "bridge", "--steps", "1", "--against", str(after))

@@ -1,4 +1,4 @@
-"""The exit statuses of `estimator-bridge verify`, one by one, and what it writes with each."""
+"""Each exit status of `estimator-bridge verify`, with the output of the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Outcome = Callable[[pathlib.Path], Result]
 
 
 def result_of(directory: pathlib.Path, **changes: Any) -> Result:
-    """Returns the result of two sides that are equal, with some fields replaced."""
+    """Returns the result of two equal sides, with some fields replaced."""
     sides = [recordings.record(directory / name, steps=(step(rows()),)) for name in "ab"]
     return dataclasses.replace(comparison.compare(*sides), **changes)
 
@@ -87,7 +87,7 @@ def test_each_verdict_has_a_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The status, the first line and the JSON file say the same, also where nothing is compared."""
+    """The status, the first line and the JSON file agree, even if nothing is compared."""
     outcome, status, equal, word, message = STATUSES[name]
     monkeypatch.setattr(procedure, "side_by_side", lambda record, directory, *_: outcome(directory))
     report = tmp_path / "report.json"
@@ -104,7 +104,7 @@ def test_each_verdict_has_a_status(
 def test_an_output_that_cannot_be_written_is_found_before_the_run(
     option: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A path in a missing folder, or that of a folder, gives status 2 at once, and no file."""
+    """A path in a missing folder, or of a folder, gives status 2 at once, and no file."""
     for path in (tmp_path / "missing" / "report", tmp_path):
         assert main.main(["verify", *BRIDGE, option, str(path), __file__]) == 2
         assert f"{option} {path}: it cannot be written" in capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_run(
 def test_an_output_that_was_there_stays_until_there_is_another(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding out whether a file can be written neither empties it nor leaves one behind."""
+    """The check for a writable output neither empties an existing file nor leaves a new one."""
     kept, new = tmp_path / "kept.json", tmp_path / "new.html"
     kept.write_text("before")
 
@@ -140,7 +140,7 @@ class Closed(io.StringIO):
 def test_a_closed_terminal_is_no_difference(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the result cannot be printed the status is 2, not Python's 1, and files are written."""
+    """If the result cannot be printed, the status is 2, not Python's 1, and files are written."""
     monkeypatch.setattr(procedure, "side_by_side", lambda _, directory, *__: result_of(directory))
     report = tmp_path / "report.json"
     with monkeypatch.context() as patch:
@@ -151,7 +151,7 @@ def test_a_closed_terminal_is_no_difference(
 
 
 def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
-    """Returns a recorder that runs a program in place of the side's process."""
+    """Returns a recorder that runs a program instead of the side's process."""
     interpreter = tmp_path / "python"
     interpreter.write_text(f"#!{sys.executable}\n{program}")
     interpreter.chmod(0o755)
@@ -177,7 +177,7 @@ def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
 def test_a_side_that_fails_says_why_first(
     program: str, first_line: str, tmp_path: pathlib.Path
 ) -> None:
-    """If a side fails the message begins with its error, and has the end of the log."""
+    """The message starts with the side's error and includes the end of the log."""
     request = recordings.request(tmp_path / "a")
     with pytest.raises(errors.InvalidInput) as raised:
         side(tmp_path, program)(request)
@@ -190,7 +190,7 @@ def test_a_side_that_fails_says_why_first(
 def test_the_logs_of_a_failure_are_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Recordings are removed, but not the logs of a run without a verdict."""
+    """A run without a verdict removes the recordings and keeps the logs."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
 
@@ -212,7 +212,7 @@ def test_the_logs_of_a_failure_are_kept(
 
 
 def test_names_from_outside_reach_no_terminal_and_no_json(tmp_path: pathlib.Path) -> None:
-    """Escape sequences, reversed text and halves of characters in names are written as escapes."""
+    """Escape sequences, reversed text and half characters in names are written as escapes."""
     name = "w\x1b[2J\u202e\ud800\x00<b>"
     table = {**recordings.SETTINGS["tables"][0], "name": name}
     sides = [

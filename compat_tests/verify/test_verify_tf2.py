@@ -1,4 +1,4 @@
-"""`verify` runs programs of TensorFlow 2: what `migrate --form tf2` writes, and classes like it."""
+"""`verify` runs TensorFlow 2 programs: the tf2 form of `migrate`, and classes like it."""
 
 from __future__ import annotations
 
@@ -103,9 +103,10 @@ def compared(
 
 @pytest.mark.full
 def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """Everything is compared, from the configuration of the device to the answers of exports.
+    """The comparison covers everything from the device configuration to the answers of exports.
 
-    To the bit: both sides run the same engine and the same ops of the model, with the same dropout.
+    The sides are equal to the last bit: they run the same engine and model ops, and the same
+    dropout.
     """
     report = tmp_path / "report.json"
     ran = compared(tmp_path, migrated(), "--json", str(report), a="bridge-tpu")
@@ -129,7 +130,7 @@ def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 @pytest.mark.stock
 def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """Stock's estimator on the software TPU trains and evaluates as the migrated program does."""
+    """Stock's estimator on the software TPU trains and evaluates like the migrated program."""
     # Stock can neither predict with sparse ids on a TPU nor export what was trained there so.
     program = TRAIN[: TRAIN.index("list(job.predict(")]
     ran = compared(tmp_path, migrated(program), "--no-measure", program=program)
@@ -202,7 +203,7 @@ saved_models._load = wrong
 
 
 def test_each_fault_is_put_where_the_library_has_code() -> None:
-    """The functions that faults replace are there; the thorough tests run them."""
+    """The functions that the faults replace exist; the full tests run the faults."""
     program = ["import tensorflow.compat.v1 as tf", *(wrong for wrong, _ in FAULTS.values())]
     ran = subprocess.run([sys.executable, "-c", "\n".join(program)], capture_output=True, text=True)
 
@@ -214,7 +215,7 @@ def test_each_fault_is_put_where_the_library_has_code() -> None:
 def test_a_fault_of_a_migration_is_found(
     wrong: str, messages: list[str], tmp_path: pathlib.Path
 ) -> None:
-    """A mistake in a migrated program makes it unequal; the first array that shows it is named."""
+    """A mistake in a migrated program makes it unequal, and the first differing array is named."""
     before, train, after = migrated().partition("\njob.train(")
     assert train
     ran = compared(tmp_path, f"{before}\n{wrong}{train}{after}", a="bridge-tpu")
@@ -226,7 +227,7 @@ def test_a_fault_of_a_migration_is_found(
 
 @pytest.mark.full
 def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None:
-    """One is compared with itself, on other ops, from the start that side A has written."""
+    """A program is compared with itself on other ops, from the start that side A wrote."""
     path = tmp_path / "train_tf2.py"
     path.write_text(migrated())
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge-native"]
@@ -244,7 +245,7 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
-    """A TF2 program cannot be side A of a legacy one, and the message says which can."""
+    """A TF2 program cannot be side A of a legacy program, and the message says which can."""
     (tmp_path / "train_tf2.py").write_text(migrated())
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
@@ -264,7 +265,7 @@ def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.full
 def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
-    """A class as the decorator's documentation describes it, an eager loop, is recorded."""
+    """A class with an eager training loop, as in the decorator's documentation, is recorded."""
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
     sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
@@ -285,7 +286,7 @@ def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
 
 
 def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
-    """The decorator returns the class, and changes nothing in it."""
+    """The decorator returns the class unchanged."""
 
     class Mine:
         def train(self) -> int:
@@ -297,7 +298,7 @@ def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
 
 
 def test_recorders_get_each_class_that_is_declared() -> None:
-    """A recorder is called once for each class, while its context is open."""
+    """A recorder is called once per class while its context is open."""
     classes: list[type] = []
     with declared.recorded(classes.append):
         estimator_bridge.verifiable(int)
@@ -334,7 +335,7 @@ def test_a_class_of_a_library_is_recorded_when_it_is_used() -> None:
 
 
 def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Tf2Recorder:
-    """Returns a recorder of programs of TensorFlow 2."""
+    """Returns a recorder of TensorFlow 2 programs."""
     request = RecordingRequest(A, str(tmp_path / "recording"))
     return Tf2Recorder(Recorder(request, SIDES[side], steps=1))
 
@@ -381,7 +382,7 @@ def test_wrong_sides_and_instances_are_refused(
 
 
 def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
-    """The declaration of a class raises if a method is missing, and names it."""
+    """Declaring a class without a required method raises an error that names the method."""
     kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
     with (
         recorder(tmp_path).attached(),
@@ -391,7 +392,7 @@ def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_each_input_of_a_training_is_recorded_separately(tmp_path: pathlib.Path) -> None:
-    """Batches that a call of `train` reads ahead are no part of the next call's input."""
+    """Batches that one call of `train` prefetches are not part of the next call's input."""
     side = recordings.RecordingWriter(tmp_path / "a")
     for step, ids in ((0, (1, 2, 3)), (2, (4, 5))):
         of = side.input(step)
@@ -405,7 +406,7 @@ def test_each_input_of_a_training_is_recorded_separately(tmp_path: pathlib.Path)
 
 
 def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
-    """Compares two equal sides, given how far a perturbed start moves the loss of 0.5."""
+    """Compares two equal sides; a perturbed start moves their loss of 0.5 by `moved`."""
     rows = recordings.rows()
     side = {"steps": (recordings.step(rows, activation=rows[:2]),)}
     sides = [recordings.record(tmp_path / name, **side) for name in ("a", "b")]
@@ -414,12 +415,12 @@ def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
 
 
 def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Path) -> None:
-    """If rounding alone moves the loss by percents the sides are not equal: no fault would show."""
+    """If rounding alone moves the loss by percents, faults could hide: the sides are unequal."""
     result = perturbed(tmp_path, 0.02)
     assert not result.equal
     assert "moves the loss loss by 4% by step 1" in text.verdict(result)
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
-    """A program that amplifies rounding below the limit is compared."""
+    """A program that amplifies rounding less than the limit is compared."""
     assert perturbed(tmp_path, 0.004).equal

@@ -1,4 +1,4 @@
-"""`verify` keeps and compares arrays of every type by the rules of that type."""
+"""`verify` stores and compares arrays of every type by the rules of that type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def near(dtype: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_numbers_are_read_back_to_the_bit(dtype: Any, tmp_path: pathlib.Path) -> None:
-    """A file gives back the type, shape and bytes of every array, NaN and -0 among them."""
+    """A file preserves the type, shape and bytes of every array, including NaN and -0."""
     numbers = [0, 1, 1, 0] if dtype in (*INTEGERS, np.bool_) else [-0.0, 1.5, np.nan, 1e-2]
     array = np.array(numbers).astype(dtype).reshape(2, 2)
     empty = array[:0]
@@ -50,7 +50,7 @@ def test_numbers_are_read_back_to_the_bit(dtype: Any, tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("value", [STRINGS, STRINGS.reshape(4, 2), STRINGS[:0], RAGGED, b"a\0", ""])
 def test_strings_and_lists_are_read_back(value: Any, tmp_path: pathlib.Path) -> None:
-    """Strings keep their NULs and their kind, and lists of arrays their shapes."""
+    """Strings keep their NULs and their kind, and lists of arrays keep their shapes."""
     write_arrays(tmp_path / "a.npz", {"x": value})
     array, expected = read_arrays(tmp_path / "a.npz")["x"], as_array(value)
     assert array.shape == expected.shape
@@ -61,7 +61,7 @@ def test_strings_and_lists_are_read_back(value: Any, tmp_path: pathlib.Path) -> 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_the_next_number_of_a_type_is_another(dtype: Any) -> None:
-    """Equal numbers are 0 apart, neighbours are not; of floats they are one ULP apart."""
+    """Equal numbers are 0 apart and neighbors are not; neighboring floats are one ULP apart."""
     one, other = near(dtype)
     assert elements.differences(one, one) == 0
     assert elements.differences(one, other) > 0
@@ -86,7 +86,7 @@ def test_a_nan_equals_a_nan_in_the_same_place(dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
 def test_infinities_equal_themselves(dtype: Any) -> None:
-    """An infinity equals itself, and neither the other one nor a number."""
+    """An infinity equals itself, but neither the other infinity nor a number."""
     values = np.array([np.inf, -np.inf, np.inf, np.inf], dtype)
     others = np.array([np.inf, -np.inf, -np.inf, 1], dtype)
     assert elements.differences(values, others).tolist() == [0, 0, np.inf, np.inf]
@@ -103,14 +103,14 @@ def test_infinities_equal_themselves(dtype: Any) -> None:
     ],
 )
 def test_large_integers_are_compared_exactly(one: Any, other: Any) -> None:
-    """Integers that float64 cannot tell apart are different, as far apart as they are."""
+    """Integers that float64 cannot distinguish differ by their exact distance."""
     apart = abs(int(one) - int(other))
     assert float(elements.differences(one, other)) == float(apart)
     assert elements.differences(one, one) == 0
 
 
 def test_strings_are_compared_to_the_last_byte() -> None:
-    """Each of the strings differs from every other one, and text from bytes."""
+    """Each string differs from every other one, and text differs from bytes."""
     apart = elements.differences(STRINGS[:, None].repeat(8, 1), STRINGS[None].repeat(8, 0))
     np.testing.assert_array_equal(apart == 0, np.eye(8, dtype=bool))
     assert digest({"x": np.array([b"a"], object)}) != digest({"x": np.array(["a"], object)})
@@ -139,7 +139,7 @@ def test_types_and_shapes_are_differences_with_names(one: Any, other: Any, note:
 
 
 def test_a_difference_names_its_sample() -> None:
-    """Over several chunks of samples the largest difference has its number and both values."""
+    """The largest difference over several chunks has its sample number and both values."""
     differences = SampleDifferences()
     zeros = np.zeros([3, 2], np.float32)
     off = zeros.copy()
@@ -152,7 +152,7 @@ def test_a_difference_names_its_sample() -> None:
 
 
 def predictions_of(tmp_path: pathlib.Path, predictions: list[Any]) -> list[dict[str, Any]]:
-    """Writes predictions, and returns the chunks of the files."""
+    """Writes predictions; returns the chunks of the files."""
     directory = tmp_path / "p"
     directory.mkdir()
     writer = PredictionWriter(OutcomeWriter(directory), "prediction-0")
@@ -183,7 +183,7 @@ class Ragged:
     ],
 )
 def test_predictions_of_any_structure_are_written(prediction: Any, tmp_path: pathlib.Path) -> None:
-    """Nests, strings, ragged lists and what is no array at all come back as they were."""
+    """Nested structures, strings, ragged lists and non-arrays are read back unchanged."""
     (predictions,) = predictions_of(tmp_path, [prediction, prediction])
     expected = dict(flat(prediction))
     assert predictions.keys() == expected.keys()
@@ -196,7 +196,7 @@ def test_predictions_of_any_structure_are_written(prediction: Any, tmp_path: pat
 
 
 def test_predictions_may_change_their_shape(tmp_path: pathlib.Path) -> None:
-    """Samples of several shapes are kept, and compared one by one."""
+    """Samples of different shapes are stored and compared one by one."""
     grown = [{"p": np.arange(n)} for n in (1, 3, 2)]
     (predictions,) = predictions_of(tmp_path, grown)
     assert [one.tolist() for one in predictions["p"]] == [[0], [0, 1, 2], [0, 1]]
@@ -208,7 +208,7 @@ def test_predictions_may_change_their_shape(tmp_path: pathlib.Path) -> None:
 
 
 def test_all_predictions_are_written(tmp_path: pathlib.Path) -> None:
-    """More predictions than fit into memory are in several files, none is left out."""
+    """Predictions that do not fit into memory go to several files, and none is lost."""
     count = 2 * SAMPLES_OF_CHUNK + 5
     chunks = predictions_of(tmp_path, [np.int64(i) for i in range(count)])
     assert len(chunks) == 3

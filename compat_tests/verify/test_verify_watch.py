@@ -1,4 +1,4 @@
-"""`verify --watch` finds faults of one job, and takes no honest job for broken."""
+"""`verify --watch` finds faults of a single job, and raises no false alarm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSEEN: dict[str, str] = {}
 
 
 def watched(run: Run, directory: pathlib.Path) -> WatchReport:
-    """Runs a job, and returns what its watcher says."""
+    """Runs a job; returns the report of its watcher."""
 
     def record(request: RecordingRequest) -> None:
         try:
@@ -41,7 +41,7 @@ def watched(run: Run, directory: pathlib.Path) -> WatchReport:
 
 
 def test_there_are_twenty_faults_of_which_fifteen_must_be_seen() -> None:
-    """Twenty faults are seeded, and those that no invariant shows are few."""
+    """Twenty faults are seeded, and few of them break no invariant."""
     assert len(FAULTS_OF_JOBS) == 20
     assert len(FAULTS_OF_JOBS) - len(UNSEEN) >= 15
 
@@ -54,7 +54,7 @@ def test_there_are_twenty_faults_of_which_fifteen_must_be_seen() -> None:
     ],
 )
 def test_a_fault_of_a_job_is_seen(name: str, tmp_path: pathlib.Path) -> None:
-    """Each of twenty faults breaks an invariant of the job, but for those that cannot."""
+    """Each of the twenty faults breaks an invariant, except those listed as invisible."""
     _, faulty = FAULTS_OF_JOBS[name].sides(64)
     report = watched(faulty, tmp_path)
 
@@ -93,7 +93,7 @@ def test_large_batches_break_no_invariant(name: str, size: int, tmp_path: pathli
 
 
 def test_watching_is_about_one_side(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is about two sides is refused beside `--watch`, before anything runs."""
+    """Options for two sides are refused together with `--watch` before anything runs."""
     for option in (["--own-input"], ["--against", __file__], ["--html", "page.html"]):
         assert main.main(["verify", "--watch", *option, __file__]) == 2
         assert f"{option[0]} is about two sides" in capsys.readouterr().err
@@ -112,7 +112,7 @@ def watch_example(name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProc
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLE_ARGUMENTS)
 def test_examples_break_no_invariant(name: str, tmp_path: pathlib.Path) -> None:
-    """The command watches every example, and all invariants hold; JSON says what they are."""
+    """The command watches every example, all invariants hold, and the JSON lists them."""
     ran = watch_example(name, tmp_path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,5 +1,5 @@
-"""Reduced programs with the calls that TPUEstimator programs make: what `migrate` does with them.
+"""Short programs with the calls that TPUEstimator programs make, for `migrate`.
 
-A program is `base.txt` with some of its sections replaced: see `programs.txt`. `verdicts` tells
-for each what `audit` says of a form; the table of docs/migrate_corpus.md is made of that.
+A program is `base.txt` with some sections replaced; see `programs.txt`. `verdicts` says what
+`audit` reports for each form, and the table of docs/migrate_corpus.md is made from that.
 """

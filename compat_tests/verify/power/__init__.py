@@ -1,1 +1,1 @@
-"""How many seeded faults `verify` finds and names, and how often honest sides are unequal to it."""
+"""How many seeded faults `verify` finds and names, and how often it calls honest sides unequal."""

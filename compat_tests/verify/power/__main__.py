@@ -5,8 +5,8 @@
     python -m compat_tests.verify.power --other PYTHON   also pairs across two TensorFlows
     python -m compat_tests.verify.power --what page      the page alone
 
-Figures stay in build/verify_power until they are measured anew, those of each version of TensorFlow
-by themselves, and the page has all of them. Some alone do not rewrite the page.
+Results stay in build/verify_power, separately for each version of TensorFlow, until they are
+measured again; the page shows all of them. A run with --only does not rewrite the page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIGURES = pathlib.Path("build") / "verify_power"
 
 
 def main(arguments: list[str]) -> int:
-    """Measures; returns 1 if something was missed or an honest pair differs."""
+    """Measures; returns 1 if a fault was missed or an honest pair differs."""
     parser = argparse.ArgumentParser(prog="python -m compat_tests.verify.power")
     parser.add_argument("--only", help="faults and pairs whose name this expression finds")
     parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes of the faults")
@@ -86,7 +86,6 @@ def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[mea
 
 
 def _all_pairs(other: str | None) -> Iterator[honest.Pair]:
-    """Yields the pairs of this TensorFlow, and those across it and another."""
     yield from honest.pairs()
     if other is not None:
         with OtherVersion(other) as version:
@@ -94,7 +93,6 @@ def _all_pairs(other: str | None) -> Iterator[honest.Pair]:
 
 
 def _write_page() -> None:
-    """Writes the page of all figures of both versions."""
     files = sorted(FIGURES.glob("faults-*.json"))
     judged = [one for path in files for one in measure.read(path, measure.Judged)]
     by_version = {

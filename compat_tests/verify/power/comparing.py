@@ -1,4 +1,4 @@
-"""Records both sides of a program here, side A once, and compares them as `verify` does."""
+"""Records both sides of a program in this process, and compares them like `verify`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run:
     Attributes:
         side: one of `SIDES`.
         context: entered around everything that the side does.
-        start: changes the checkpoint that the side begins with; returns the changed one.
+        start: changes the checkpoint from which the side starts; returns the changed one.
     """
 
     program: Program
@@ -78,11 +78,11 @@ def _names_of(side: Side) -> tuple[Any, Any]:
 
 
 class Recorded(Protocol):
-    """How a side runs a program: `Run` in this process."""
+    """The interface of `Run` and of runs in other processes."""
 
     @property
     def program(self) -> Program:
-        """What it runs."""
+        """The program to run."""
 
     @property
     def side(self) -> str:
@@ -93,7 +93,7 @@ class Recorded(Protocol):
 
 
 class Comparer:
-    """Compares sides B with recordings of sides A, each of which is made once.
+    """Compares sides B with recordings of sides A; each side A is recorded once.
 
     Args:
         directory: where recordings go; those of sides B are removed at once.
@@ -104,16 +104,16 @@ class Comparer:
         self._number = 0
 
     def close(self) -> None:
-        """Removes the recordings of sides A: gigabytes, where batches are large."""
+        """Removes the recordings of sides A, which take gigabytes for large batches."""
         shutil.rmtree(self._directory / "a", ignore_errors=True)
 
     def compare(
         self, name: str, a: Recorded, b: Recorded, options: ComparisonOptions | None = None
     ) -> Result:
-        """Returns what verify says of two sides.
+        """Returns the verdict of verify on two sides.
 
         Args:
-            name: of side A; those of one name are one recording.
+            name: of side A; equal names share one recording.
         """
         self._number += 1
         place = self._directory / f"pair-{self._number}"

@@ -1,4 +1,4 @@
-"""A seeded fault: what it does to side B, and what `verify` should call it."""
+"""A seeded fault: its change of side B, and the causes that `verify` may name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAMS: dict[str, Program] = {
     "exported": Program(tables=("users",), exports=True),
     "long": Program(tables=("users",), steps=300),
 }
-"""The programs of side A."""
+"""The programs that side A runs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Fault:
     """A fault of side B.
 
     Attributes:
-        kind: what it is about.
-        text: what it does, in words.
-        program: of `PROGRAMS`.
-        causes: names, any of which says what is wrong.
+        kind: its subject.
+        text: a description of what it does.
+        program: one of `PROGRAMS`.
+        causes: the names of causes that count as correct.
         context: entered around side B.
-        change: of side B's program.
-        start: changes the checkpoint that side B begins with.
+        change: changes side B's program.
+        start: changes the checkpoint from which side B starts.
     """
 
     kind: str
@@ -53,7 +53,6 @@ class Fault:
     options: ComparisonOptions = dataclasses.field(default_factory=ComparisonOptions)
 
     def sides(self, batch_size: int) -> tuple[Run, Run]:
-        """Returns both sides, at a batch size."""
         program = dataclasses.replace(PROGRAMS[self.program], batch_size=batch_size)
         return Run(program), Run(self.change(program), context=self.context, start=self.start)
 
@@ -61,12 +60,12 @@ class Fault:
 def of_engine(
     kind: str, text: str, program: str, causes: str, context: Context, **more: Any
 ) -> Fault:
-    """Returns a fault of the engine; causes are separated by "|"."""
+    """Creates a fault of the engine; "|" separates causes."""
     return Fault(kind, text, program, frozenset(causes.split("|")), context, **more)
 
 
 def of_program(kind: str, text: str, program: str, causes: str, **changed: Any) -> Fault:
-    """Returns a fault that is another program on side B."""
+    """Creates a fault that gives side B another program."""
     return Fault(
         kind,
         text,
@@ -77,13 +76,13 @@ def of_program(kind: str, text: str, program: str, causes: str, **changed: Any) 
 
 
 def of_model(kind: str, text: str, program: str, causes: str, **changed: Any) -> Fault:
-    """Returns a fault that is another model_fn on side B."""
+    """Creates a fault that gives side B another model_fn."""
     names = {*causes.split("|")}
     return Fault(
         kind,
         text,
         program,
-        # The first op that differs says more than that the model does.
+        # Naming the first op that differs is more precise than naming the model.
         frozenset(names | ({"model op"} if "model" in names else set())),
         change=lambda right: dataclasses.replace(
             right, model=dataclasses.replace(right.model, **changed)

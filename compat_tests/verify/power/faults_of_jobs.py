@@ -1,4 +1,4 @@
-"""Twenty faults of a single job, which `verify --watch` looks for without a second side."""
+"""Twenty faults of a single job, which `verify --watch` must find without a second side."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHARED = (
     "untouched rows",
     "lost core",
 )
-"""Those that are seeded into side B of a comparison, too."""
+"""Faults that are also seeded into side B of a comparison."""
 
 
 def _nan(one: seams.RowUpdate) -> Any:
@@ -40,13 +40,13 @@ def _nan(one: seams.RowUpdate) -> Any:
 
 
 def _counted_twice(gradients: Any) -> Any:
-    """Counts a step more before the gradients are applied."""
+    """Counts one extra step before the gradients are applied."""
     with tf.control_dependencies([tf.train.get_global_step().assign_add(1)]):
         return [(None if g is None else tf.identity(g), variable) for g, variable in gradients]
 
 
 def _beyond_the_table(features: Any, number: Any, mode: str) -> Any:
-    """Gives the first sample of batch 5 an id that is no row."""
+    """Gives the first sample of batch 5 an id beyond the last row."""
     users = features["user"]
     is_first = tf.equal(tf.range(tf.size(users.values)), 0)
     wrong = tf.fill(tf.shape(users.values), tf.constant(ROWS["users"], tf.int64))

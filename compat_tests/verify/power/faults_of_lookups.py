@@ -27,7 +27,7 @@ def _with_weights(change: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _kept(keep: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a change that keeps some of a feature's ids, given raw ids."""
+    """Creates a change that keeps only some of a feature's raw ids."""
 
     def change(plan: Any, raw: Any) -> Any:
         kept = keep(raw)
@@ -54,14 +54,14 @@ def _first_of_each(raw: Any) -> Any:
 
 
 def _later_positions(plan: Any, raw: Any) -> Any:
-    """Moves a sequence up by one, so that its first position is cut, not its last ones."""
+    """Shifts a sequence by one, so that its first position is cut instead of its last ones."""
     column = raw.index[:, 1]
     moved = tf.where(tf.equal(column, 0), column + LENGTH, column - 1)
     return plan, dataclasses.replace(raw, index=tf.stack([raw.index[:, 0], moved], 1))
 
 
 def _over_root(plan: Any, raw: Any) -> Any:
-    """Divides by the root of the sum of a sample's weights, not of their squares."""
+    """Divides by the root of the sum of a sample's weights instead of the sum of their squares."""
     sample = raw.index[:, 0]
     total = tf.math.unsorted_segment_sum(raw.weight, sample, tf.reduce_max(sample) + 1)
     table = dataclasses.replace(plan.table, combiner="sum")

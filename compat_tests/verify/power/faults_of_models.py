@@ -1,4 +1,4 @@
-"""Faults of the model, of its data, and of what follows a training."""
+"""Faults of the model, of its data, and of the outcomes after a training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stopped(feature: str) -> Callable[[Any, str], Any]:
 
 
 def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
-    """Returns a change of the loss, which is twice as large from a step, counted from 0, on."""
+    """Creates a change that doubles the loss from a step on, counted from 0."""
 
     def loss(loss: Any, logits: Any, labels: Any) -> Any:
         return loss * tf.where(tf.train.get_or_create_global_step() >= first, 2.0, 1.0)
@@ -76,7 +76,7 @@ MODEL = {
         "optimizer",
         "a bias is not trained",
         "users",
-        # Its gradient is applied nowhere, so that none is recorded.
+        # Its gradient is applied to no variable, so none is recorded.
         "model optimizer|lost gradient",
         trained=_half_trained,
     ),
@@ -141,7 +141,7 @@ MODEL = {
 
 
 def _one_sample(predictions: Any) -> Any:
-    """Changes sample 1100 of all."""
+    """Changes only sample 1100."""
     p = predictions["p"]
     size = p.shape.as_list()[0]
     number = seams.per_call(lambda call: call - 1) * size

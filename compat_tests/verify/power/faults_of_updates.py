@@ -1,4 +1,4 @@
-"""Faults of update rules, of rates, and of the sums of a row's gradients."""
+"""Faults of update rules, of learning rates, and of the gradient sum of a row."""
 
 from __future__ import annotations
 
@@ -194,12 +194,12 @@ UPDATES = {
 
 
 def _from_step(first: int, factor: float, rate: float = 1.0) -> Callable[[Any], Any]:
-    """Returns a rate that is another from a step, counted from 0, on."""
+    """Creates a change of the rate from a step on, counted from 0."""
     return lambda step: rate * tf.where(step >= first, factor, 1.0)
 
 
 def _stuck(step: Any) -> Any:
-    """The falling rate, which in one step is that of the step before."""
+    """The decaying rate, which repeats the previous step's value in one step."""
     step = tf.cast(step, tf.float32)
     return falling(0.1)(tf.where(tf.equal(step, 12.0), 11.0, step))
 
@@ -292,7 +292,7 @@ def _core_by_core(right: Any) -> Any:
 
 
 def _sums_of_squares() -> Any:
-    """Adds the square of each occurrence to the accumulators, not that of their sum."""
+    """Adds the squares of occurrences to the accumulators instead of the square of their sum."""
 
     @contextlib.contextmanager
     def context() -> Any:
@@ -407,7 +407,7 @@ SUMS = {
 
 
 def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
-    """Writes a start with the rows of a table as "mod" stores them for two hosts."""
+    """Writes a start with a table's rows in the order in which "mod" stores them for two hosts."""
     reader = tf.train.load_checkpoint(checkpoint)
     writer = Writer(changed)
     for name in sorted(reader.get_variable_to_shape_map()):
@@ -420,7 +420,7 @@ def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
 
 
 def _decaying_rows() -> Any:
-    """Shrinks the accumulators of all rows, also of those that a batch does not have."""
+    """Shrinks the accumulators of all rows, including those that the batch lacks."""
 
     def wrong(right: Any) -> Any:
         def update_table(of: Any, per_core: Any, lr: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Pairs of honest sides: one program twice, by other engines, kernels, orders of sums, versions."""
+"""Pairs of honest sides: one program on other engines, kernels, summation orders or versions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PLAIN = Model(amplified=("", 0.0), ticks=0.0)
 _SOME = ("users", "items", "words")
 
 PROGRAMS: dict[str, Program] = {
-    # Batch norm takes the bias before it away, so that its gradient is nothing but rounding, which
-    # Adam makes steps of full size of.
+    # Batch norm cancels the bias before it, so the gradient of this bias is only rounding, which
+    # Adam turns into steps of full size.
     "normed": Program(tables=_SOME, model=_PLAIN, evaluates=True, predicts=True),
     "plain": Program(
         tables=("flags", "places", "rare"),
@@ -53,7 +53,7 @@ def _reversed(ids: Any, g: Any) -> Any:
 
 @contextlib.contextmanager
 def _reordered() -> Iterator[None]:
-    """Sums gradients of every table from the last sample to the first."""
+    """Sums the gradients of every table from the last sample to the first."""
     with contextlib.ExitStack() as stack:
         for table in ROWS:
             stack.enter_context(seams.contributions(table, _reversed)())
@@ -62,7 +62,7 @@ def _reordered() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _rounded_otherwise() -> Iterator[None]:
-    """Moves the gradients of occurrences by one unit in their last place, up or down."""
+    """Moves each occurrence's gradient by one unit in the last place, up or down."""
 
     def nudged(ids: Any, g: Any) -> Any:
         def nudge(value: Any) -> Any:
@@ -80,7 +80,7 @@ def _rounded_otherwise() -> Iterator[None]:
 
 
 def _perturbed(checkpoint: str, changed: str) -> str:
-    """Writes a start whose floats are the next ones up or down."""
+    """Writes a start in which each float is the next one up or down."""
     reader = tf.train.load_checkpoint(checkpoint)
     writer = Writer(changed)
     for name in sorted(reader.get_variable_to_shape_map()):
@@ -93,8 +93,8 @@ class Pair(NamedTuple):
     """Two honest sides.
 
     Attributes:
-        name: of what side B does otherwise.
-        a: side A; those of one `key` are one recording.
+        name: what side B does differently.
+        a: side A; sides with the same `key` share one recording.
     """
 
     name: str
@@ -120,7 +120,7 @@ def pairs() -> list[Pair]:
 
 
 def pairs_across(version: OtherVersion) -> Iterator[Pair]:
-    """Yields pairs of which side B runs on another version of TensorFlow."""
+    """Yields pairs whose side B runs on another version of TensorFlow."""
     for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
         sized = dataclasses.replace(program, batch_size=size)
         ops, elsewhere = Run(sized), RunElsewhere(name, sized, version)
@@ -129,7 +129,7 @@ def pairs_across(version: OtherVersion) -> Iterator[Pair]:
 
 
 def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:
-    """Yields the names of sides A and B of a program, and both; each seed has others."""
+    """Yields the names and runs of sides A and B of a program; they depend on the seed."""
     ops = Run(program)
     native = Run(program, side="bridge-native")
     if seed == 0:

@@ -1,4 +1,4 @@
-"""Runs seeded faults and honest pairs, and says of each what `verify` found."""
+"""Runs seeded faults and honest pairs, and collects what `verify` finds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T", "Judged", "JudgedPair")
 
 
 class Judged(NamedTuple):
-    """What verify says of a fault at a batch size.
+    """The verdict of verify on a fault at a batch size.
 
     Attributes:
-        detected: whether the sides are not equal.
+        detected: whether verify calls the sides unequal.
         causes: the names of the causes.
-        smallest: the smallest divergence that it would have seen, in words; "" is not known.
+        smallest: the smallest divergence that verify would have seen, in words; "" if unknown.
     """
 
     name: str
@@ -36,12 +36,11 @@ class Judged(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether it is detected, and one of the causes is right."""
+        """Whether the fault is detected and one of the causes is right."""
         return self.detected and not FAULTS[self.name].causes.isdisjoint(self.causes)
 
 
 def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Result]:
-    """Returns what verify says of a fault, and its whole result."""
     fault = FAULTS[name]
     a, b = fault.sides(batch_size)
     result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
@@ -51,7 +50,7 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
 
 
 def _smallest(result: Result) -> str:
-    """Returns the smallest divergence that would have been seen in what diverged first."""
+    """Returns the smallest visible divergence of the array that diverged first."""
     first = result.first
     if first is None or not math.isfinite(first.visible):
         return ""
@@ -63,7 +62,7 @@ def judge_all(
 ) -> Iterator[tuple[Judged, Result]]:
     """Yields the verdict and the result of each fault at each batch size.
 
-    The recordings of a size are removed before the next one.
+    The recordings of a batch size are removed before the next one.
     """
     for size in sizes:
         with contextlib.closing(Comparer(directory / str(size))) as comparer:
@@ -72,12 +71,12 @@ def judge_all(
 
 
 class JudgedPair(NamedTuple):
-    """What verify says of an honest pair.
+    """The verdict of verify on an honest pair.
 
     Attributes:
-        sides: in words.
+        sides: a description.
         status: the verdict, such as "equal" or "undecided"; "different" is a false alarm.
-        why: what it takes for different; "" where the sides are equal.
+        why: the differences that verify reports; "" if the sides are equal.
     """
 
     title: str
@@ -88,16 +87,16 @@ class JudgedPair(NamedTuple):
 
     @property
     def is_alarm(self) -> bool:
-        """Whether the verdict is that the sides differ, or could not be compared."""
+        """Whether verify calls the sides different or cannot compare them."""
         return self.status in (Status.DIFFERENT.name.lower(), Status.UNKNOWN.name.lower())
 
 
 def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result | None]:
-    """Returns what verify says of an honest pair, and its whole result; None if a side failed."""
+    """Returns the verdict on an honest pair and the whole result; None if a side failed."""
     sides = f"{pair.a.side} against {pair.name}"
     try:
         result = comparer.compare(pair.key, pair.a, pair.b)
-    except Exception as error:  # One pair must not take the figures of the others with it.
+    except Exception as error:  # A failed pair must not discard the results of the others.
         lines = [line for line in str(error).splitlines() if line.strip()]
         why = f"{type(error).__name__}: {' '.join(lines[-1:])}"
         status = Status.UNKNOWN.name.lower()
@@ -118,7 +117,7 @@ def _why(result: Result) -> str:
 def update(
     path: pathlib.Path, measured: Sequence[T], key: Callable[[T], tuple[object, ...]]
 ) -> None:
-    """Writes what was measured as JSON, beside what the file has of other keys."""
+    """Writes results as JSON, and keeps the file's results under other keys."""
     if not measured:
         return
     before = read(path, type(measured[0]))
@@ -128,7 +127,7 @@ def update(
 
 
 def read(path: pathlib.Path, kind: type[T]) -> list[T]:
-    """Returns what was written; [] if there is no file."""
+    """Reads stored results; returns [] if there is no file."""
     if not path.exists():
         return []
     stored = json.loads(path.read_text())

@@ -2,8 +2,8 @@
 
     other_env/bin/python -m compat_tests.verify.power.other_version
 
-is a process that serves one side after the other, so that TensorFlow is imported once: it reads a
-line of JSON for each, and answers with a line.
+starts a process that imports TensorFlow once and then serves one side after another: it reads one
+line of JSON per side and answers with one line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OtherVersion:
     """A process of another interpreter that records sides; a context manager.
 
     Attributes:
-        tensorflow: its version there.
+        tensorflow: the version of TensorFlow there.
     """
 
     def __init__(self, python: str) -> None:
@@ -52,10 +52,10 @@ class OtherVersion:
     def record(
         self, program: str, of_program: Program, side: str, request: RecordingRequest
     ) -> None:
-        """Records a program of `honest.PROGRAMS` at the batch size and seed of another.
+        """Records a program of `honest.PROGRAMS` at the batch size and seed of `of_program`.
 
         Raises:
-            RuntimeError: it failed there.
+            RuntimeError: the recording failed in the other process.
         """
         job = {
             "program": program,
@@ -81,7 +81,7 @@ class RunElsewhere:
     """How a side runs a program on another version of TensorFlow.
 
     Attributes:
-        name: of the program, one of `honest.PROGRAMS`.
+        name: one of `honest.PROGRAMS`.
     """
 
     name: str
@@ -94,7 +94,7 @@ class RunElsewhere:
 
 
 def main() -> None:
-    # What programs print must not be taken for answers.
+    # Keeps output that programs print apart from the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import tensorflow as tf
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def _answer_to(line: str) -> str:
-    """Records a side; returns the answer, one line."""
+    """Records a side; returns the answer as one line."""
     from compat_tests.verify.power.comparing import Run
     from compat_tests.verify.power.honest import PROGRAMS
 
@@ -118,7 +118,7 @@ def _answer_to(line: str) -> str:
     )
     try:
         Run(program, job["side"]).record(RecordingRequest(**job["request"]))
-    except Exception as error:  # The next side may still run.
+    except Exception as error:  # the next side may still succeed
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return _DONE
 

@@ -34,7 +34,7 @@ def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) ->
     """Returns the page.
 
     Args:
-        pairs: the honest ones, by the version of TensorFlow on which they ran.
+        pairs: the honest pairs, by the version of TensorFlow on which they ran.
     """
     every = [pair for of_version in pairs.values() for pair in of_version]
     alarms = [pair for pair in every if pair.is_alarm]

@@ -1,9 +1,9 @@
-"""A small TPUEstimator program with a table of every kind that hides faults, and knobs to turn.
+"""A small TPUEstimator program whose tables can hide many kinds of faults, with settings to vary.
 
-Tables of 500 rows of which few move, one of two rows that half of the batch shares, one with a row
-of 1e5, one whose gradients are of the order of 1e5 beside others of 1e-5; a rate that falls; limits
-and decay; a sequence, weights, repeated ids; and a tower of bias, batch norm, relu, dropout and
-Adam with a dense variable of 2e9 beside it.
+It has tables of 500 rows of which few move, a table of two rows that half of the batch shares, one
+with a row of 1e5, and one whose gradients mix 1e5 and 1e-5. It has a decaying rate, limits and
+weight decay, a sequence, weights and repeated ids. The tower has a bias, batch norm, relu, dropout
+and Adam, with a dense variable of 2e9 beside it.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ def constant(value: float) -> Rate:
 
 
 def falling(start: float, decay_steps: int = 1000, late: int = 0) -> Rate:
-    """Returns a rate that falls by a tenth in so many steps; `late` shifts it by some."""
+    """Returns a rate that decays by a tenth per `decay_steps`, shifted by `late` steps."""
     return lambda step: start * 0.9 ** ((tf.cast(step, tf.float32) - late) / decay_steps)
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What a model_fn makes of activations.
+    """How a model_fn computes its outputs from activations.
 
     Attributes:
-        normed: whether there is batch norm, after the bias of the hidden layer.
-        amplified: the feature whose gradient is made so much larger, without its value.
+        normed: whether batch norm follows the bias of the hidden layer.
+        amplified: a feature, and the factor on its gradient; its value stays the same.
         seen: changes the activations that the model gets, [batch, ...] by feature, in a mode.
         output: changes the logits, [batch, 1], in a mode.
         loss: changes the loss, given the logits and the labels.
         trained: changes gradients and variables before they are applied.
-        predictions: changes what is predicted.
+        predictions: changes the predictions.
     """
 
     normed: bool = True
@@ -103,18 +103,18 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program; `dataclasses.replace` turns its knobs.
+    """A program; `dataclasses.replace` varies its settings.
 
     Attributes:
-        tables: the names of the tables that it has.
+        tables: the names of its tables.
         rates: the learning_rate_fn of some tables.
         optimizers: changes of the optimizers of tables.
         multiplier: experimental_gradient_multiplier_fn, or None.
         changed: changes a batch, given its number, in a mode.
-        reordered: whether every two batches of training change places.
-        shuffled: whether evaluation files come in an order of chance.
-        evaluates, predicts, exports: what it does after its training.
-        evaluated: batches of an evaluation.
+        reordered: whether every two training batches are swapped.
+        shuffled: whether evaluation files come in random order.
+        evaluates, predicts, exports: what it does after training.
+        evaluated: the number of batches of an evaluation.
     """
 
     batch_size: int = 64
@@ -158,17 +158,17 @@ def optimizers_of(program: Program, classes: Any) -> dict[str, Any]:
 
 
 def spec_of(program: Program, namespace: Any = estimator, classes: Any = None) -> Any:
-    """Returns the EmbeddingConfigSpec of a program, by default of the bridge.
+    """Returns the EmbeddingConfigSpec of a program, by default that of the bridge.
 
     Args:
-        namespace: of `tf.compat.v1.estimator`.
+        namespace: a namespace like `tf.compat.v1.estimator`.
         classes: has TableConfig, FeatureConfig and the optimization parameters.
     """
     classes = classes or OURS
     optimizers = optimizers_of(program, classes)
     rates = {"tags": constant(0.05), "places": falling(0.1), **program.rates}
     for name, rate in rates.items():
-        # Verify compares functions by their names.
+        # Verify compares functions by name.
         rate.__name__ = f"rate_of_{name}"
     if program.multiplier is not None:
         program.multiplier.__name__ = "multiplier"
@@ -214,7 +214,7 @@ def config_of(program: Program, model_dir: str, namespace: Any = estimator) -> A
 
 
 def input_fn_of(program: Program, mode: str) -> Callable[[Any], Any]:
-    """Returns the input_fn of a mode: "train", endless; "eval" and "infer", a few batches."""
+    """Returns the input_fn of a mode: endless for "train", a few batches for "eval" and "infer"."""
 
     def input_fn(params: Any) -> Any:
         size = params["batch_size"]
@@ -242,7 +242,7 @@ def input_fn_of(program: Program, mode: str) -> Callable[[Any], Any]:
 
 
 def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], Any]:
-    """Returns the features and labels of a batch, which depend on its number and the seed alone."""
+    """Returns the features and labels of a batch, which depend only on its number and the seed."""
     number = tf.cast(number, tf.int64)
 
     def integers(offset: int, shape: list[int], limit: int) -> Any:
@@ -255,7 +255,7 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
         return tf.SparseTensor(indices, integers(offset, [size], limit), [size, 1])
 
     def sparse(offset: int, width: int, limit: int, present: int = 3) -> tf.SparseTensor:
-        """Two ids in three are there; with `present` of 16 one in 16 is."""
+        """Two thirds of the ids are present; with `present` of 16, one in 16 is."""
         draws = integers(offset, [size, width], present)
         indices = tf.where(draws > 0 if present == 3 else tf.equal(draws, 0))
         values = tf.gather_nd(integers(offset + 1, [size, width], limit), indices)
@@ -263,7 +263,7 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
 
     ids = {
         "user": lambda: one(10, ROWS["users"]),
-        # Ids of 40 rows repeat in a sample now and then.
+        # With only 40 rows, ids sometimes repeat in a sample.
         "shown": lambda: sparse(20, 4, 40),
         "clicked": lambda: sparse(30, LENGTH + 2, ROWS["items"]),
         "query": lambda: sparse(40, 3, ROWS["words"]),
@@ -275,7 +275,7 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
         # The last row is never looked up.
         "weight": lambda: one(95, ROWS["heavy"] - 1),
     }
-    # Stock tells the size of a batch of predictions by a dense tensor.
+    # Stock reads the batch size of predictions from a dense tensor.
     features = {"age": tf.ones([size, 1]), **{key: ids[key]() for key in program.features}}
     if "query" in features:
         query = features["query"]
@@ -352,7 +352,7 @@ def _logits(model: Model, features: Mapping[str, Any], mode: str) -> Any:
 
 
 def _heavy(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
-    """Initializes rows with small numbers, and the last with 1e5."""
+    """Initializes rows with small numbers, and the last row with 1e5."""
     del partition_info
     rows = tf.random.stateless_normal(shape, [1, 2], dtype=dtype) * 0.2
     is_last = tf.equal(tf.range(shape[0]), shape[0] - 1)[:, tf.newaxis]
@@ -360,7 +360,7 @@ def _heavy(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> A
 
 
 def receiver_of(program: Program) -> Callable[[], Any]:
-    """Returns the serving_input_receiver_fn: it takes the features under their names."""
+    """Returns the serving_input_receiver_fn, which takes the features under their names."""
 
     def receive() -> Any:
         taken: dict[str, Any] = {}

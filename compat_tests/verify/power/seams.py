@@ -1,6 +1,6 @@
-"""Ways to break side B alone: functions of the engine that are replaced while it runs.
+"""Ways to break side B alone: functions of the engine that are replaced while side B runs.
 
-They apply to the host driver on TensorFlow's ops, table by table or feature by feature.
+They apply to the host driver on TensorFlow's ops, for one table or feature at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2_engine.tables import PARAMETERS
 
 
 class RowUpdate(NamedTuple):
-    """One update of rows of a table: [rows, dim] each, by slot, and [rows] ids."""
+    """One update of rows of a table: arrays [rows, dim] by slot, and ids [rows]."""
 
     optimizer: Any
     ids: Any
@@ -31,21 +31,19 @@ class RowUpdate(NamedTuple):
     lr: Any
 
     def with_settings(self, **settings: Any) -> RowUpdate:
-        """Returns the same with other settings of the optimizer."""
         return self._replace(optimizer=dataclasses.replace(self.optimizer, **settings))
 
     def new(self) -> dict[str, Any]:
-        """Returns the rows and slots after the update."""
         return update.new_rows(self.optimizer, self.old, self.g, self.lr)
 
     def where(self, condition: Any, new: dict[str, Any]) -> dict[str, Any]:
-        """Returns `new` where a condition on ids holds, and what is right elsewhere."""
+        """Returns `new` where a condition on ids holds, and the correct values elsewhere."""
         right = self.new()
         return {name: tf.where(condition[:, tf.newaxis], new[name], g) for name, g in right.items()}
 
 
 def patched(owner: Any, name: str, wrong: Callable[[Any], Any]) -> Context:
-    """Returns a context in which `wrong(original)` takes the place of an attribute."""
+    """Returns a context in which `wrong(original)` replaces an attribute."""
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:
@@ -57,7 +55,7 @@ def patched(owner: Any, name: str, wrong: Callable[[Any], Any]) -> Context:
 
 
 def rows(table: str, change: Callable[[RowUpdate], dict[str, Any]]) -> Context:
-    """Returns a context in which `change` makes the new rows and slots of a table."""
+    """Returns a context in which `change` computes the new rows and slots of a table."""
 
     def wrong(right: Any) -> Any:
         def update_rows(of: Any, ids: Any, g: Any, lr: Any) -> Any:
@@ -73,12 +71,12 @@ def rows(table: str, change: Callable[[RowUpdate], dict[str, Any]]) -> Context:
 
 
 def settings(table: str, **changed: Any) -> Context:
-    """Returns a context in which a table is updated with other settings than the spec's."""
+    """Returns a context in which a table is updated with settings that differ from its spec."""
     return rows(table, lambda one: one.with_settings(**changed).new())
 
 
 def rate(table: str, change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which the rate of a table is another one."""
+    """Returns a context that changes the learning rate of a table."""
 
     def wrong(right: Any) -> Any:
         def of_table(of: Any, rates: Any) -> Any:
@@ -91,7 +89,7 @@ def rate(table: str, change: Callable[[Any], Any]) -> Context:
 
 
 def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
-    """Returns a context in which `change(ids, gradients)` makes those of a table, per feature."""
+    """Returns a context in which `change` replaces the (ids, gradients) of a table, per feature."""
 
     def changed(contribution: update.RowGradients) -> update.RowGradients:
         ids, gradients, _ = contribution.of_each_id()
@@ -109,7 +107,7 @@ def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
 
 
 def cores(change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which `change` makes what the cores send to the tables."""
+    """Returns a context in which `change` replaces what the cores send to the tables."""
     return patched(
         kernels,
         "update_table",
@@ -118,7 +116,7 @@ def cores(change: Callable[[Any], Any]) -> Context:
 
 
 def occurrences(feature: str, change: Callable[[Any, Any], Any]) -> Context:
-    """Returns a context in which `change(plan, raw)` makes the plan and the ids of a feature."""
+    """Returns a context in which `change` replaces the (plan, raw ids) of a feature."""
 
     def wrong(right: Any) -> Any:
         def of_feature(plan: Any, raw: Any, *args: Any) -> Any:
@@ -132,7 +130,7 @@ def occurrences(feature: str, change: Callable[[Any, Any], Any]) -> Context:
 
 
 def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
-    """Returns a context in which `change(occurrences, rows)` makes the gradients of a feature."""
+    """Returns a context in which `change(occurrences, rows)` gives the gradients of a feature."""
 
     def wrong(right: Any) -> Any:
         def row_gradients(ids: Any, gradient: Any) -> Any:
@@ -145,7 +143,7 @@ def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
 
 
 def planned(**changed: Any) -> Context:
-    """Returns a context in which the driver is configured otherwise."""
+    """Returns a context in which the driver has another configuration."""
     return patched(
         HostDriver,
         "configure",
@@ -154,7 +152,7 @@ def planned(**changed: Any) -> Context:
 
 
 def exported(table: str, change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which `change` makes the rows of a table in exports."""
+    """Returns a context in which `change` replaces the rows of a table in exports."""
 
     def wrong(right: Any) -> Any:
         def restore(saver: Any, session: Any, *args: Any) -> None:
@@ -180,7 +178,7 @@ def together(*contexts: Context) -> Context:
 
 
 def per_call(value: Callable[[int], float]) -> Any:
-    """Returns a scalar that is `value(n)` when it is computed for the nth time, from 1."""
+    """Returns a scalar whose nth evaluation gives `value(n)`, counted from 1."""
     calls = iter(range(1, 1 << 40))
     number = tf.numpy_function(lambda: np.float32(value(next(calls))), [], tf.float32)
     number.set_shape([])
@@ -188,12 +186,11 @@ def per_call(value: Callable[[int], float]) -> Any:
 
 
 def as_bfloat16(x: Any) -> Any:
-    """Returns x, rounded to a bfloat16."""
     return tf.cast(tf.cast(x, tf.bfloat16), tf.float32)
 
 
 def replaced(one: RowUpdate, **new: Any) -> dict[str, Any]:
-    """Returns what is right, but for some of it."""
+    """Returns the correct result with some parts replaced."""
     return {**one.new(), **new}
 
 

@@ -1,4 +1,4 @@
-"""The canned estimators that become Keras models: their arguments, under names that all share."""
+"""The canned estimators that become Keras models, with shared argument names."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ CLASSES: Mapping[str, str] = {
     ),
     "RNNEstimator": f"head {_RECURRENT} model_dir optimizer config",
 }
-"""The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
+"""The arguments of each class, in order. TensorFlow 2 lacks the partitioners."""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
 NOT_CARRIED = ("KMeans",)
-"""Canned estimators whose model is not carried."""
+"""Canned estimators whose model cannot be carried over."""
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "DNNLinear": ("dnn", "linear"),
@@ -66,7 +66,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "Baseline": ("baseline",),
     "RNN": ("rnn",),
 }
-"""The parts of a model by the beginning of its class, of which the first one counts."""
+"""The parts of a model, by the prefix of its class name; the first matching prefix counts."""
 
 _OF_PART: Mapping[str, str] = {
     "dnn": "feature_columns optimizer hidden_units activation_fn dropout",
@@ -74,59 +74,49 @@ _OF_PART: Mapping[str, str] = {
     "baseline": "optimizer",
     "rnn": "optimizer",
 }
-"""The arguments of a part, whose name they begin with in a combined estimator."""
+"""Arguments that a combined estimator prefixes with the name of their part."""
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""The rates of parts that no other API, and no combined estimator, has otherwise."""
+"""Default rates of the parts whose rate is the same in every API; combined estimators lack these
+parts.
+"""
 
 CLIP_NORM = "5.0"
-"""To which a recurrent network clips gradients, if its optimizer is given by its name."""
+"""The gradient norm to which a recurrent network clips if its optimizer is given by name."""
 
 
 class Canned(NamedTuple):
-    """A class of canned estimators.
-
-    Attributes:
-        name: such as "DNNClassifier".
-        is_v1: whether it is of `tf.compat.v1.estimator`.
-    """
+    """A class of canned estimators; `is_v1` tells whether it is in `tf.compat.v1.estimator`."""
 
     name: str
     is_v1: bool
 
     @property
     def order(self) -> list[str]:
-        """The arguments in order."""
         names = CLASSES[self.name].split()
         return names if self.is_v1 else [each for each in names if each not in _PARTITIONERS]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that the model may have: "dnn", "linear", "baseline" and "rnn"."""
         return next(parts for name, parts in _PARTS.items() if self.name.startswith(name))
 
     @property
     def is_combined(self) -> bool:
-        """Whether the model may have a linear part and a network."""
         return len(self.parts) > 1
 
     def shared_name(self, argument: str) -> str:
-        """Returns the name of an argument as a combined estimator has it."""
         part, *others = self.parts
         is_of_part = not others and argument in _OF_PART[part].split()
         return f"{part}_{argument}" if is_of_part else argument
 
     def rate(self, part: str) -> str:
-        """Returns the rate of an optimizer that is given by its name; "" is Keras's default.
-
-        Args:
-            part: one of `parts`.
-        """
+        """Returns the default rate of an optimizer given by name; "" means Keras's default."""
         if part in _RATES:
             return _RATES[part]
         if self.is_combined:
-            # Of more than 40,000 columns the linear model's would be less.
+            # The linear model's rate is min(0.005, 1/sqrt(columns)), so it is lower only above
+            # 40,000 columns.
             return "0.005" if part == "linear" else "0.001"
         if part == "linear":
             return "0.2"
@@ -134,17 +124,16 @@ class Canned(NamedTuple):
 
 
 def canned(source: Source, node: ast.AST) -> Canned | None:
-    """Returns the class of a canned estimator that a node makes; None of other nodes."""
     name = class_name(source, node)
     if name not in CLASSES:
         return None
     assert isinstance(node, ast.Call)
     full = source.full(node.func)
     is_v1 = "compat.v1" in full or full.startswith("tensorflow_estimator")
-    return Canned(name, is_v1 and not name.startswith("RNN"))  # which TensorFlow 1 has not
+    return Canned(name, is_v1 and not name.startswith("RNN"))  # TensorFlow 1 has no RNN estimators
 
 
 def class_name(source: Source, node: ast.AST) -> str:
-    """Returns the class of stock's estimators that a node makes; "" of other nodes."""
+    """Returns NAME for a call of `tf.estimator.NAME`; "" for other nodes."""
     short = source.called(node)
     return short.rpartition(".")[2] if short.startswith("estimator.") else ""

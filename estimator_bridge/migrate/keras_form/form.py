@@ -1,4 +1,4 @@
-"""The Keras form of a program: its text, or all that keeps it from being written."""
+"""Rewrites a program in the Keras form, or lists everything that prevents it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,16 @@ _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution
 _FUTURE = {"absolute_import", "division", "print_function"}
 _WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
-"""The names of the modes in the new program."""
+"""The mode names in the new program."""
 
 
 class NewProgram(NamedTuple):
-    """A program in the Keras form.
+    """A program in the Keras form, without its imports.
 
     Attributes:
-        text: without the imports that it needs.
-        needed: names that it imports, by module; TensorFlow is `tf`.
-        notes: (line of the old program, what became of it).
-        flags: of absl that are left out.
+        needed: names to import, by module.
+        notes: (line of the old program, what happened to it).
+        flags: names of the absl flags that are left out.
     """
 
     text: str
@@ -62,7 +61,6 @@ class NewProgram(NamedTuple):
     flags: tuple[str, ...]
 
     def lines(self) -> tuple[Line, ...]:
-        """Returns the lines of the report."""
         return tuple(
             Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
             for line, why in self.notes
@@ -72,17 +70,17 @@ class NewProgram(NamedTuple):
 def migrate_to_keras(
     source: str, name: str = "the program", target: str | None = None
 ) -> Rewritten:
-    """Returns a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+    """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
     Args:
-        name: how errors call the program.
-        target: "sparsecore" gives the tables the arithmetic of SparseCores, and on a TPU the
-            batch size for which they are built; what they lack is not looked for.
+        name: what error messages call the program.
+        target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
+            for the batch size. Features that SparseCores lack are not checked.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Untranslatable: parts of it cannot be carried over, and the message lists all of them; or
-            it has no tables, for a target.
+        Untranslatable: parts of the program cannot be carried over (the message lists all of them),
+            or it has no tables although `target` is given.
     """
     check_source(source, name)
     if is_keras_form(Source(source, name)):
@@ -96,7 +94,7 @@ ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
 
 
 def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
-    """Returns a program in the Keras form, which it is not yet; see `migrate_to_keras`."""
+    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`."""
     source = _without_tabs(source)
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
@@ -125,7 +123,6 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
 
 
 def _without_tabs(source: str) -> str:
-    """Returns a program with four spaces for each tab of its indentation: new code has spaces."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     texts = {
         line
@@ -144,7 +141,6 @@ def _without_tabs(source: str) -> str:
 def _of_tables(
     program: Source, places: Sequence[sites.Site], name: str, target: str | None
 ) -> Text:
-    """Returns the text of the form of a program with TPUEstimators, to be made."""
     calls = CallWriter(program, *places)
     written = models.write(program, places, target)
     if not written:
@@ -156,7 +152,6 @@ def _of_tables(
 
 
 def _of_canned(program: Source, site: sites.Site) -> Text:
-    """Returns the text of the form of a program with a canned estimator, to be made."""
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
     _apply_rules(program, [], [])
@@ -170,12 +165,10 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 
 
 def is_keras_form(program: Source) -> bool:
-    """Returns whether a program has a model of the Keras form."""
     return "tf2_engine.keras.TableModel" in program.aliases.values()
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
-    """Leaves out parts that the new program does not need; returns a function that writes it."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]
     left_out = list({each: None for one in classes for each in one.left_out})
@@ -197,11 +190,9 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
 
 
 def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all that stays of a program.
+    """Applies the rules to all code that stays.
 
-    Args:
-        gone: functions that are left out, or written anew.
-        left_out: those that nothing calls; more are added.
+    Drops functions that nothing calls, except those in `gone`, and adds them to `left_out`.
     """
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
@@ -219,7 +210,6 @@ def _finished(program: Source) -> str:
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
-    """Leaves functions of the estimator out that nothing calls; yields them."""
     for node in program.tree.body:
         if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
             continue
@@ -235,7 +225,6 @@ def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.
 
 
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
-    """Leaves the blank lines behind a function out with it."""
     _, end = program.lines(function)
     rest = program.text[end:]
     if rest.startswith("\n"):
@@ -243,7 +232,7 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
 
 
 def estimator_nodes(program: Source) -> set[ast.AST]:
-    """Returns the nodes of calls of the estimator, which are written as a whole."""
+    """Collects the nodes of estimator calls that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
@@ -273,7 +262,7 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Returns whether a node is the function of a call of a layer, or is written with one."""
+    """Whether a node is the callee of a layer, optimizer or other call rewritten as a whole."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)
@@ -295,7 +284,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Returns whether a name is in a test of the mode, in a left-out function or statement."""
+    """Whether a name needs no rule: a mode key (here replaced by a string) or GraphKeys."""
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:
@@ -320,7 +309,6 @@ def _drop_v1(program: Source) -> None:
 
 
 def _imports(program: Source) -> None:
-    """Leaves out the imports of stock's estimator, of TensorFlow 1 and of the past."""
     for node in nodes_in(program.tree, ast.stmt):
         is_late = program.parent(node) is not program.tree
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
@@ -334,7 +322,6 @@ def _imports(program: Source) -> None:
 
 
 def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> None:
-    """Leaves out an import in a function, or refuses it where nothing else stands in its block."""
     block = getattr(program.parent(statement), "body", [])
     if statement in block and len(block) > 1:
         program.drop(statement)
@@ -352,7 +339,6 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
-    """Returns a text with the imports that it needs, where those of TensorFlow were."""
     lines = ["import tensorflow as tf"]
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
@@ -367,7 +353,6 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
 
 
 def _reworded(text: str) -> str:
-    """Returns a text whose docstrings say "Keras model" for the estimator."""
     tree = ast.parse(text)
     rows = lines_of(text)
     for node in ast.walk(tree):
@@ -378,7 +363,6 @@ def _reworded(text: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Returns a text without blank lines that were left over."""
     text = re.sub(r"\n{4,}", "\n\n\n", text)
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text

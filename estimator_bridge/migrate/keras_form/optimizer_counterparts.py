@@ -1,4 +1,4 @@
-"""Optimizers of TensorFlow 1, and those with the same numbers in the new program."""
+"""Optimizers of TensorFlow 1, and their counterparts that compute the same numbers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ FTRL = (
     "learning_rate_power initial_accumulator_value l1_regularization_strength "
     "l2_regularization_strength"
 )
-"""The arguments of Ftrl but for its rate, which all call so."""
+"""The arguments of Ftrl besides the rate; every version uses these names."""
 
 
 class Counterpart(NamedTuple):
     """An optimizer in the new program.
 
     Attributes:
-        new: the class: of `tf`, or else of `tf2_engine`.
-        arguments: those that are carried, in order, each with its new name behind a "=" if that
-            differs; the rate comes first, and without a name. Those without a value, "=", change
-            no number.
-        default: an argument whose default differs.
-        rate: the default of the rate, if it differs.
-        starts: what slots start with, where that differs.
+        new: the class, in `tf` or else in `tf2_engine`.
+        arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
+            changes no number. The rate comes first and is passed without a name.
+        default: an argument to write out because the new default differs.
+        rate: the old default rate, if the new one differs.
+        starts: the initial slot values, if they differ.
     """
 
     new: str
@@ -39,16 +38,10 @@ class Counterpart(NamedTuple):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The new names by the old ones."""
         return renamed(self.arguments)
 
     def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
-        """Returns the code of the new arguments.
-
-        Args:
-            by_name: the old ones.
-            rate: code that takes the place of the rate.
-        """
+        """Returns the code of the new arguments; `rate` is code that replaces the rate."""
         names, code = self.names, {key: source.code(value) for key, value in by_name.items()}
         first = rate or code.get("learning_rate", self.rate)
         parts = [first] if first else []
@@ -60,7 +53,6 @@ class Counterpart(NamedTuple):
         return parts
 
     def written(self, source: Source, parts: list[str]) -> str:
-        """Returns the code of the optimizer of a model, by that of its arguments."""
         if self.new.startswith("tf."):
             return call_text(self.new, parts, 4, "self.compile(optimizer=)")
         return of_rule(source, self.new, parts, self.starts)
@@ -86,7 +78,7 @@ OF_TRAIN: Mapping[str, Counterpart] = {
         *("epsilon=1e-10", "", "{'ms': 1.0}"),
     ),
 }
-"""The optimizers of variables."""
+"""Optimizers of variables."""
 
 OF_TABLES: Mapping[str, Counterpart] = {
     "AdagradParameters": Counterpart(
@@ -101,15 +93,13 @@ OF_TABLES: Mapping[str, Counterpart] = {
     "StochasticGradientDescentParameters": Counterpart(f"{_EMB}.SGD"),
     "MomentumParameters": Counterpart("Momentum", "learning_rate momentum use_nesterov"),
 }
-"""The optimizers of tables."""
+"""Optimizers of tables."""
 
 
 def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:
-    """Returns the code of an optimizer of Keras that updates by a rule of the engine.
+    """Writes a Keras optimizer that applies `rule`, an update rule of the engine.
 
-    Args:
-        rule: a class of `tf2_engine`, or of `tf2_engine.keras`.
-        starts: what slots start with, where that differs.
+    `starts` are the initial slot values, if they differ from the rule's own.
     """
     source.need(KERAS if rule.startswith("Keras") else "tf2_engine", rule)
     source.need(KERAS, "RuleOptimizer")

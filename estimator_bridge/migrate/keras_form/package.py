@@ -1,4 +1,4 @@
-"""The Keras form of a package: its modules are rewritten as one program, and taken apart again."""
+"""Rewrites a package in the Keras form: links its modules into one program and splits it again."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LINE = re.compile(rf"({re.escape(TODO)} [\w-]+: line )(\d+)")
 def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Rewritten]:
     """Returns the new text of each module, by its file.
 
-    Modules that have nothing to do with TensorFlow stay as they are.
+    Modules that have nothing to do with TensorFlow stay unchanged.
 
     Args:
-        package: how errors call it.
+        package: what error messages call the package.
 
     Raises:
         InvalidInput: a module is not Python 3.
-        Untranslatable: parts of it cannot be carried over; the message lists all of them.
+        Untranslatable: parts of the package cannot be carried over; the message lists all of them.
     """
     for each in modules:
         check_source(each.text, each.file)
@@ -65,7 +65,6 @@ def _placed(refused: Refused, linked: LinkedModules) -> Iterable[Blocker]:
 
 
 def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
-    """Returns the modules that import TensorFlow, that import those, or that they import."""
     by_name = {each.name: each for each in modules}
     imports = {each.name: _imported(each, by_name) for each in modules}
     chosen = {each.name for each in modules if _imports_tensorflow(each)}
@@ -82,7 +81,6 @@ def _imports_tensorflow(module: ModuleText) -> bool:
 
 
 def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
-    """Returns the modules of the package that a module imports, or names of."""
     here = Modules(module.name, module.is_package)
     names: set[str] = set()
     for node in ast.walk(ast.parse(module.text)):

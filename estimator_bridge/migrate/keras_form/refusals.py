@@ -1,4 +1,4 @@
-"""The rules by which the Keras form refuses programs: id, and subject."""
+"""The rules by which the Keras form refuses programs: the id and the subject of each."""
 
 from __future__ import annotations
 
@@ -83,10 +83,11 @@ STOPS = frozenset(
         "keras-variables-by-place",
     )
 )
-"""Rules without which a training, an evaluation or an export would be lost, or another one."""
+"""Rules whose violation would lose or change a training, an evaluation or an export."""
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
-"""The rules by id. What replaces code has none: no call of an estimator can stay in Keras.
+"""The rules by id. Only refusals have rules: replacements are all needed, because no estimator call
+can stay in Keras.
 
-A program is refused by those of `STOPS`; by the others it is written, with a mark at the place.
+A violation of a rule in `STOPS` refuses the program; any other only leaves a mark at the place.
 """

@@ -1,7 +1,6 @@
-"""Rules for names and calls anywhere in a program: the same in TensorFlow 2, or refused.
+"""Rules for names and calls anywhere in a program.
 
-A row is a name below `tensorflow`, and what replaces it. A name without a row stays if TensorFlow 2
-has the same object under it, and is refused otherwise.
+A name without a rule stays if TensorFlow 2 has the same object under it, and is refused otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from estimator_bridge.run import public_names
 from estimator_bridge.run.public_names import Upgrade
 
 Writer = Callable[[Source, ast.Call], str | None]
-"""Returns the code that replaces a call, or None if it stays."""
+"""Returns the code that replaces a call, or None if the call stays."""
 
 PREPROCESSING = "preprocessing"
 TRAINING = "tf2_engine.training"
@@ -32,7 +31,9 @@ _SAME_NUMBERS = (
     *("where", "lookup.StaticHashTable", "name_scope", "device", "map_fn", "hessians", "size"),
     *("zeros_initializer", "ones_initializer", "zeros_like", "ones_like"),
 )
-"""Functions that TensorFlow's tables send to `tf.compat.v1`, and that do the same in version 2."""
+"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1` though TensorFlow 2 does the
+same.
+"""
 
 _WITH_STATE = re.compile(
     r"(train|tpu|layers|metrics|summary|saved_model(?!\.signature_constants)|estimator"
@@ -41,7 +42,7 @@ _WITH_STATE = re.compile(
     r"|collection|get_variable|placeholder|initialize|tables_init|model_variables|feature_column)"
     r"|nn\.(static|dynamic|bidirectional|raw)_"
 )
-"""Names of TensorFlow 1 that are more than functions of tensors: they need a graph or a session."""
+"""TensorFlow 1 names that need a graph or a session, so they are not just functions of tensors."""
 
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
@@ -49,7 +50,6 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
-    """Adds the problem of a name that is not carried over."""
     why = "TensorFlow 2 and Keras have nothing that is known to be the same"
     reason = ("keras-no-counterpart", why, _ASSIST)
     for patterns, of_patterns in _REASONS.items():
@@ -64,7 +64,7 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
 
 _COLUMNS = "feature_column"
 _OF_COLUMNS = ("keras.layers.DenseFeatures", "keras.experimental.SequenceFeatures")
-"""Names that make or take the feature columns of TensorFlow."""
+"""Names that create or accept TensorFlow's feature columns."""
 
 _REASONS: Mapping[str, tuple[str, str, str]] = {
     "estimator.": (
@@ -154,11 +154,11 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 
 
 _OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
-"""Objects with variables outside of the model's layers, which would not be saved."""
+"""Objects whose variables lie outside the model's layers and would not be saved."""
 
 
 def counterpart(full: str) -> Upgrade | None:
-    """Returns what TensorFlow 2 has for a full name; None if nothing is known to be the same."""
+    """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
     if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
@@ -181,18 +181,13 @@ def counterpart(full: str) -> Upgrade | None:
 
 
 def _object(module: object, name: str) -> object:
-    """Returns what a module has under a name; None if it has nothing there."""
     for part in name.split("."):
         module = getattr(module, part, None)
     return module
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
-    """Rewrites all calls and names that have rules, and refuses those that cannot stay.
-
-    Args:
-        skip: whether a node is left out, or has been written anew.
-    """
+    """Rewrites all calls and names that have rules, and refuses those that cannot stay."""
     for call in nodes_in(source.tree, ast.Call):
         if not skip(call):
             short = source.called(call)
@@ -204,13 +199,12 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
 
 
 def write(source: Source, call: ast.Call, writer: Writer) -> None:
-    """Replaces a call by what its writer makes of it."""
     source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
-    writer(source, call)  # for problems and imports, before anything is written
+    writer(source, call)  # reports problems and adds imports before anything is written
 
 
 def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:
-    """Gives the arguments of a call the names, and so the places, that TensorFlow 2 has."""
+    """Passes positional arguments by their TensorFlow 2 names, and renames or drops keywords."""
     for number, each in enumerate(call.args):
         name = upgrade.order[number] if number < len(upgrade.order) else ""
         if name and not isinstance(each, ast.Starred):
@@ -233,7 +227,7 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
         return
     parent = source.parent(node)
     if isinstance(parent, ast.Attribute) and source.short(parent):
-        return  # The whole name is looked at.
+        return  # The enclosing dotted name is handled as a whole.
     short = source.short(node)
     if not short or isinstance(getattr(node, "ctx", None), ast.Store):
         return
@@ -254,7 +248,6 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
 
 
 def args_of(source: Source, call: ast.Call) -> str:
-    """Returns the arguments of a call as they are written, with their line breaks."""
     if not call.args and not call.keywords:
         return ""
     start = source.span(call.func)[1] + 1
@@ -270,12 +263,10 @@ def _preprocessing(new: str) -> Writer:
 
 
 def _column(source: Source, new: str, arguments_of_column: str) -> str:
-    """Returns the code of a column of `preprocessing`."""
     return f"{source.need('tf2_engine', PREPROCESSING)}.{new}({arguments_of_column})"
 
 
 def _sequence(writer: Writer) -> Writer:
-    """Returns the writer of a column of sequences, by that of their steps."""
     return lambda source, call: _column(source, "Sequence", writer(source, call) or "")
 
 
@@ -287,13 +278,13 @@ def known_arguments(
     unused: str = "name",
     lost: str = "",
 ) -> dict[str, ast.expr]:
-    """Returns the arguments of a call by name; adds a problem for each that would be lost.
+    """Returns the arguments of a call by name; reports each one that would be lost.
 
     Args:
-        names: those that are known, in the order of positions.
-        required: of these, those that have to be there.
+        names: the known arguments, in positional order.
+        required: names that must be present.
         unused: keywords that make no difference in the new program.
-        lost: of the names, those that are not carried.
+        lost: names that are not carried over.
     """
     by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
     others = [each for each in others if getattr(each, "arg", None) not in unused.split()]
@@ -305,7 +296,7 @@ def known_arguments(
     for key in required.split():
         if key not in by_name:
             source.problem(call, "keras-argument", f"{key} is not written out", f"Write {key}=...")
-            by_name[key] = call.func  # The program is refused; what is here is never read.
+            by_name[key] = call.func  # a placeholder: the program is refused, so nothing uses it
     return by_name
 
 
@@ -346,8 +337,6 @@ def _numeric(source: Source, call: ast.Call) -> str:
 
 
 def _only(new: str, names: str) -> Writer:
-    """Returns the writer of a call of another function, which lacks some arguments."""
-
     def write(source: Source, call: ast.Call) -> str:
         known_arguments(source, call, names, unused="")
         return f"{source.need(KERAS, new)}({args_of(source, call)})"
@@ -355,7 +344,7 @@ def _only(new: str, names: str) -> Writer:
     return write
 
 
-# Optimizers of tables.
+# Table optimizers.
 
 _CLIPPING = (
     "use_gradient_accumulation clip_weight_min clip_weight_max weight_decay_factor "
@@ -364,7 +353,6 @@ _CLIPPING = (
 
 
 def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> str:
-    """Returns the optimizer of a table; `rate` is code that overrides its learning rate."""
     row = OF_TABLES[source.called(call).rpartition(".")[2]]
     if "." not in row.new:
         source.need("tf2_engine", row.new)
@@ -395,7 +383,7 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
 
 
 def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
-    """Returns the schedule of Keras for a rate that falls, and the step that it is called with."""
+    """Returns the Keras schedule for a decaying rate, and the step argument of the old call."""
     name, names = SCHEDULES[source.called(call)]
     by_name = known_arguments(source, call, names, unused="")
     step = by_name.pop("global_step", None)
@@ -415,7 +403,6 @@ def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
 
 
 def write_schedules(source: Source, below: ast.AST) -> None:
-    """Has rates that fall with the global step become schedules."""
     for call in nodes_in(below, ast.Call):
         if source.called(call) in SCHEDULES:
             source.done.update((call, call.func))
@@ -428,7 +415,7 @@ def _schedule_at_step(source: Source, call: ast.Call) -> str:
 
 
 def _mean_of(written: str, names: str) -> Writer:
-    """Returns the writer of a mean; a loss with further arguments stays in `compat.v1`."""
+    """Creates a writer for a mean loss; a loss with further arguments stays in `compat.v1`."""
 
     def write(source: Source, call: ast.Call) -> str:
         by_name, others = arguments(call, names.split())
@@ -445,8 +432,6 @@ def _mean_of(written: str, names: str) -> Writer:
 
 
 def _by_name(new: str, names: str) -> Writer:
-    """Returns the writer of a function whose arguments have another order in TensorFlow 2."""
-
     def write(source: Source, call: ast.Call) -> str:
         return f"{new}({', '.join(source.keywords(known_arguments(source, call, names)))})"
 
@@ -473,7 +458,7 @@ def _trainable_variables(source: Source, call: ast.Call) -> str:
 
 
 def _is_numbered(source: Source, call: ast.Call) -> bool:
-    """Returns whether a list that a call returns is read by place: indexed, numbered or counted."""
+    """Whether code reads the returned list by position: indexes, enumerates or counts it."""
     up = source.parent(call)
     uses: list[ast.AST] = [call]
     if isinstance(up, ast.Assign) and isinstance(up.targets[0], ast.Name):
@@ -497,7 +482,6 @@ def _without_arguments(new: str) -> Writer:
 
 
 def _gradients(source: Source, call: ast.Call) -> str | None:
-    """Returns the gradients of trained variables; those of other tensors have no counterpart."""
     by_name = known_arguments(source, call, "ys xs", "ys xs")
     variables = by_name["xs"]
     if source.called(source.value_of(variables)) != "trainable_variables":
@@ -515,8 +499,6 @@ def _collection(source: Source, call: ast.Call) -> str | None:
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
-    """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
-
     def write(source: Source, call: ast.Call) -> str:
         by_name = known_arguments(source, call, names, unused="")
         parts = {key: source.code(value) for key, value in by_name.items() if key != "dtype"}
@@ -527,7 +509,6 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 
 
 def placeholder(source: Source, call: ast.Call) -> str:
-    """Returns the `tf.TensorSpec` of a placeholder."""
     by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
     parts = [shape, *source.keywords(by_name, "dtype= name")]
@@ -535,14 +516,14 @@ def placeholder(source: Source, call: ast.Call) -> str:
 
 
 def _input(source: Source, call: ast.Call) -> str:
-    """Returns the tensor that an `Input` stands for: layers of Keras take any tensor."""
+    """Replaces an `Input` by the tensor it wraps, because Keras layers take any tensor."""
     names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
     by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
-    """Returns a call of the same op: `tf.strings.split` keeps empty words, and splits otherwise."""
+    """Keeps the old op: `tf.strings.split` keeps empty words and splits differently."""
     by_name = known_arguments(source, call, "source sep skip_empty delimiter input")
     strings = by_name.get("source") or by_name.get("input")
     if strings is None:
@@ -558,13 +539,13 @@ def _string_split(source: Source, call: ast.Call) -> str:
 WARM_START = (
     "ckpt_to_initialize_from vars_to_warm_start var_name_to_vocab_info var_name_to_prev_var_name"
 )
-"""The arguments of WarmStartSettings in order."""
+"""The arguments of WarmStartSettings, in order."""
 
 
 WARM_CARRIED = (
     "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
 )
-"""The arguments of WarmStartSettings that are carried, each with its new name behind a "="."""
+"""The carried arguments of WarmStartSettings and their new names, in the syntax of `renamed`."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:
@@ -591,7 +572,7 @@ _CATEGORICAL: Mapping[str, Writer] = {
     "categorical_column_with_vocabulary_list": _vocabulary,
     "categorical_column_with_vocabulary_file": _vocabulary_file,
 }
-"""The columns that there are of sequences, too."""
+"""The columns that also exist for sequences."""
 
 WRITERS: dict[str, Writer] = {
     **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},
@@ -661,7 +642,7 @@ WRITERS: dict[str, Writer] = {
     "keras.layers.Input": _input,
     "string_split": _string_split,
 }
-"""The writers of what replaces a call, by the name of its function below `tensorflow`."""
+"""Functions that write the replacement of a call, by the called name below `tensorflow`."""
 
 for _name_of_optimizer in OF_TABLES:
     for _prefix in ("tpu.experimental.", "tpu_embedding."):

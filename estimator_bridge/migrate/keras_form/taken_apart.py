@@ -1,6 +1,6 @@
-"""Takes a linked program apart into its modules, which import from each other again.
+"""Splits a linked program into its modules, which import from each other again.
 
-What is of another module is imported by its name, or named by that module where the old one did so.
+A module imports a name of another module, or writes it as `module.name` if the old code did so.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ Needed = Mapping[str, Collection[str]]
 
 
 def texts(linked: LinkedModules, text: str, needed: Needed) -> dict[str, str]:
-    """Returns the new text of each file.
-
-    Args:
-        text: of the new program, with the marks.
-        needed: the names that it imports besides, by module.
-    """
+    """Returns the new text of each file; `text` has the module marks."""
     pieces = _MARK.split(text)[1:]
     parts = [
         _Part(linked, linked.order[int(number)], piece)
@@ -45,8 +40,8 @@ class _Part:
     """The new text of a module.
 
     Attributes:
-        bound: the names that it binds itself, as in the linked program, and the statements.
-        old_names: its names in the module, by those.
+        bound: the names that the module itself binds, by their linked names, with the statements.
+        old_names: the names in the old module, by those in the linked program.
     """
 
     def __init__(self, linked: LinkedModules, module: LinkedModule, text: str) -> None:
@@ -56,11 +51,10 @@ class _Part:
         names = global_names.bound(self._source.tree)
         self.bound = {name: each for name, each in names.items() if not self._of_package(each)}
         self.old_names = {new: old for old, new in module.new.items()}
-        self._wanted: dict[str, set[str]] = {}  # names by module of the package
-        self._copied: dict[str, None] = {}  # import statements of other modules
+        self._wanted: dict[str, set[str]] = {}  # by module of the package
+        self._copied: dict[str, None] = {}  # imports copied from other modules
 
     def finished(self, parts: Iterable[_Part], needed: Needed) -> str:
-        """Returns the text of the module, with all names and imports that it needs."""
         source = self._source
         for node, hidden in global_names.uses(source.tree):
             if node.id in self.bound:
@@ -83,7 +77,6 @@ class _Part:
         return is_import and bool(dict(self._linked.imports(statement, self._here)))  # type: ignore[arg-type]
 
     def _name_of(self, node: ast.Name, home: _Part, hidden: Collection[str]) -> None:
-        """Writes a name of another module, where `hidden` names are local."""
         statement = home.bound[node.id]
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self._copied[ast.unparse(statement)] = None
@@ -103,7 +96,6 @@ class _Part:
     # Imports.
 
     def _of_tensorflow(self, code: str, needed: Needed) -> list[str]:
-        """Returns the imports of TensorFlow, and of the names that the new program needs."""
         names = {each.id for each, _ in global_names.uses(ast.parse(code))}
         lines = ["import tensorflow as tf"] if "tf" in names else []
         for module in sorted(needed):
@@ -112,9 +104,9 @@ class _Part:
         return lines
 
     def _of_others(self, code: str) -> list[str]:
-        """Writes the imports from the package; returns the statements that are missing.
+        """Updates the imports from the package; returns the import statements to add.
 
-        Modules that are not named any more, and were before, are not imported any more.
+        Drops the import of a module that only the old code used.
         """
         for statement in self._source.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)) and self._of_package(statement):
@@ -131,7 +123,7 @@ class _Part:
         ]
 
     def _stays(self, alias: ast.alias, known: tuple[str, str] | None, code: str) -> bool:
-        """Returns whether an import is still used: a module by its name, a name as it is wanted."""
+        """Whether an import stays: new code uses the module, or needs the name in this form."""
         if known is None:
             return True
         if known[1]:
@@ -142,7 +134,6 @@ class _Part:
     def _write_import(
         self, statement: ast.Import | ast.ImportFrom, kept: Sequence[ast.alias]
     ) -> None:
-        """Has a statement import the names that are kept, and those wanted of the same module."""
         names = [_as_written(each) for each in kept]
         if isinstance(statement, ast.ImportFrom):
             module = self._here.absolute(written_module(statement))
@@ -156,7 +147,6 @@ class _Part:
             self._source.replace(statement, new)
 
     def _written(self, module: str) -> str:
-        """Returns a module's name as this one imports modules: relative if it does so."""
         here = self.module.text
         package = here.name if here.is_package else here.name.rpartition(".")[0]
         is_relative = any(getattr(each, "level", 0) for each in self.module.statements)
@@ -170,7 +160,6 @@ def _as_written(alias: ast.alias) -> str:
 
 
 def _with_lines(text: str, lines: Sequence[str], old: str) -> str:
-    """Returns a module with further imports, behind those that it has."""
     tree = ast.parse(text)
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     docstring = tree.body[0] if ast.get_docstring(tree) is not None else None

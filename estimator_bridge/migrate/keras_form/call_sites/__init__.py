@@ -1,1 +1,1 @@
-"""The calls by which a program makes and uses estimators, and the calls that replace them."""
+"""The calls by which a program creates and uses estimators, and their replacements."""

@@ -1,4 +1,4 @@
-"""Inputs that feed arrays by queues, `numpy_input_fn` and `pandas_input_fn`: datasets of rows."""
+"""Turns `numpy_input_fn` and `pandas_input_fn`, which feed arrays through queues, into datasets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ NAMES = ("numpy_input_fn", "pandas_input_fn")
 _ORDER = "x y batch_size num_epochs shuffle queue_capacity num_threads target_column"
 _BATCH_SIZE = "128"
 _CAPACITY = "1000"
-"""Of a queue, that is to say, the rows of which a random one comes next."""
+"""Default capacity of the queue: the number of rows that are shuffled together."""
 
 
 def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | None:
-    """Returns the code of the dataset of an input that feeds arrays; None of another one.
+    """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
-    Where the input function has a name, or a function returns it, that is written as a function
-    which returns the dataset.
-
-    Args:
-        made_by: the value of an `input_fn` that is a name.
+    An input function that has a name, or that a function returns, becomes a function that returns
+    the dataset. `made_by` is the value of the name.
     """
     call = _call(source, input_fn)
     if call is not None:
@@ -40,31 +37,28 @@ def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | Non
 
 
 def _call(source: Source, node: ast.AST | None) -> ast.Call | None:
-    """Returns a node that is a call of one of these functions."""
     if not isinstance(node, ast.Call) or not source.called(node).startswith("estimator."):
         return None
     return node if source.called(node).endswith(NAMES) else None
 
 
 def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
-    """Returns the call whose input function a call of a function of the program returns."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
     return _call(source, returned_by(source.function(node.func.id)))
 
 
 def _dataset(source: Source, call: ast.Call) -> Text:
-    """Returns the code of a dataset with the batches of an input; adds a problem if it has none.
+    """Writes a dataset of the input's batches.
 
-    Rows that are not shuffled have stock's order, and batches go on from one epoch to the next as
-    those of a queue do.
+    Rows that are not shuffled keep their order, and a batch can span two epochs, as with a queue.
     """
     by_name, others = arguments(call, _ORDER.split())
     source.done.update(ast.walk(call.func))
     shuffle = by_name.get("shuffle")
     if others or "x" not in by_name or not isinstance(getattr(shuffle, "value", None), bool):
         source.problem(
-            *(call, "keras-input-fn", "what it feeds, or whether in their order, is not known"),
+            *(call, "keras-input-fn", "migrate cannot see what it feeds or whether it shuffles"),
             "Write its arguments by name, and shuffle=True or shuffle=False",
         )
         return lambda: ""

@@ -1,4 +1,4 @@
-"""Reads an estimator's arguments and its RunConfig: each is carried over, left out or refused."""
+"""Reads an estimator's arguments and RunConfig: each is carried over, left out or refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses arguments of an estimator and its config that are not carried; notes those left out.
-
-    Args:
-        known: arguments that are carried, or make no difference.
-    """
     for key, value in site.arguments.items():
         if key not in known:
             refuse(source, value, key)
@@ -39,7 +34,6 @@ def check(source: Source, site: Site, known: Collection[str]) -> None:
 
 
 def refuse(source: Source, node: ast.expr, key: str) -> None:
-    """Adds the problem of an argument that has no counterpart."""
     source.problem(
         *(node, "keras-estimator-argument", f"{key} has no counterpart"),
         f"Do without {key}, or migrate to the tf2 form",
@@ -47,13 +41,11 @@ def refuse(source: Source, node: ast.expr, key: str) -> None:
 
 
 def seed_lines(source: Source, site: Site) -> list[str]:
-    """Returns the statement that seeds random numbers, if the config does."""
     seed = site.config.get("tf_random_seed")
     return [] if seed is None else [f"tf.keras.utils.set_random_seed({source.code(seed)})"]
 
 
 def checkpoints_line(source: Source, site: Site, name: str) -> str:
-    """Returns the statement that says which checkpoints a model keeps."""
     folder = model_dir(site)
     parts = [source.code(folder) if folder is not None else "None"]
     options = "save_checkpoints_steps=save_steps keep_checkpoint_max=max_to_keep"
@@ -62,12 +54,12 @@ def checkpoints_line(source: Source, site: Site, name: str) -> str:
 
 
 def model_dir(site: Site) -> ast.expr | None:
-    """Returns the directory of the model; None if the estimator makes one up."""
+    """Returns the directory of the model; None if the estimator chooses one itself."""
     return site.arguments.get("model_dir") or site.config.get("model_dir")
 
 
 def leave_out(source: Source, value: ast.expr) -> None:
-    """Leaves out the value of an argument, and the parts that nothing else uses."""
+    """Drops an argument's value, and the assignments that only this value reads."""
     source.done.update(ast.walk(value))
     for node in nodes_in(value, ast.Name):
         if len(source.uses(node.id, source.tree)) == 1:

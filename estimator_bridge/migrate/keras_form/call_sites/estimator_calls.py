@@ -1,4 +1,4 @@
-"""The place where a TPUEstimator is made: a model with its tables, under a strategy for a TPU."""
+"""Replaces a TPUEstimator by a model with its tables, under a strategy for a TPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RESOLVER = "TPUClusterResolver"
 
 
 class SiteWriter:
-    """Writes the model in place of the TPUEstimator; `target` as of `migrate_to_keras`."""
+    """Replaces a TPUEstimator by the model; for `target` see `migrate_to_keras`."""
 
     def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
         self._source, self._site, self._target = source, site, target
@@ -40,10 +40,9 @@ class SiteWriter:
     # The estimator.
 
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
-        """Replaces the statement that makes the estimator.
+        """Replaces the statement that creates the estimator.
 
-        Args:
-            arguments_of_model: the arguments of the class behind the embedding, by name.
+        `arguments_of_model` are the arguments of the model class after the embedding, by name.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)
@@ -80,7 +79,6 @@ class SiteWriter:
     # The strategy.
 
     def _strategy(self) -> str:
-        """Returns the code of the strategy, "" for the default one."""
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
         use_tpu = site.arguments.get("use_tpu")
@@ -109,7 +107,6 @@ class SiteWriter:
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
-        """Has the variable of the cluster hold the strategy."""
         source = self._source
         for node in nodes_in(self._site.function, ast.Name):
             if node.id != cluster.id or node is cluster:
@@ -130,7 +127,6 @@ class SiteWriter:
     # The tables.
 
     def _embedding(self) -> Callable[[int], str]:
-        """Returns the code of the layer with the tables."""
         source = self._source
         if not self._site.has_tables:
             return lambda indent: ""
@@ -162,7 +158,6 @@ class SiteWriter:
         )
 
     def _of_target(self) -> list[str]:
-        """Returns the arguments of the layer that it has for the target."""
         if self._target is None:
             return []
         batch_size = self._site.arguments.get("train_batch_size")
@@ -171,7 +166,6 @@ class SiteWriter:
 
 
 def _off(spec: ast.Call) -> list[str]:
-    """Returns the settings of a spec that have no counterpart, and are off."""
     off = {each.arg for each in spec.keywords if is_none(each.value) or _is_false(each.value)}
     return [each for each in _LOST.split() if each in off]
 

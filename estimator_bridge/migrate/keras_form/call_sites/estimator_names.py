@@ -10,11 +10,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, boun
 
 
 class EstimatorNames:
-    """The names by which a program calls its estimators.
-
-    Args:
-        sites: where they are made.
-    """
+    """The names under which a program uses its estimators."""
 
     def __init__(self, source: Source, sites: Sequence[Site]) -> None:
         self._source, self._sites = source, sites
@@ -33,7 +29,6 @@ class EstimatorNames:
             site.name = self._new[names[0]] if names else "model"
 
     def site_of(self, node: ast.AST) -> Site | None:
-        """Returns where the estimator is made that a name stands for; None if it is none."""
         if not isinstance(node, ast.Name):
             return None
         for scope in (self._source.function_of(node), *self._source.above(node)):
@@ -43,11 +38,9 @@ class EstimatorNames:
         return self._sites[0] if others and len(self._sites) == 1 else None
 
     def new_name(self, name: str) -> str:
-        """Returns the name of a variable in the new program."""
         return self._new[name]
 
     def is_returned(self, node: ast.Name) -> bool:
-        """Returns whether a function returns an estimator by this name."""
         function = self._source.function_of(node)
         return (
             isinstance(self._source.parent(node), ast.Return)
@@ -56,7 +49,6 @@ class EstimatorNames:
         )
 
     def rename_makers(self) -> None:
-        """Renames functions that made estimators after models, to `make_model` for instance."""
         source = self._source
         for name, site in self._makers.items():
             function = site.function
@@ -81,7 +73,6 @@ class EstimatorNames:
             self._held[scope, name] = self._makers[maker]
 
     def _assigned(self, site: Site) -> list[str]:
-        """Returns the variables that an estimator is assigned to where it is made."""
         statement = self._source.statement_of(site.call)
         if not isinstance(statement, ast.Assign):
             return []
@@ -97,7 +88,6 @@ class EstimatorNames:
         )
 
     def _returns(self, site: Site) -> bool:
-        """Returns whether the function around a site returns its estimator."""
         if isinstance(self._source.statement_of(site.call), ast.Return):
             return True
         names = self._assigned(site)
@@ -105,7 +95,6 @@ class EstimatorNames:
         return any(isinstance(each, ast.Name) and each.id in names for each in values)
 
     def _calls_of_makers(self) -> Iterator[tuple[ast.AST, str, str]]:
-        """Yields (function, variable, maker) where a function's result is assigned."""
         for node in nodes_in(self._source.tree, ast.Assign):
             function = node.value.func if isinstance(node.value, ast.Call) else None
             if isinstance(function, ast.Name) and function.id in self._makers:
@@ -113,7 +102,6 @@ class EstimatorNames:
                 yield from ((scope, name, function.id) for name in bound_in(node))
 
     def _new_names(self) -> dict[str, str]:
-        """Returns the new names of variables: "model" where it can be told from the others."""
         names = {name for _, name in self._held}
         scopes = {scope for scope, _ in self._held}
         alone = len(self._sites) == 1 and len(scopes) == len(self._held)

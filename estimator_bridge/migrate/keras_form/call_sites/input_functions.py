@@ -1,4 +1,4 @@
-"""Input functions: the datasets that they return, by the code that calls them."""
+"""Input functions: how the new program calls them for their datasets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
-    """Returns the code of the dataset of an input function, which takes the batch size, or nothing.
+    """Writes the code that calls an input function, with a batch size if it takes one.
 
-    Args:
-        size: the argument of the estimator that has the batch size.
+    `size` is the estimator's argument with the batch size.
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)
@@ -55,10 +54,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
 def _taking_params(
     source: Source, made_by: ast.AST, input_fn: ast.expr
 ) -> Sequence[ast.FunctionDef]:
-    """Returns the functions that an input_fn may be: of this program, or of its objects.
-
-    Refuses others.
-    """
     if isinstance(made_by, ast.FunctionDef):
         return [made_by]
     kinds = [
@@ -73,14 +68,13 @@ def _taking_params(
     named = [each for each in functions if each.name == name]
     if not named or any(parameters_of(each)[1:] != ["params"] for each in named):
         source.problem(
-            *(input_fn, "keras-input-fn", "whether it takes params is not known"),
+            *(input_fn, "keras-input-fn", "migrate cannot see whether it takes params"),
             "Define it in the program as a function of params, which returns a tf.data.Dataset",
         )
     return named
 
 
 def _reads_size_alone(source: Source, function: ast.FunctionDef) -> bool:
-    """Returns whether a function reads nothing of its params but the batch size."""
     uses = [source.parent(use) for use in source.uses("params", function)]
     return "params" in parameters_of(function) and all(
         isinstance(up, ast.Subscript) and ast.unparse(up.slice) == "'batch_size'" for up in uses
@@ -94,11 +88,6 @@ def _with_params(
     batch: ast.expr,
     functions: Sequence[ast.FunctionDef],
 ) -> Text:
-    """Calls an input function with the params of the estimator and the batch size.
-
-    Args:
-        functions: what the input function may be.
-    """
     params = site.arguments.get("params")
     if functions and all(_reads_size_alone(source, each) for each in functions):
         return lambda: f"{source.code(input_fn)}({{'batch_size': {source.code(batch)}}})"
@@ -116,14 +105,13 @@ def _with_params(
 
 
 def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
-    """Returns whether an argument of the estimator can be written where a dataset is made."""
     return site.function is source.function_of(place) or all(
         name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
     )
 
 
 def _uses_tpu_params(source: Source) -> bool:
-    """Whether a program reads params that a TPUEstimator adds, other than the batch size."""
+    """Whether input code reads params that TPUEstimator adds, other than the batch size."""
     functions = nodes_in(source.tree, ast.FunctionDef)
     of_models = [each for each in functions if "mode" in parameters_of(each)]
     nodes = {*ast.walk(source.tree)}.difference(*map(ast.walk, of_models))
@@ -137,7 +125,6 @@ def _key_of_get(call: ast.Call) -> list[ast.expr]:
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
-    """Returns the function that a name stands for, or that the function of a call returns."""
     name = node.func if isinstance(node, ast.Call) else node
     function = source.function(name.id) if isinstance(name, ast.Name) else None
     if function is None or not isinstance(node, ast.Call):
@@ -147,7 +134,6 @@ def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
 
 
 def _followed(source: Source, node: ast.expr) -> ast.expr:
-    """Returns the value that a name is assigned once in its function; another node as it is."""
     is_function = isinstance(node, ast.Name) and source.function(node.id) is not None
     return node if is_function else source.value_of(node) or node
 
@@ -170,7 +156,6 @@ def _of_partial(source: Source, call: ast.Call) -> Text:
 
 
 def _check_returns(source: Source, function: ast.FunctionDef) -> None:
-    """Refuses a function that returns tensors, and no dataset."""
     if isinstance(returned_by(function), ast.Tuple):
         source.problem(
             *(function, "keras-input-fn", "it returns tensors and not a dataset"),
@@ -179,7 +164,7 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 
 
 def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
-    """Has an input function take the batch size in place of params."""
+    """Replaces the params of an input function by the batch size, if it reads nothing else."""
     if function is None:
         return False
     parameter, *others = function.args.args

@@ -1,4 +1,4 @@
-"""The calls of an estimator's methods, and of train_and_evaluate: those of a model of Keras."""
+"""Replaces calls of estimator methods and of train_and_evaluate by calls of the Keras model."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 )
 
 _DEFAULT_STEPS = "100"
-"""The batches that an EvalSpec without `steps` evaluates."""
+"""Number of batches that an EvalSpec without `steps` evaluates."""
 
 _WIDTH = 100
 
 
 class CallWriter:
-    """Writes the methods of models in place of those of their estimators."""
+    """Rewrites the method calls of estimators as those of the models."""
 
     def __init__(self, source: Source, *sites: Site) -> None:
         self._source = source
         self._names = EstimatorNames(source, sites)
-        self._site = sites[0]  # of the estimator whose method is written; its name is that here
+        self._site = sites[0]  # the site of the current estimator, under its name at this point
 
     def write(self) -> None:
-        """Replaces the calls of the estimators' methods."""
         source = self._source
         self._names.rename_makers()
         for node in nodes_in(source.tree, ast.Name):
@@ -62,7 +61,7 @@ class CallWriter:
                 self._train_and_evaluate(call)
 
     def _turn_to(self, node: ast.AST) -> bool:
-        """Returns whether a node is the name of an estimator, which the next call is of."""
+        """Makes the estimator under a name the current one; returns whether there is one."""
         site = self._names.site_of(node)
         if site is None or not isinstance(node, ast.Name):
             return False
@@ -147,7 +146,6 @@ class CallWriter:
         )
 
     def _train_and_evaluate(self, call: ast.Call) -> None:
-        """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
         source = self._source
         by_name = rules.known_arguments(source, call, "estimator train_spec eval_spec")
         self._turn_to(by_name.get("estimator", call))
@@ -203,7 +201,6 @@ class CallWriter:
         source.replace(statement, write)
 
     def _evaluates(self, train: Mapping[str, ast.expr]) -> bool:
-        """Returns whether a training evaluates each checkpoint when it is written."""
         has_folder = config_arguments.model_dir(self._site) is not None
         has_period = "save_checkpoints_steps" in self._site.config
         return has_folder and has_period and not is_none(train.get("max_steps"))
@@ -228,7 +225,6 @@ class CallWriter:
 
 
 def _listed(callbacks: list[str], column: int) -> list[str]:
-    """Returns the argument `callbacks` of a call whose arguments are at a column, if any."""
     if not callbacks:
         return []
     line = f"callbacks=[{', '.join(callbacks)}]"

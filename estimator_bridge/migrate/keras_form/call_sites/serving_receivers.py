@@ -1,4 +1,4 @@
-"""Serving receivers: specs and a function for the simplest ones, and a graph for all others."""
+"""Serving receivers: the simplest become specs and a function, all others run in a graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _IN_GRAPHS = ("placeholder", "placeholder_with_default")
 
 
 def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
-    """Returns the code of the arguments that an export has for its receiver function.
+    """Writes the arguments of an export for its receiver function.
 
-    A receiver that only makes features of a dict of placeholders returns specs and a function in
-    the new program. Any other runs as it is, in a graph. Adds a problem if what is called is not
-    known to return a receiver, or makes lookup tables there.
+    A receiver that only computes features from a dict of placeholders is rewritten to return specs
+    and a function. Any other receiver runs unchanged in a graph.
     """
     made_by = source.value_of(receiver)
     if source.called(made_by) in _BUILDERS:
@@ -50,7 +49,11 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
             source.replace(each.func, f"tf.compat.v1.{source.called(each)}")
         elif source.called(each).startswith("lookup."):
             source.problem(
-                *(each, "keras-receiver", "a receiver function makes it anew for each export"),
+                *(
+                    each,
+                    "keras-receiver",
+                    "the receiver function creates a new one for each export",
+                ),
                 "Make it outside of the function",
             )
     of_graph = source.need(rules.KERAS, "graph_receiver")
@@ -58,9 +61,8 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
 
 
 def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
-    """Yields a receiver and the functions of the program that it refers to, at any depth."""
     parts: list[ast.AST] = [receiver, source.value_of(receiver) or receiver]
-    for part in parts:  # grows
+    for part in parts:  # grows in the loop
         yield part
         names = names_in(part) | {each.attr for each in nodes_in(part, ast.Attribute)}
         functions = [source.function(each) for each in sorted(names)]
@@ -68,9 +70,9 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
 
 
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
-    """Has a receiver function return TensorSpecs, and the function from tensors to features.
+    """Rewrites a receiver to return TensorSpecs and a function from tensors to features.
 
-    Returns False where more of it depends on the placeholders than the features that it returns.
+    Returns False if anything except the returned features depends on the placeholders.
     """
     *statements, _ = function.body
     call = returned_by(function)
@@ -109,6 +111,5 @@ def _is_placeholder(source: Source, call: ast.Call) -> bool:
 
 
 def _is_of(call: ast.Call, name: str) -> bool:
-    """Returns whether a call has a name as its only argument."""
     by_name = [ast.unparse(each) for each in call.args]
     return by_name == [name] and not call.keywords and name not in names_in(call.func)

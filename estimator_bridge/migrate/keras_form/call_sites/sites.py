@@ -1,4 +1,4 @@
-"""Finds the calls by which a program makes its estimators, and their arguments."""
+"""Finds the calls by which a program creates its estimators, and their arguments."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _ORDER_OF_PLAIN = "model_fn model_dir config params warm_start_from"
 
 @dataclasses.dataclass(eq=False)
 class Site:
-    """The call by which a program makes an estimator.
+    """The place where a program creates an estimator.
 
     Attributes:
-        call: of the class.
-        arguments: its arguments by name; those of a canned one as a combined one calls them.
-        config: those of its RunConfig.
-        function: in which it is.
-        canned: the class of a canned estimator; None is a TPUEstimator.
-        class_name: the model's class, or the parameter that has it.
-        name: of the variable that the model is assigned to.
-        takes_params: whether the model gets `params` as they are, and not their values.
+        arguments: of the call, by name; for a canned estimator, by the names of combined
+            estimators.
+        config: the arguments of its RunConfig.
+        function: the function that contains the call, or the module.
+        canned: None for a TPUEstimator.
+        class_name: the model's class, or the parameter that holds it.
+        name: the variable to which the model is assigned.
+        takes_params: whether the model takes `params` as a whole rather than its values.
     """
 
     call: ast.Call
@@ -55,14 +55,13 @@ class Site:
 
     @property
     def has_tables(self) -> bool:
-        """Whether the estimator has tables of its own."""
         return not is_none(self.arguments.get("embedding_config_spec"))
 
 
 def find(source: Source) -> list[Site]:
-    """Returns where estimators are made; adds a problem if there are none, or several canned ones.
+    """Finds where estimators are created.
 
-    The list is empty then.
+    Reports a problem and returns an empty list if there is none, or several with a canned one.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -104,7 +103,6 @@ def _is_estimator(source: Source, node: ast.AST) -> bool:
 
 
 def trains(source: Source, function: ast.AST) -> bool:
-    """Returns whether a function makes the estimator, or trains it by `train_and_evaluate`."""
     return any(
         _is_estimator(source, node) or source.called(node) == "estimator.train_and_evaluate"
         for node in ast.walk(function)
@@ -112,7 +110,6 @@ def trains(source: Source, function: ast.AST) -> bool:
 
 
 def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
-    """Returns the arguments of a RunConfig by name; adds a problem if they are not known."""
     config = followed(source, config)
     replaced: dict[str, ast.expr] = {}
     while method_of(config) == "replace":
@@ -130,7 +127,6 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
-    """Returns the arguments of a call by name; adds a problem for those without a name."""
     by_name, others = arguments(call, order)
     for each in others:
         if isinstance(each, ast.keyword) and each.arg is not None:
@@ -144,12 +140,10 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 
 
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value that a name is assigned once in its function, or else in the module.
+    """Returns the value assigned to a name, and drops that assignment.
 
-    The assignment is dropped.
-
-    Args:
-        is_used: whether the value is written elsewhere.
+    The assignment is in the name's function or else in the module. `is_used` tells whether the
+    value is written elsewhere.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -1,4 +1,4 @@
-"""The exporters of an EvalSpec: callbacks of `fit`, or a statement behind it."""
+"""The exporters of an EvalSpec become callbacks of `fit`, or a statement after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
 from estimator_bridge.migrate.keras_form.program_text.source import Source, Text, call_text, is_none
 
 AtColumn = Callable[[int], str]
-"""Returns code in a statement at a column."""
+"""Returns code for a statement that starts at the given column."""
 
 _OPTIONS = "assets_extra as_text"
 _NAMES: Mapping[str, str] = {
@@ -21,7 +21,7 @@ _NAMES: Mapping[str, str] = {
         f"name serving_input_receiver_fn event_file_pattern compare_fn {_OPTIONS} exports_to_keep"
     ),
 }
-"""The arguments of exporters in order."""
+"""The arguments of each exporter, in order."""
 
 _RECEIVER = "serving_input_receiver_fn"
 _CARRIED = ("compare_fn", "event_file_pattern", "exports_to_keep")
@@ -32,9 +32,9 @@ class Exporters:
     """The exporters of an EvalSpec.
 
     Args:
-        node: the argument; None is no exporters.
+        node: the `exporters` argument.
         evaluates: whether the training evaluates its checkpoints as they are written.
-        is_named: whether the EvalSpec has a name, so that evaluations are in another folder.
+        is_named: whether the EvalSpec has a name, which puts its evaluations in another folder.
     """
 
     def __init__(
@@ -113,12 +113,11 @@ class Exporters:
         parts = [self._path(by_name, folder), receiver()]
         options = {key: self._source.code(by_name[key]) for key in _CARRIED if key in by_name}
         if kind == "BestExporter" and self._is_named:
-            # The default pattern is that of evaluations without a name.
+            # The default pattern only finds evaluations without a name.
             options.setdefault("event_file_pattern", "None")
         parts += [f"{key}={code}" for key, code in options.items()]
         return call_text(kind, parts, column)
 
 
 def _is_empty(node: ast.expr) -> bool:
-    """Returns whether a node is None or False."""
     return isinstance(node, ast.Constant) and not node.value

@@ -1,4 +1,4 @@
-"""Config dicts of tables and features: those of `tf.tpu.experimental.embedding`, and columns."""
+"""Dicts of table and feature configs become `tf.tpu.experimental.embedding` configs and columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _CONFIG = f"{rules.EMB}.TableConfig"
 
 
 def write(source: Source) -> None:
-    """Replaces TableConfigs and FeatureConfigs, which are values of dicts."""
     holder = ""
     for node, key, call in _values(source, "TableConfig"):
         _write_table(source, key, call)
@@ -26,7 +25,6 @@ def write(source: Source) -> None:
 
 
 def _values(source: Source, name: str) -> Iterator[tuple[ast.Dict, ast.expr | None, ast.Call]]:
-    """Yields dicts with their keys and the calls of a class of stock that are their values."""
     for node in nodes_in(source.tree, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(value, ast.Call) and source.called(value) == f"tpu_embedding.{name}":
@@ -71,7 +69,7 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
 
     source.replace(call, write_call)
     if isinstance(optimizer, ast.Call):
-        rules.table_optimizer(source, optimizer, "")  # for problems and imports
+        rules.table_optimizer(source, optimizer, "")  # reports problems, adds imports
 
 
 def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables: str) -> None:

@@ -1,4 +1,4 @@
-"""Hooks of trainings: each is a callback of Keras, an option of `fit`, or refused."""
+"""Training hooks: each becomes a Keras callback or an option of `fit`, or is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 )
 
 _LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
-"""The names of the loss in the graphs of canned estimators."""
+"""Names of the loss tensor in the graphs of canned estimators."""
 _STEP = re.compile(r"global_step(:0)?")
 
 _STOPS = "min_steps run_every_secs run_every_steps"
@@ -30,19 +30,17 @@ _STOPS = "min_steps run_every_secs run_every_steps"
 
 @dataclasses.dataclass(frozen=True)
 class HookRow:
-    """A hook.
+    """A hook and its callback.
 
     Attributes:
-        names: its arguments in order.
-        carried: those that the callback has, each with its new name behind a "=" if that differs;
-            the first may have none.
-        callback: of `tf2_engine.keras`; "" is `tf.keras.callbacks.TensorBoard`.
-        dropped: arguments that say nothing to the callback.
-        required: those without which there is no callback.
-        options: further ones of the callback.
-        default: an argument that is written where the program leaves it out.
-        note: what differs, for the report.
-        evaluates: whether it looks at evaluations.
+        names: the hook's arguments, in order.
+        carried: the arguments to keep; "old=new" renames one, "old=" passes it without a name.
+        callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
+        dropped: arguments that the callback does not need.
+        options: further arguments of the callback.
+        default: an argument to write if the program omits it.
+        note: what changes, for the report.
+        evaluates: whether the hook reads evaluation results.
     """
 
     names: str
@@ -128,10 +126,10 @@ HOOKS: Mapping[str, HookRow] = {
         note=_PROFILE,
     ),
 }
-"""The hooks that are callbacks, by their names."""
+"""The hooks that become callbacks, by name."""
 
 OF_ESTIMATORS = [name for name, row in HOOKS.items() if "estimator" in row.names.split()]
-"""Functions that are given the estimator."""
+"""Hook functions that take the estimator as an argument."""
 
 _SAVER = "CheckpointSaverHook"
 _SAVER_NAMES = "checkpoint_dir save_secs save_steps saver checkpoint_basename scaffold listeners"
@@ -146,11 +144,10 @@ class TrainingHooks:
     """The hooks of a training.
 
     Args:
-        node: the argument; None is no hooks.
         evaluates: whether the training evaluates its checkpoints as they are written.
 
     Attributes:
-        save_every: the steps from one checkpoint to the next; None is those of the config.
+        save_every: the number of steps between checkpoints; None keeps the value of the config.
     """
 
     def __init__(
@@ -164,17 +161,14 @@ class TrainingHooks:
         ]
 
     def callbacks(self, column: int) -> list[str]:
-        """Returns the code of the callbacks, each at a column."""
         self._column = column
         return [text() for text in self._callbacks]
 
     def options(self) -> Iterator[str]:
-        """Yields further arguments of `fit`."""
         if self.save_every is not None:
             yield f"save_every={self._source.code(self.save_every)}"
 
     def _read(self, node: ast.expr) -> Text | None:
-        """Has a hook become a callback; returns the code of it, or None if there is none."""
         source = self._source
         made_by = _made_by(source, node)
         name = source.called(made_by).rpartition(".")[2]
@@ -208,7 +202,6 @@ class TrainingHooks:
         return call_text(name, parts, column)
 
     def _check(self, call: ast.Call, name: str) -> None:
-        """Adds the problems of a hook that a callback would not be the same as."""
         source, row = self._source, HOOKS[name]
         by_name = rules.known_arguments(source, call, row.names, row.required)
         known = {*renamed(row.carried), *row.dropped.split()}
@@ -227,7 +220,6 @@ class TrainingHooks:
             self._check_evaluates(call)
 
     def _check_tensors(self, name: str, node: ast.expr) -> None:
-        """Refuses tensors other than the loss and the step, which a step of Keras shows."""
         value = _made_by(self._source, node)
         values = getattr(value, "values", None) or getattr(value, "elts", None) or [value]
         names = [each.value if isinstance(each, ast.Constant) else None for each in values]
@@ -249,7 +241,7 @@ class TrainingHooks:
             )
 
     def _read_saver(self, node: ast.expr) -> None:
-        """Has `fit` save checkpoints as often as a hook does, in the folder of the model."""
+        """Makes `fit` save checkpoints in the model's folder as often as the hook did."""
         source = self._source
         hook = followed(source, node)
         assert isinstance(hook, ast.Call)
@@ -266,7 +258,6 @@ class TrainingHooks:
 
 
 def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
-    """Returns the elements of a list in the program; adds a problem if they are not known."""
     if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
         node = followed(source, node)
     if node is None or is_none(node):
@@ -281,7 +272,6 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
 
 
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
-    """Adds the problem of each of several hooks, or listeners, that nothing calls in Keras."""
     for each in elements(source, node):
         source.done.update(ast.walk(each))
         source.problem(
@@ -292,7 +282,6 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
 
 
 def _made_by(source: Source, node: ast.expr) -> ast.expr:
-    """Returns the value of a name, of which the last one counts; another node as it is."""
     if isinstance(node, ast.Name):
         for each in nodes_in(source.function_of(node), ast.Assign):
             if bound_in(each) == [node.id]:

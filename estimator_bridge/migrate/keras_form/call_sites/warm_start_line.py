@@ -1,4 +1,4 @@
-"""Writes the line that has a Keras model start with the variables of another checkpoint."""
+"""Writes the line that makes a Keras model start from the variables of another checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, is_n
 
 
 def lines(source: Source, site: Site) -> Callable[[], list[str]]:
-    """Returns the statement that has a model start so, or none; adds a problem if it cannot."""
+    """Returns a writer of the warm-start statement, if any; reports what cannot be carried over."""
     node = site.arguments.pop("warm_start_from", ast.Constant(None))
     if is_none(node):
         return list
@@ -23,7 +23,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     by_name = all_arguments(source, settings, rules.WARM_START.split())
     are_carried = [_check(source, key, by_name[key]) for key in by_name]
     if not all(are_carried):
-        source.done.update(ast.walk(settings))  # Its rule would refuse them once more.
+        source.done.update(ast.walk(settings))  # or its rule refuses them again
 
     def write() -> list[str]:
         parts = source.keywords(by_name, rules.WARM_CARRIED)
@@ -33,9 +33,9 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
 
 
 def _check(source: Source, key: str, value: ast.expr) -> bool:
-    """Returns whether an argument is carried; adds a problem if it is not.
+    """Whether an argument can be carried over; reports a problem if not.
 
-    Vocabularies are not, nor variables that are chosen in another way than by a pattern.
+    Vocabularies, and variables that are not chosen by a pattern, cannot.
     """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)

@@ -1,1 +1,1 @@
-"""The `keras.Model` that a canned estimator becomes."""
+"""The `keras.Model` that replaces a canned estimator."""

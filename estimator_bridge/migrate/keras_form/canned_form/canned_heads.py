@@ -1,4 +1,4 @@
-"""The heads of canned estimators: those that they have, and those that they are given."""
+"""The heads of canned estimators: built-in ones, and ones passed as an argument."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, call
 
 
 class HeadRow(NamedTuple):
-    """A head.
-
-    Attributes:
-        arguments: those of the estimator's head, in order.
-        units: the one which says how many logits there are; "" is a head of one.
-    """
+    """A head: its arguments in order, and the one with the number of logits ("" for one logit)."""
 
     arguments: str
     units: str = ""
@@ -46,22 +41,22 @@ HEADS: Mapping[str, HeadRow] = {
     ),
     "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
 }
-"""The heads of one kind of labels, which `tf2_engine.keras` has by the same names."""
+"""The heads for one kind of labels; `tf2_engine.keras` has heads of the same names."""
 
 _MULTI_HEAD = "MultiHead"
 _KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
 
 _OF_ESTIMATOR = "n_classes label_dimension weight_column label_vocabulary loss_reduction"
-"""The arguments of a classifier or a regressor that are those of its head."""
+"""Arguments of classifiers and regressors that belong to their head."""
 
 _RENAMED = {"loss_reduction": "reduction", "name": "suffix"}
-"""Arguments that `tf2_engine.keras` calls otherwise."""
+"""Arguments that have another name in `tf2_engine.keras`."""
 
 _ORDER = (
     *("label_vocabulary", "weight_column", "thresholds", "classes_for_class_based_metrics"),
     *("compute_full_loss", "loss_fn", "inverse_link_fn", "loss_reduction", "name"),
 )
-"""The order in which arguments are written, behind how many logits there are."""
+"""The order in which arguments are written after the number of logits."""
 
 _REDUCTIONS: Mapping[str, str] = {
     "SUM": "sum",
@@ -71,17 +66,11 @@ _REDUCTIONS: Mapping[str, str] = {
     "SUM_BY_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
     "SUM_OVER_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
 }
-"""The reductions of losses by the last part of their names; "" is the default of heads."""
+"""The loss reductions, by the last part of their names; "" is the default of heads."""
 
 
 class HeadWriter:
-    """Writes a head of one kind of labels.
-
-    Args:
-        kind: its class.
-        by_name: its arguments.
-        is_v1: whether its estimator is of TensorFlow 1.
-    """
+    """Writes a head for one kind of labels."""
 
     def __init__(
         self, source: Source, kind: str, by_name: Mapping[str, ast.expr], is_v1: bool
@@ -93,27 +82,23 @@ class HeadWriter:
 
     @property
     def units(self) -> str:
-        """The code of how many logits there are."""
         key = HEADS[self._kind].units
         return self._code(key) if key in self._by_name else "1"
 
     @property
     def needs_features(self) -> bool:
-        """Whether a loss may depend on features: weights, or those of the program's function."""
+        """Whether the loss may depend on features, through weights or the program's `loss_fn`."""
         return not {"weight_column", "loss_fn"}.isdisjoint(self._by_name)
 
     @property
     def scope(self) -> str:
-        """The scope of the variables of optimizers in checkpoints."""
         return "training"
 
     @property
     def nodes(self) -> list[ast.expr]:
-        """The arguments of the head."""
         return [*self._by_name.values()]
 
     def text(self, column: int, prefix: str) -> str:
-        """Returns the code of the head in a statement at a column, behind a prefix."""
         return call_text(self._kind, [*self._parts()], column, prefix)
 
     def _parts(self) -> Iterator[str]:
@@ -131,7 +116,6 @@ class HeadWriter:
         return self._source.code_at(self._by_name[key], 4)
 
     def _read_reduction(self, node: ast.expr | None) -> str:
-        """Returns the `reduction`, "" for the default; adds a problem if the head has none."""
         if node is None:
             return "sum" if self._is_v1 else ""
         self._source.done.update(ast.walk(node))
@@ -140,18 +124,13 @@ class HeadWriter:
         if key not in _REDUCTIONS:
             self._source.problem(
                 *(node, "keras-loss", "no head of tf2_engine.keras has this reduction"),
-                "Write one that gives a number, such as SUM or SUM_OVER_BATCH_SIZE, into the call",
+                "Write a reduction to one number, such as SUM or SUM_OVER_BATCH_SIZE, in the call",
             )
         return _REDUCTIONS.get(key, "")
 
 
 class MultiHeadWriter:
-    """Writes a head of several heads.
-
-    Args:
-        heads: theirs.
-        weights: the factors of their losses, if they have some.
-    """
+    """Writes a head that combines several heads; `weights` are the factors of their losses."""
 
     def __init__(self, source: Source, heads: list[HeadWriter], weights: ast.expr | None) -> None:
         self._source, self._heads, self._weights = source, heads, weights
@@ -159,27 +138,22 @@ class MultiHeadWriter:
 
     @property
     def units(self) -> str:
-        """The code of how many logits there are."""
         return " + ".join(each.units for each in self._heads)
 
     @property
     def needs_features(self) -> bool:
-        """Whether a loss may depend on features."""
         return any(each.needs_features for each in self._heads)
 
     @property
     def scope(self) -> str:
-        """The scope of the variables of optimizers in checkpoints, behind those of all heads."""
         return f"training_{len(self._heads)}"
 
     @property
     def nodes(self) -> list[ast.expr]:
-        """The arguments of the heads."""
         weights = [] if self._weights is None else [self._weights]
         return [node for each in self._heads for node in each.nodes] + weights
 
     def text(self, column: int, prefix: str) -> str:
-        """Returns the code of the heads in a statement at a column, behind a prefix."""
         pad = " " * (column + 8)
         heads = "".join(f"\n{pad}{each.text(column + 8, '')}," for each in self._heads)
         parts = [f"[{heads.removesuffix(',')}]"]
@@ -189,12 +163,7 @@ class MultiHeadWriter:
 
 
 class SequenceHeadWriter(HeadWriter):
-    """Writes a head of every step of sequences.
-
-    Args:
-        kind, by_name, is_v1: of the head of a step.
-        mask_key: the key of predictions with the steps that there are, if it is given.
-    """
+    """Writes a head for every step of a sequence; `mask_key` is the prediction key of the mask."""
 
     def __init__(
         self,
@@ -210,11 +179,9 @@ class SequenceHeadWriter(HeadWriter):
 
     @property
     def nodes(self) -> list[ast.expr]:
-        """The arguments of the head."""
         return [*super().nodes, *self._mask_key]
 
     def text(self, column: int, prefix: str) -> str:
-        """Returns the code of the head in a statement at a column, behind a prefix."""
         mask_key = [self._source.code_at(each, column) for each in self._mask_key]
         parts = [super().text(column + 4, ""), *mask_key]
         return call_text("SequenceHead", parts, column, prefix)
@@ -224,17 +191,14 @@ Writer = HeadWriter | MultiHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
-    """Returns the writer of the head of a canned estimator, whose arguments it takes.
-
-    Adds a problem if the head is not carried.
-    """
+    """Reads the head of a canned estimator, and removes its arguments from the site."""
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
-        if _has_steps(site):  # Its head is one of sequences, which no program can name.
+        if _has_steps(site):  # its head for sequences is private
             source.problem(
                 *(site.arguments["return_sequences"], "keras-estimator-class"),
-                "the head of an RNNEstimator with return_sequences is a private one",
+                "the head of an RNNEstimator with return_sequences is private",
                 "Use an RNNClassifier, or migrate to the bridge form",
             )
         writer = _writer_of(source, site.arguments.pop("head", None), canned)
@@ -249,13 +213,11 @@ def read(source: Source, site: Site) -> Writer:
 
 
 def _has_steps(site: Site) -> bool:
-    """Returns whether an estimator has logits for every step of sequences."""
     node = site.arguments.get("return_sequences")
     return isinstance(node, ast.Constant) and bool(node.value)
 
 
 def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
-    """Returns the head of a classifier or a regressor."""
     if canned.name.endswith("Regressor"):
         return "RegressionHead"
     count = by_name.get("n_classes")
@@ -267,11 +229,10 @@ def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
 
 
 def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
-    """Returns the writer of a head that an estimator is given; None with a problem."""
     if argument is None:
         return None
     head = followed(source, argument)
-    # TensorFlow 1's estimators take heads of their own, which no program can name.
+    # The heads of TensorFlow 1's estimators are private, so no program can name them.
     if canned.is_v1 or not isinstance(head, ast.Call):
         _refused(source, argument)
         return None
@@ -303,7 +264,6 @@ def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
 
 
 def _carried(source: Source, head: ast.Call, known: list[str]) -> dict[str, ast.expr]:
-    """Returns the arguments of a head by name; refuses those that are not known."""
     by_name = all_arguments(source, head, known)
     for key in by_name.keys() - known:
         config_arguments.refuse(source, by_name[key], key)

@@ -1,4 +1,4 @@
-"""The text of the `keras.Model` that replaces a canned estimator."""
+"""Writes the `keras.Model` that replaces a canned estimator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CARRIED = (
     *canned_recurrent.ARGUMENTS,
     *("model_dir", "config", "input_layer_partitioner", "partitioner"),
 )
-"""The arguments that are carried, or make no difference, beside those of heads."""
+"""Arguments that are carried over or make no difference, besides those of heads."""
 
 _LAYERS = {
     "dnn": "DenseFeatures",
@@ -41,16 +41,15 @@ _LAYERS = {
     "baseline": "Baseline",
     "rnn": "SequenceFeatures",
 }
-"""The layer with the variables of each part of a model, or with the inputs of a network."""
+"""For each part of a model, the layer with its variables, or with the inputs of its network."""
 
 
 class CannedModelWriter:
     """Writes the model of a canned estimator.
 
     Args:
-        head: writes its head.
-        starts_warm: whether it starts with the variables of another one.
-        exports: whether the program exports it.
+        starts_warm: whether the model starts from the variables of another one.
+        exports: whether the program exports the model.
     """
 
     def __init__(
@@ -88,10 +87,9 @@ class CannedModelWriter:
         for node in self._nodes():
             self._pass_names(node)
 
-    # What is read.
+    # Reading the estimator.
 
     def _columns(self, name: str) -> Text | None:
-        """Returns the code of an argument with columns in `__init__`; None without it."""
         node = self._site.arguments.get(name)
         if node is None or is_none(node):
             return None
@@ -102,12 +100,10 @@ class CannedModelWriter:
         return lambda: name
 
     def _pass_names(self, node: ast.AST) -> None:
-        """Has `__init__` take the names of the estimator's function that a node reads."""
         for name in sorted(names_in(node) & self._locals):
             self.parameters.setdefault(name, None)
 
     def _nodes(self) -> Iterator[ast.expr]:
-        """Yields the nodes that are written into `__init__`."""
         left_out = {*_COLUMNS, "model_dir", "config", "input_layer_partitioner", "partitioner"}
         left_out.update(canned_recurrent.ARGUMENTS)
         for key, node in self._site.arguments.items():
@@ -120,7 +116,6 @@ class CannedModelWriter:
                 yield each.node
 
     def _check(self) -> None:
-        """Adds the problems of arguments whose values have to be known here."""
         arguments, problem = self._site.arguments, self._source.problem
         if not self._optimizers:
             why = "which columns its model has is not known here"
@@ -137,14 +132,14 @@ class CannedModelWriter:
         if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
             problem(
                 *(self._site.call, "keras-optimizer"),
-                "two Adams have powers of betas of their own in checkpoints",
+                "two Adam optimizers store separate beta powers in checkpoints",
                 "Use another optimizer for one of the parts",
             )
 
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
-        """Returns whether a part has rows that do not start at zero.
+        """Whether a part has rows that do not start at zero.
 
-        An Ftrl that updates all rows takes those of no batch to zero.
+        An Ftrl that updates all rows would set those that occur in no batch to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")
@@ -158,10 +153,9 @@ class CannedModelWriter:
         node = self._site.arguments.get(key)
         return default if node is None else self._source.code_at(node, 4)
 
-    # What is written.
+    # Writing the model.
 
     def construction(self, column: int) -> str:
-        """Returns the code that makes the model, in a statement at a column."""
         parts = [
             name if node is None else f"{name}={self._source.code_at(node, column + 4)}"
             for name, node in sorted(self.parameters.items(), key=lambda each: each[1] is not None)
@@ -169,7 +163,6 @@ class CannedModelWriter:
         return call_text("Model", parts, column, "model = ")
 
     def text(self) -> str:
-        """Returns the class."""
         names = sorted(self.parameters, key=lambda name: self.parameters[name] is not None)
         lines = [
             "class Model(TableModel):",
@@ -225,16 +218,14 @@ class CannedModelWriter:
 
     @property
     def _slot_names(self) -> str:
-        """The names of slots in checkpoints; see `TableModel`."""
         if not self._canned.is_v1:
             return f"{self._head.scope}/{{optimizer}}/{{variable}}/{{keras_slot}}"
         if self._canned.is_combined or "baseline" in self._canned.parts:
             return ""
-        # What the partitioner leaves of "part_0" in the names of the slots of a variable.
+        # What remains of "part_0" in the slot names of a partitioned variable.
         return f"{{variable}}/{'t_0' if self._deep is not None else 'part_0'}/{{slot}}"
 
     def _names(self) -> Iterator[str]:
-        """Yields the items of the names of layers in checkpoints."""
         if self._deep is not None:
             yield "'input_layer': 'dnn/input_from_feature_columns/input_layer'"
             yield from self._names_of_hidden()
@@ -335,7 +326,6 @@ class CannedModelWriter:
 
     @property
     def _has_steps(self) -> bool:
-        """Whether every step of a sequence has logits."""
         return self._recurrent is not None and self._recurrent.returns_sequences
 
     @property
@@ -370,7 +360,6 @@ class CannedModelWriter:
 
     @property
     def _clips(self) -> bool:
-        """Whether gradients are clipped."""
         return self._recurrent is not None and self._optimizers["rnn"].is_named
 
     def _test_step(self) -> Iterator[str]:
@@ -383,7 +372,7 @@ class CannedModelWriter:
 
 
 def _names_of(function: ast.AST) -> set[str]:
-    """Returns the names that a function binds; none of a module, whose names a class sees."""
+    """Returns the local names of a function; empty for a module, whose names a class can read."""
     if not isinstance(function, ast.FunctionDef):
         return set()
     return {*bound_in(function), *parameters_of(function)} - {function.name}

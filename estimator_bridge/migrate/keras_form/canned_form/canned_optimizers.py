@@ -1,4 +1,4 @@
-"""The optimizers of canned estimators: a name, an object, or a function that makes one."""
+"""The optimizers of canned estimators: a name, an object, or a function that creates one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from estimator_bridge.migrate.keras_form.optimizer_counterparts import (
 from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, call_text
 
 _DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Adagrad"}
-"""The optimizers of parts that are given none, by name."""
+"""The default optimizer of each part."""
 
 
 class LegacyRow(NamedTuple):
     """An optimizer of `tf.keras.optimizers.legacy`, which estimators of TensorFlow 2 take.
 
     Attributes:
-        carried: its arguments that the new program has, in order.
-        rate: the default of the first one, its learning rate.
-        refused: arguments behind those in its order that change the numbers.
-        old: the optimizer of TensorFlow 1 that estimators take by the same name.
+        carried: the arguments that the new program keeps, in order.
+        rate: the default learning rate.
+        refused: the arguments after these; they change the numbers.
+        old: the TensorFlow 1 optimizer that estimators know under the same name.
     """
 
     carried: str
@@ -54,7 +54,7 @@ _LEGACY: Mapping[str, LegacyRow] = {
 }
 
 _NAMES = {**{name: name for name in _LEGACY if name != "RMSprop"}, "RMSProp": "RMSprop"}
-"""The classes of Keras by the names that estimators take."""
+"""The Keras classes, by the names that estimators accept."""
 
 _KNOWN = (
     "Give Adagrad, Adam, Ftrl, RMSProp, SGD, or Momentum of TensorFlow 1: by name, as an object "
@@ -66,12 +66,11 @@ class CannedOptimizer:
     """The optimizer of a part of a model.
 
     Args:
-        by_rows: whether rows that no batch has must stay as they start, and an Ftrl that updates
-            all rows would not leave them so.
+        by_rows: whether rows that occur in no batch must keep their initial values.
 
     Attributes:
-        node: what makes it, as far as names and lambdas lead to it; None is the default.
-        kind: its class in the new program; "" is not known, which is a problem of the program.
+        node: the expression that creates it, found through names and lambdas; None for the default.
+        kind: its class in the new program; "" if it is unknown.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class CannedOptimizer:
         self._prepare()
 
     def text(self) -> str:
-        """Returns the code of the optimizer of Keras, in `__init__`."""
         if self._canned.is_v1:
             return self._of_train()
         by_name = self._by_name()
@@ -100,11 +98,9 @@ class CannedOptimizer:
 
     @property
     def is_named(self) -> bool:
-        """Whether it is given by its name, or none is."""
         return self.node is None or isinstance(self.node, ast.Constant)
 
     def _of_train(self) -> str:
-        """Returns the code for an optimizer of TensorFlow 1."""
         by_rows = self.kind == "Ftrl" and self._by_rows
         if isinstance(self.node, ast.Call):
             if not by_rows:
@@ -119,7 +115,6 @@ class CannedOptimizer:
         return row.written(self._source, parts)
 
     def _of_keras(self, code: dict[str, str]) -> str:
-        """Returns the code for a legacy optimizer of Keras, by the code of its arguments."""
         row = _LEGACY[self.kind]
         rule, left_out = self._rule(code)
         if rule or self.is_named:
@@ -134,10 +129,9 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns the rule of an optimizer that later ones of Keras do not have, or "".
+        """Returns an update rule of the engine, or "", and the arguments without effect.
 
-        Returns:
-            The rule, and arguments that have no effect.
+        A rule is needed where current Keras optimizers compute other numbers.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":
@@ -155,7 +149,6 @@ class CannedOptimizer:
 
     @property
     def _name(self) -> str:
-        """The name of an optimizer that is given by it, or by none."""
         node = self.node
         return str(node.value) if isinstance(node, ast.Constant) else _DEFAULTS[self._part]
 
@@ -172,14 +165,12 @@ class CannedOptimizer:
         return name if is_of_keras and name in _LEGACY else ""
 
     def _by_name(self) -> dict[str, ast.expr]:
-        """Returns the arguments of an optimizer of Keras; none of one that is given by its name."""
         if not isinstance(self.node, ast.Call):
             return {}
         row = _LEGACY[self.kind]
         return arguments(self.node, f"{row.carried} {row.refused}".split())[0]
 
     def _prepare(self) -> None:
-        """Has rates that fall become schedules; refuses arguments that change the numbers."""
         source, node = self._source, self.node
         if not self.kind or not isinstance(node, ast.Call):
             return

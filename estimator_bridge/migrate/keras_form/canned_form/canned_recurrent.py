@@ -24,18 +24,14 @@ _LAYERS: Mapping[str, tuple[str, str]] = {
 
 _KERAS = "tensorflow.keras.layers."
 _LAYER = "rnn"
-"""The name of a layer that is made of cells."""
+"""Name of a layer that consists of cells."""
 
 
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    A number of `units` and a `cell_type` by name are a layer of Keras, several are cells in an
-    `RNN`: the names of their variables differ, so both have to be known. Adds a problem where they
-    are not.
-
-    Attributes:
-        returns_sequences: whether every step has logits.
+    A single number of `units` with a named `cell_type` is a Keras layer; several numbers are cells
+    in an `RNN` layer. The two have different variable names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:
@@ -53,16 +49,13 @@ class RecurrentWriter:
 
     @property
     def nodes(self) -> list[ast.expr]:
-        """The nodes that are written into `__init__`."""
         return [*self._units, *filter(None, (self._cell_class, self._cell_fn))]
 
     @property
     def name(self) -> str:
-        """The name of the layer, which those of its variables begin with."""
         return self._kind if self._is_number else _LAYER
 
     def text(self) -> str:
-        """Returns the code of the layer in `__init__`."""
         options = ["return_sequences=True"] if self.returns_sequences else []
         options.append(f"name='{self.name}'")
         if self._is_number:
@@ -72,7 +65,6 @@ class RecurrentWriter:
         return call_text(layer, [first, *options], 4, "self.rnn = ")
 
     def _cells(self) -> str:
-        """Returns the code of one cell or several."""
         if self._cell_fn is not None:
             is_lambda = isinstance(self._cell_fn, ast.Lambda)
             return self._code(self._cell_fn.body) if is_lambda else f"{self._code(self._cell_fn)}()"  # type: ignore[attr-defined]
@@ -94,7 +86,7 @@ class RecurrentWriter:
     def _code(self, node: ast.expr) -> str:
         return self._source.code_at(node, 4)
 
-    # What is read.
+    # Reading the arguments.
 
     def _read_returns_sequences(self) -> bool:
         node = self._arguments.get("return_sequences")
@@ -102,7 +94,6 @@ class RecurrentWriter:
         return isinstance(node, ast.Constant) and bool(node.value)
 
     def _read_cell_type(self) -> tuple[str, ast.expr | None]:
-        """Returns the name of a kind of cells, or a class of cells."""
         node = self._arguments.get("cell_type")
         if node is None:
             return "simple_rnn", None
@@ -124,7 +115,6 @@ class RecurrentWriter:
         return is_of_program or self._source.full(node).startswith(_KERAS)
 
     def _of_keras(self, node: ast.expr) -> tuple[str, ast.expr | None]:
-        """Returns the name of a class of Keras that has one, whose cells are named alike."""
         last = self._source.full(node).rpartition(".")[2]
         kinds = {cell: kind for kind, (_, cell) in _LAYERS.items()}
         is_of_keras = self._source.full(node) == f"{_KERAS}{last}"
@@ -134,7 +124,6 @@ class RecurrentWriter:
         return "", node
 
     def _read_units(self) -> tuple[list[ast.expr], bool]:
-        """Returns the widths, and whether they are one number and no list."""
         node = self._arguments.get("units")
         value = self._followed(node)
         widths = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []
@@ -163,7 +152,7 @@ class RecurrentWriter:
         return self._source.value_of(node) or node
 
     def _keep_cells(self) -> None:
-        """Has cells of `tf.keras.layers` stay, wherever they are made: they are TensorFlow 2's."""
+        """Leaves cells of `tf.keras.layers` unchanged wherever they are created."""
         for node in ast.walk(self._source.tree):
             full = self._source.full(node)
             if full.startswith(_KERAS) and full.endswith(("Cell", "Cells")):

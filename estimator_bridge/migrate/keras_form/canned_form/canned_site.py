@@ -1,4 +1,4 @@
-"""The place where a canned estimator is made: a model of Keras without tables of an engine."""
+"""Replaces the creation of a canned estimator by that of a Keras model without engine tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 
 
 def write(source: Source, site: Site) -> CannedModelWriter:
-    """Replaces the statement that makes the estimator; returns the writer of the model."""
     head = canned_heads.read(source, site)
     starts_warm = "warm_start_from" in site.arguments
     warm_start = warm_start_line.lines(source, site)
@@ -39,7 +38,6 @@ def write(source: Source, site: Site) -> CannedModelWriter:
 
 
 def place(source: Source, site: Site) -> int:
-    """Returns the offset of the line before which the class is written."""
     statement = source.statement_of(site.call)
     around = [statement, *source.above(statement)]
     outermost = next(each for each in around if source.parent(each) is source.tree)

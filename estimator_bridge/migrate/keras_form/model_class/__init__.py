@@ -1,1 +1,1 @@
-"""The `keras.Model` that a model_fn becomes."""
+"""The `keras.Model` that replaces a model_fn."""

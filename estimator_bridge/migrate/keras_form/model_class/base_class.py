@@ -1,4 +1,4 @@
-"""The base class of several models: the methods, and the end of `__init__`, that all have."""
+"""The base class of several models: the methods and the end of `__init__` that all share."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ _TABLE_MODEL = "TableModel"
 
 @dataclasses.dataclass
 class ClassPieces:
-    """The text of a class of a model, in pieces.
+    """The text of a model class, in pieces.
 
     Attributes:
-        layers: classes of layers, which stand before it.
-        name, doc: of the class; the docstring is a line without quotes.
-        arguments: of `__init__` behind the embedding.
-        names: code of the names of layers in checkpoints, where they differ; or "".
-        init: the statements of `__init__` that make attributes and layers.
-        end: those that make metrics and compile.
-        methods: the other methods.
-        base: the class that it is derived from.
+        layers: the layer classes that precede it.
+        doc: its docstring, one line without quotes.
+        arguments: the arguments of `__init__` after the embedding.
+        names: code of the layer names in checkpoints, if they differ; or "".
+        init: the statements of `__init__` that create attributes and layers.
+        end: the statements of `__init__` that create metrics and compile.
     """
 
     layers: str
@@ -42,7 +40,6 @@ class ClassPieces:
     base: str = _TABLE_MODEL
 
     def text(self) -> str:
-        """Returns the class, with its layers before it."""
         names = f", names={self.names}" if self.names else ""
         methods = "".join(f"\n{each}" for each in self.methods)
         return (
@@ -53,11 +50,7 @@ class ClassPieces:
 
 
 def texts(classes: Sequence[ClassPieces], taken: set[str]) -> list[str]:
-    """Returns the text of each class; a base class stands before the first if they share methods.
-
-    Args:
-        taken: names that the program has.
-    """
+    """Returns the text of each class; the first text starts with the base class, if any."""
     methods = [each for each in classes[0].methods if all(each in one.methods for one in classes)]
     if len(classes) < 2 or not methods:
         return [each.text() for each in classes]
@@ -89,7 +82,7 @@ def _base(name: str, end: str, methods: Sequence[str], has_names: bool) -> str:
 
 
 def _is_base_end(pieces: ClassPieces, end: str) -> bool:
-    """Returns whether a class ends its `__init__` so, with nothing that it has made before."""
+    """Whether `__init__` has this end, and the end reads no attribute, argument or local name."""
     if pieces.end != end:
         return False
     before, statements = (ast.parse(textwrap.dedent(each)) for each in (pieces.init, pieces.end))

@@ -1,4 +1,4 @@
-"""Functions of a model as methods: layers go into `__init__`, and are called where they were."""
+"""Turns functions of a model into methods: `__init__` creates the layers, the methods call them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _RESERVED = frozenset(
         *("trainable", "embedding", "fit", "evaluate", "predict", "compile", "optimizers"),
     )
 )
-"""Attributes that models of Keras have."""
+"""Attributes that Keras models already have."""
 
 Roles = dict[str, tuple[str, ast.expr]]
-"""By the parameters of a function: "tensor", "training" or "config", and the argument."""
+"""For each parameter of a function, its role ("tensor", "training" or "config") and the argument.
+"""
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
@@ -49,15 +50,13 @@ _OF_COLUMNS = ("dense_features", "sequence_features", "input_layer")
 
 @dataclasses.dataclass
 class ClassText:
-    """A class while it is written.
+    """A class that is being written.
 
     Attributes:
-        config: what `__init__` may take, by name: the text of each there.
-        used: the names of `config` that `__init__` needs.
-        init: the lines of `__init__`.
-        methods: other methods, and `classes` that the class needs.
-        names: names of layers in checkpoints, where they differ.
-        forbidden: parameters of the model_fn that the model does not have.
+        config: the code in `__init__` of each value that it may take, by name.
+        used: the names of `config` that the class uses.
+        names: the layer names in checkpoints, where they differ.
+        forbidden: parameters of the model_fn that the model lacks.
     """
 
     source: Source
@@ -72,7 +71,6 @@ class ClassText:
     forbidden: set[str] = dataclasses.field(default_factory=set)
 
     def attribute(self, wanted: str) -> str:
-        """Returns a name for an attribute; reserves it."""
         name = re.sub(r"\W+", "_", wanted).strip("_") or "layer"
         name = f"{name}_layer" if name in _RESERVED else name
         unused, number = name, 1
@@ -82,13 +80,13 @@ class ClassText:
         return unused
 
     def counted(self, scope: str, kind: str) -> str:
-        """Returns the name that the legacy program gives to a layer without one."""
+        """Returns the name that the legacy program gives an unnamed layer."""
         number = self.counts.get((scope, kind), 0)
         self.counts[scope, kind] = number + 1
         return f"{kind}_{number}" if number else kind
 
     def in_checkpoint(self, scope: str, name: str) -> str:
-        """Returns the name of a layer in a scope; notes the one that checkpoints have."""
+        """Returns a Keras name for a layer in a scope, and records its name in checkpoints."""
         if not scope:
             return name
         layer_name = f"{scope}_{name}".replace("/", "_")
@@ -97,7 +95,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Returns the functions that call layers, but for those of a model_fn itself, by name."""
+    """Returns the functions that call layers, by name, except the roots and what encloses them."""
     skipped = {*roots}
     functions = [*nodes_in(source.tree, ast.FunctionDef)]
     layered: dict[str, ast.FunctionDef] = {}
@@ -120,7 +118,7 @@ class Body:
 
     Args:
         tensors: names that are computed from a batch.
-        training: names that say whether the model is trained.
+        training: names that tell whether the model is training.
         helpers: functions that call layers.
     """
 
@@ -141,15 +139,13 @@ class Body:
         self.lines: list[Text] = []
 
     def text(self) -> str:
-        """Returns the code of the statements."""
         return _joined(self.lines)
 
     def leave_out(self, nodes: Iterable[ast.AST]) -> None:
-        """Has names below nodes stay as they are, since they are written elsewhere."""
+        """Marks nodes that are written elsewhere, so that the names in them stay unchanged."""
         self._hoisted.update(nodes)
 
     def write(self, items: Sequence[Item], indent: int = 4) -> None:
-        """Adds statements to the method."""
         for item in items:
             if not isinstance(item, Bind):
                 for layer in layers.below(self._source, item):
@@ -172,7 +168,7 @@ class Body:
                 self._statement(item, indent, scope)
 
     def _scope_of(self, statement: ast.With) -> str | None:
-        """Returns the variable scope that a statement opens, "" for that of the layer itself."""
+        """Returns the variable scope that a `with` opens ("" for none); None for any other."""
         call = statement.items[0].context_expr
         called = self._source.called(call)
         if len(statement.items) > 1 or called not in ("variable_scope", "name_scope"):
@@ -195,7 +191,6 @@ class Body:
         self.lines.append(lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n")
 
     def _moves(self, item: ast.stmt) -> bool:
-        """Returns whether a statement is for layers alone, and so belongs into `__init__`."""
         if not isinstance(item, ast.Assign) or item_names(item) & self.tensors:
             return False
         if any(layers.below(self._source, item)):
@@ -236,7 +231,6 @@ class Body:
         return None
 
     def _calls(self, item: ast.AST, scope: str, hint: str) -> None:
-        """Replaces the calls of layers and of functions with layers below a node."""
         for call in sorted(nodes_in(item, ast.Call), key=_order):
             layer, helper = layers.read(self._source, call), self._helper(call)
             if layer is not None:
@@ -266,9 +260,9 @@ class Body:
         self._replace(layer, f"self.{attribute}")
 
     def _list(self, comprehension: Comprehension, attribute: str, construction: Text) -> None:
-        """Makes a list of the layers of a comprehension, and has it run over them.
+        """Creates a layer per item in `__init__`, and makes the comprehension loop over the layers.
 
-        What else reads the variable of the comprehension gets it beside the layer.
+        Loops over pairs of item and layer if other code reads the item.
         """
         source, generator = self._source, comprehension.generators[0]
         target, it = generator.target, generator.iter
@@ -286,7 +280,7 @@ class Body:
         self._text.init.append(
             lambda: f"    self.{attribute} = [{construction()} for {old} in {source.code(it)}]\n"
         )
-        # The iterable is written in `__init__`, of the text as it was.
+        # `__init__` has the iterable too; the loop here is replaced in the original text.
         start, end = source.span(target)[0], source.span(it)[1]
         if not is_read:
             source.replace_span(start, end, f"layer in self.{attribute}")
@@ -297,7 +291,6 @@ class Body:
         )
 
     def _comprehension(self, layer: LayerCall) -> Comprehension | None:
-        """Returns the comprehension that makes a layer for each of its values."""
         for up in self._source.above(layer.call):
             if isinstance(up, Comprehension) and len(up.generators) == 1:
                 bound = all_names(up.generators[0].target)
@@ -348,7 +341,6 @@ class Body:
         return write
 
     def _name(self, layer: LayerCall, scope: str) -> Text | None:
-        """Returns the code of a layer's name, as checkpoints have it; None if it needs none."""
         text = self._text
         if layer.name is not None:
             if isinstance(layer.name, ast.Constant):
@@ -381,7 +373,7 @@ class Body:
     # Loops.
 
     def _loop(self, loop: ast.For, scope: str) -> None:
-        """Makes a list of each layer in a loop, and has the loop run over them."""
+        """Creates the layers of a loop as lists in `__init__`, and makes the loop run over them."""
         source = self._source
         readings = [layers.read(source, node) for node in sorted(ast.walk(loop), key=_order)]
         if any(self._helper(node) for node in ast.walk(loop)):
@@ -441,7 +433,6 @@ class Body:
         self._text.init.append(write)
 
     def _in_body(self, node: ast.expr) -> str:
-        """Returns the text of an iterable of `__init__` in another method."""
         new: dict[Span, str | Text] = {}
         for each in ast.walk(node):
             key = _params_key(each) or getattr(each, "id", "")
@@ -452,7 +443,6 @@ class Body:
         return spliced(self._source.text, new, self._source.span(node))
 
     def _loop_names(self, layer: LayerCall, loop: ast.For, scope: str) -> list[str] | None:
-        """Returns the names of the layers that a loop makes, if they have variables."""
         if layer.kind in _WITHOUT_VARIABLES or layer.kind in _OF_COLUMNS:
             return None
         if not isinstance(loop.iter, (ast.Tuple, ast.List)) or not isinstance(
@@ -469,7 +459,6 @@ class Body:
         ]
 
     def _names_left(self, node: ast.AST) -> set[str]:
-        """Returns the names that are read below a node, but for parts that go into `__init__`."""
         if node in self._hoisted:
             return set()
         names = names_in(node) if isinstance(node, ast.Name) else set()
@@ -484,7 +473,6 @@ class Body:
         write(call, function, self.roles(call, function))
 
     def roles(self, call: ast.Call, function: ast.FunctionDef) -> Roles:
-        """Returns the roles of the parameters in a call."""
         roles = {}
         parameters = [each.arg for each in function.args.args]
         for name, value in every_argument(call, parameters).items():
@@ -496,7 +484,6 @@ class Body:
         return roles
 
     def _as_method(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
-        """Writes a function as a method, and its call as one of the method."""
         name = self._text.attribute(function.name)
         tensors = self.write_method(function, roles, name)
         source = self._source
@@ -513,7 +500,6 @@ class Body:
     def write_method(
         self, function: ast.FunctionDef, roles: Roles, name: str, before: str = ""
     ) -> list[str]:
-        """Adds a method with the body of a function; returns its parameters."""
         config, tensors, training = _by_role(roles)
         for parameter in config:
             value = roles[parameter][1]
@@ -534,7 +520,6 @@ class Body:
         return tensors
 
     def _as_layer(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
-        """Writes a function as a layer, once, and its call as one of an instance."""
         source = self._source
         kind = "".join(part.capitalize() for part in function.name.strip("_").split("_"))
         config, tensors, _ = _by_role(roles)
@@ -564,7 +549,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces the names of `config` below a node by those of `__init__`, or of this method."""
+        """Replaces names of `config` by their code in `__init__`, or by attributes of the model."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)
@@ -613,7 +598,6 @@ def layer_class(
     helpers: dict[str, ast.FunctionDef],
     classes: dict[str, Text],
 ) -> Text:
-    """Returns a class of a layer that computes the values of a function."""
     config, tensors, training = _by_role(roles)
     text = ClassText(source, {each: (lambda each=each: each) for each in config})  # type: ignore[misc]
     body = Body(text, tensors, training, helpers, classes)
@@ -635,7 +619,7 @@ def layer_class(
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Returns the parameters for `__init__`, those of a call, and of these the modes."""
+    """Returns the parameters of `__init__`, those of the call, and which of these are modes."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training
@@ -648,11 +632,6 @@ def _joined(texts: Iterable[Text]) -> str:
 def docstring(
     source: Source, function: ast.FunctionDef, indent: int, gone: Sequence[str] = ()
 ) -> str:
-    """Returns the docstring of a function at an indentation; "" if it has none.
-
-    Args:
-        gone: parameters that the function no longer has.
-    """
     first = function.body[0]
     text = source.block(first, indent) if is_docstring(first) else ""
     for name in gone:
@@ -661,7 +640,6 @@ def docstring(
 
 
 def _params_key(node: ast.AST) -> str | None:
-    """Returns the key of `params["key"]`."""
     if (
         isinstance(node, ast.Subscript)
         and isinstance(node.value, ast.Name)
@@ -673,5 +651,5 @@ def _params_key(node: ast.AST) -> str | None:
 
 
 def _order(node: ast.AST) -> tuple[int, int]:
-    """Orders calls as they are made: an argument before its call."""
+    """Sorts calls in the order of execution: arguments before the call that takes them."""
     return (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)

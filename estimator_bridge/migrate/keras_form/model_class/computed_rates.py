@@ -1,7 +1,7 @@
-"""Learning rates that are computed from the step: a method of the model, and a schedule of it.
+"""Learning rates that are computed from the step.
 
-A rate that is one schedule of `tf.train` becomes that of Keras. Anything more, such as a schedule
-behind a warm-up, is computed by statements; these become a method that takes the step.
+A single schedule of `tf.train` becomes a Keras schedule. Anything else, such as a schedule after a
+warm-up, becomes a method of the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ _WAY_OUT = "Compute the rate from the global step and params['KEY'] alone"
 
 
 def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> list[ast.Call]:
-    """Returns the calls below items that make an optimizer."""
     return [
         node
         for each in items
@@ -48,9 +47,9 @@ def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> 
 
 
 def sink(source: Source, parts: ModelFunction) -> None:
-    """Moves statements that only optimizers need from those of all modes to those of the training.
+    """Moves statements that only optimizers need from the shared code to the training code.
 
-    A global step or a rate is often computed above the first test of the mode.
+    For example, a rate is often computed before the first test of the mode.
     """
     train = parts.only[TRAIN]
     calls = optimizer_calls(source, [*train, parts.specs[TRAIN].get("train_op")])
@@ -79,24 +78,18 @@ def sink(source: Source, parts: ModelFunction) -> None:
 
 @dataclasses.dataclass
 class ComputedRates:
-    """The rates of a training that are computed from the step.
-
-    Attributes:
-        code: what an optimizer takes for its rate, by the call that makes it.
-        items: the statements that are in methods now.
-    """
+    """The code of each rate by the call of its optimizer, and the statements moved to methods."""
 
     code: dict[ast.Call, str] = dataclasses.field(default_factory=dict)
     items: list[Item] = dataclasses.field(default_factory=list)
 
 
 class RateWriter:
-    """Writes the methods of computed rates.
+    """Writes the methods that compute rates.
 
     Args:
-        items: the statements of the training.
-        tensors: names that are computed from a batch, which no rate may read.
-        body: returns the body of a new method, by the names that are tensors in it.
+        tensors: names that are computed from a batch; a rate must not read them.
+        body: creates the body of a new method, given the names that are tensors in it.
     """
 
     def __init__(
@@ -111,7 +104,6 @@ class RateWriter:
         self._methods: dict[str, str] = {}
 
     def write(self, calls: Sequence[ast.Call]) -> ComputedRates:
-        """Returns the rates of optimizers that are computed; adds their methods to the class."""
         rates = ComputedRates()
         for call in calls:
             rate = rate_of(self._source, call)
@@ -126,7 +118,7 @@ class RateWriter:
         return rates
 
     def _is_computed(self, items: Sequence[Item], rate: ast.expr) -> bool:
-        """Returns whether a rate depends on the step by more than one schedule."""
+        """Whether a rate depends on the step in any other way than through one schedule."""
         of_step: set[str] = set()
         for item in items:
             value = item.value if isinstance(item, (Bind, ast.Assign)) else None
@@ -147,7 +139,6 @@ class RateWriter:
         )
 
     def _is_plain_schedule(self, value: ast.expr, of_step: Collection[str]) -> bool:
-        """Returns whether a value is a schedule that reads the step as its step alone."""
         called = self._source.called(value)
         if called not in rules.SCHEDULES or not isinstance(value, ast.Call):
             return False
@@ -161,7 +152,6 @@ class RateWriter:
         return is_step and not any(self._reads_step(each, of_step) for each in by_name.values())
 
     def _method_of(self, items: Sequence[Item], rate: ast.expr) -> str:
-        """Returns the method of a rate, which is written unless another optimizer has it."""
         key = "\n".join(ast.unparse(node_of(each)) for each in [*items, rate])
         if key not in self._methods:
             self._methods[key] = self._text.attribute("learning_rate_at")
@@ -188,7 +178,6 @@ class RateWriter:
         self._text.methods.append(write)
 
     def _check(self, items: Sequence[Item | ast.expr]) -> None:
-        """Refuses a rate that a batch gives, or whose step is read where nobody passes it."""
         bound: set[str] = set()
         for node in items:
             of_batch = ", ".join(sorted((item_names(node) - bound) & self._tensors))
@@ -205,12 +194,10 @@ class RateWriter:
 
 
 def rate_of(source: Source, call: ast.Call) -> ast.expr | None:
-    """Returns the learning rate that an optimizer is made with; None if it has the default one."""
     return arguments(call, OF_TRAIN[source.called(call)].names)[0].get("learning_rate")
 
 
 def _is_step(source: Source, item: Item) -> bool:
-    """Returns whether an item assigns the global step to a name."""
     value = item.value if isinstance(item, (Bind, ast.Assign)) else None
     return (
         value is not None

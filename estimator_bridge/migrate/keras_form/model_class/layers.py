@@ -1,4 +1,4 @@
-"""Layers that a model_fn makes where it calls them: the layer of Keras, and how it is called."""
+"""Reads the layers that a model_fn creates and calls: the Keras layer and its inputs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, argu
 
 @dataclasses.dataclass(frozen=True)
 class LayerCall:
-    """A call of a layer.
+    """A call of a layer; arguments are pairs (keyword or "", node).
 
     Attributes:
-        call: the whole call.
-        kind: what the legacy program counts its names by.
-        construction: the class of the layer, and its arguments but for the name: (key or "", node).
-        inputs: what the layer is called with: (keyword or "", node).
-        name: the node of its name, or None.
-        extra: text that is added to the call.
+        kind: the word from which the legacy program makes default names.
+        construction: the layer class, and its arguments except the name.
+        inputs: the arguments of the call.
+        extra: text to append to the arguments of the call.
     """
 
     call: ast.Call
@@ -34,13 +32,12 @@ class LayerCall:
 
     @property
     def config(self) -> list[ast.expr]:
-        """The nodes that the layer is made of."""
         nodes = [node for _, node in self.construction[1]]
         return nodes if self.name is None else [*nodes, self.name]
 
 
 VARIABLE = "variable"
-"""The kind of what is no layer, but a variable that the model makes as it makes layers."""
+"""The kind of a plain variable; the model creates variables as it creates layers."""
 
 _COMMON = "activation use_bias kernel_initializer bias_initializer"
 _FUNCTIONS: Mapping[str, tuple[str, str]] = {
@@ -59,7 +56,7 @@ _FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "max_pooling2d": ("MaxPooling2D", "inputs pool_size strides padding"),
     "average_pooling2d": ("AveragePooling2D", "inputs pool_size strides padding"),
 }
-"""Functions of `tf.layers`: the class of Keras and the arguments in order."""
+"""Functions of `tf.layers`: the Keras class, and the arguments in order."""
 
 _KEYWORDS = frozenset(
     f"{_COMMON} trainable data_format dilation_rate kernel_constraint bias_constraint "
@@ -79,7 +76,6 @@ _KERAS = (
 
 
 def read(source: Source, node: ast.AST) -> LayerCall | None:
-    """Returns the layer that a node calls; None if it calls none."""
     if not isinstance(node, ast.Call):
         return None
     short = source.called(node)
@@ -95,7 +91,6 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
 
 
 def below(source: Source, node: ast.AST) -> Iterator[LayerCall]:
-    """Yields the layers that are called below a node."""
     return filter(None, (read(source, each) for each in nodes_in(node, ast.Call)))
 
 
@@ -118,7 +113,7 @@ def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
 
 
 def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | None:
-    """Returns the layer of a call such as `Dense(1)(net)`."""
+    """Reads a call such as `Dense(1)(net)`."""
     made_by = source.called(inner)
     short = made_by.rpartition(".")[2]
     if made_by in _OF_COLUMNS:
@@ -134,7 +129,7 @@ def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | No
 
 
 def rule_kind(name: str) -> str:
-    """Returns the default name of a Keras layer, "batch_normalization" for example."""
+    """Returns the default name of a Keras layer, for example "batch_normalization"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
@@ -168,7 +163,6 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
 
 
 def _written(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
-    """Returns the arguments of a call as they are written: (keyword or "", node)."""
     keyed = ((str(each.arg), each.value) for each in call.keywords)
     return (*(("", each) for each in call.args), *keyed)
 

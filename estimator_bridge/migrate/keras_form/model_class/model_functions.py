@@ -1,4 +1,4 @@
-"""Finds the model_fns of a program: the functions that its TPUEstimators are made of."""
+"""Finds the model_fns of a program: the functions from which it creates TPUEstimators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def passed(source: Source, value: ast.expr) -> list[ast.expr]:
-    """Returns the values of an argument: itself, or all that callers pass for it.
+    """Returns the possible values of an argument.
 
-    Where it is a parameter of the function around it, that is the argument of each call of that
-    function; an empty list if one of them is not known.
+    For a parameter of the enclosing function, these are the values that its callers pass; the list
+    is empty if one of them is unknown.
     """
     function = source.function_of(value)
     if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
@@ -39,13 +39,11 @@ def passed(source: Source, value: ast.expr) -> list[ast.expr]:
 
 
 def function_of(source: Source, value: ast.expr) -> ast.FunctionDef | None:
-    """Returns the function that a name is of, or whose call returns a model_fn."""
     name = value.func if isinstance(value, ast.Call) else value
     return source.function(name.id) if isinstance(name, ast.Name) else None
 
 
 def model_functions(source: Source) -> list[ast.FunctionDef]:
-    """Returns the functions that TPUEstimators are made of, as far as they are known."""
     functions = (function_of(source, each) for each in _arguments(source))
     return list(dict.fromkeys(each for each in functions if each is not None))
 

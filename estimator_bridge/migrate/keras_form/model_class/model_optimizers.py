@@ -1,4 +1,4 @@
-"""Optimizers of a model_fn as attributes of the model, made in `__init__`."""
+"""Moves the optimizers of a model_fn to `__init__`, as attributes of the model."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from estimator_bridge.migrate.keras_form.program_text.source import Text, names_
 
 
 class OptimizerWriter:
-    """Moves optimizers, and the rates that they are made of, out of a training.
+    """Moves optimizers and their rates out of the training step.
 
     Args:
-        text: the class, whose `__init__` makes the optimizers.
-        items: the statements of the training.
         tensors: names that are computed from a batch.
-        body: returns the body of a method, by the names that are tensors in it.
+        body: creates the body of a method, given the names that are tensors in it.
 
     Attributes:
-        kept: the statements that are left.
+        kept: the statements that remain in the training step.
         compiled: the line that compiles the model; None without an optimizer.
-        written: nodes below which nothing is to be replaced any more.
+        written: nodes in which nothing may be replaced any more.
     """
 
     def __init__(
@@ -46,24 +44,18 @@ class OptimizerWriter:
         self.written: list[ast.AST] = []
 
     def write(self, calls: Sequence[ast.Call], train_op: ast.expr | None) -> None:
-        """Writes all optimizers.
-
-        Args:
-            calls: those that make them.
-            train_op: what the training returns.
-        """
         writer = computed_rates.RateWriter(self._text, self.kept, self._tensors, self._body)
         rates = writer.write(calls)
         alone = len(calls) == 1
         inputs = [each for call in calls for each in self._inputs(call, call in rates.code)]
         settings = self._settings(inputs)
-        if alone:  # The model's one optimizer needs no name.
+        if alone:  # A single optimizer needs no name.
             self.kept = [each for each in self.kept if getattr(each, "value", None) is not calls[0]]
         self.kept = _read_after(self.kept, [*settings, *rates.items], train_op, calls)
         helper = self._body([])
         for item in settings:
             if item in rates.items:
-                continue  # Its names are those of a method, which `__init__` knows, too.
+                continue  # its names belong to a method, and `__init__` can use them
             rules.write_schedules(self._source, item)
             helper.contextualize(item, in_init=True)
         for item in settings:
@@ -78,13 +70,11 @@ class OptimizerWriter:
         self.written += calls
 
     def _inputs(self, call: ast.Call, is_computed: bool) -> list[ast.expr]:
-        """Returns the arguments of an optimizer, but for a rate that is computed."""
         rate = computed_rates.rate_of(self._source, call) if is_computed else None
         values = [*call.args, *(each.value for each in call.keywords)]
         return [each for each in values if each is not rate]
 
     def _settings(self, inputs: Sequence[ast.expr]) -> list[ast.Assign]:
-        """Returns the assignments that arguments of optimizers are computed by."""
         return [
             each
             for each in closure(self.kept, set().union(*map(names_in, inputs)))
@@ -93,11 +83,9 @@ class OptimizerWriter:
         ]
 
     def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> str:
-        """Writes an optimizer, of which the last one compiles the model; returns its name.
+        """Writes an optimizer; returns its attribute, or "" if it is the only one and needs none.
 
-        Args:
-            rate: code that takes the place of its rate.
-            alone: whether the model has no other one, and so needs no name for it.
+        The last optimizer compiles the model. `rate` is code that replaces the learning rate.
         """
         source, text = self._source, self._text
         source.done.update((call, call.func))
@@ -115,7 +103,7 @@ class OptimizerWriter:
         return f"self.{name}"
 
     def _name(self, call: ast.Call, name: str, train_op: ast.expr | None) -> None:
-        """Has the training use an optimizer by its attribute, in place of a name bound to it."""
+        """Replaces the variable of an optimizer by the model's attribute in the training step."""
         item = next((each for each in self.kept if getattr(each, "value", None) is call), None)
         old = bound_by(item) if item is not None else []
         binding = [each for each in self.kept if {*bound_by(each)} & {*old}]
@@ -134,10 +122,9 @@ def _read_after(
     end: ast.expr | None,
     calls: Collection[ast.AST],
 ) -> list[Item]:
-    """Returns the items but for those that were moved, unless others or the end read them.
+    """Drops moved items, unless a remaining item or `end` reads their values.
 
-    Args:
-        calls: those that make optimizers, whose arguments are moved, too.
+    The arguments of `calls`, which create optimizers, move as well.
     """
     read = _names_outside(end, calls) if end is not None else set()
     kept: list[Item] = []
@@ -149,7 +136,6 @@ def _read_after(
 
 
 def _names_outside(node: ast.AST, calls: Collection[ast.AST]) -> set[str]:
-    """Returns the names that are read below a node, but for those below calls."""
     if node in calls:
         return set()
     target = node.target if isinstance(node, ast.AugAssign) else None

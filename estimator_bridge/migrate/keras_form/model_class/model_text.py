@@ -1,4 +1,4 @@
-"""The text of the `keras.Model` that replaces a model_fn."""
+"""Writes the `keras.Model` that replaces a model_fn."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _METRICS: Mapping[str, str] = {
     "metrics.mean_squared_error": "MeanSquaredError",
     "metrics.mean_absolute_error": "MeanAbsoluteError",
 }
-"""Metrics whose numbers are those of Keras, up to rounding."""
+"""Metrics that compute the same numbers in Keras, up to rounding."""
 
 _METRICS_OF_SPEC = ("eval_metrics", "eval_metric_ops")
 _LONG = 70
@@ -70,12 +70,11 @@ _LEFT_OUT = {
 
 @dataclasses.dataclass
 class ModelText:
-    """A model that was written.
+    """A finished model; `pieces` renders its class once all edits are known.
 
     Attributes:
-        pieces: of the class, once all edits are known.
-        arguments: of `__init__` behind the embedding, by name.
-        functions: functions of the program that are methods now.
+        arguments: the arguments of `__init__` after the embedding.
+        functions: functions of the program that became methods.
         left_out: functions that nothing calls any more.
     """
 
@@ -87,12 +86,11 @@ class ModelText:
 
 @dataclasses.dataclass(frozen=True)
 class MetricsText:
-    """How a step of an evaluation computes metrics.
+    """How an evaluation step computes its metrics.
 
     Attributes:
-        passed: the code that it passes to them.
-        names: names that it passes.
-        update: the statement that updates metrics of Keras.
+        passed, names: the nodes and the names that the step passes to them.
+        update: the statement that updates Keras metrics.
         result: the dict of further metrics.
     """
 
@@ -106,11 +104,9 @@ class ModelWriter:
     """Writes the model of a model_fn.
 
     Args:
-        parts: the model_fn, taken apart.
         closure: names of an enclosing function that the model_fn uses.
         keys: the keys of its `params`.
-        name: of the class.
-        classes: layers that are written before the models, by name; more are added.
+        classes: layer classes by name; the writer adds to them.
     """
 
     def __init__(
@@ -137,10 +133,9 @@ class ModelWriter:
         self._functions: list[ast.FunctionDef] = []
         self._left_out: list[ast.FunctionDef] = []
         self._compiled: Text | None = None
-        self._metrics = [("mean_loss", "Mean", "loss")]  # attribute, class and key of each
+        self._metrics = [("mean_loss", "Mean", "loss")]  # attribute, class and key of each metric
 
     def write(self) -> ModelText:
-        """Returns the model."""
         computed_rates.sink(self._source, self._parts)
         outputs = self._call()
         loss_outputs = self._loss(outputs)
@@ -174,7 +169,6 @@ class ModelWriter:
         )
 
     def _doc(self) -> str:
-        """Returns the docstring: a line that the model_fn has about the model, or one of ours."""
         first = self._parts.function.body[0]
         text = first.value.value if is_docstring(first) else ""  # type: ignore[attr-defined]
         is_of_model = not re.search(r"(?i)\n|^returns|spec|model_fn|estimator", text)
@@ -198,7 +192,6 @@ class ModelWriter:
         return Body(self._text, tensors, training, self._helpers, self._classes)
 
     def _call(self) -> list[str]:
-        """Writes `call`; returns the names of its results."""
         parts, source = self._parts, self._source
         self._names_of_config = set(self._text.config)
         source.need(rules.KERAS, "TableModel")
@@ -223,12 +216,10 @@ class ModelWriter:
         return outputs
 
     def _read_by_specs(self, *modes: str) -> list[set[str]]:
-        """Returns the names that the carried arguments of the specs of modes read."""
         specs = (self._parts.specs[mode] for mode in modes)
         return [names_in(v) for spec in specs for k, v in spec.items() if k in _CARRIED]
 
     def _is_helper_alone(self, outputs: list[str], look_up: str) -> bool:
-        """Writes `call` from a function whose results are all that is needed, if there is one."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -252,7 +243,6 @@ class ModelWriter:
         return True
 
     def _loss(self, outputs: list[str]) -> list[str]:
-        """Writes `loss_of`; returns the names of its results."""
         parts, source = self._parts, self._source
         specs = self._read_by_specs(TRAIN, EVAL)
         later = [*parts.only[TRAIN], *parts.only[EVAL], *parts.metrics]
@@ -281,7 +271,6 @@ class ModelWriter:
     def _begin(
         self, outputs: list[str], results: list[str], needed: set[str], mode: str
     ) -> list[str]:
-        """Returns the lines that a step begins with: the batch, the model and the loss."""
         parts = self._parts
         of_loss = self._loss_arguments if results else []
         labels = bool(parts.labels) and (
@@ -289,7 +278,7 @@ class ModelWriter:
         )
         targets = [name if name in needed or name in of_loss else "_" for name in outputs]
         unpacked = f"{parts.features}, {parts.labels if labels else '_'} = batch"
-        if not parts.labels:  # A model_fn without labels is called with features alone.
+        if not parts.labels:  # a model_fn without labels takes features alone
             unpacked = f"{parts.features} = batch"
         called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
         lines = [unpacked, called]
@@ -352,7 +341,6 @@ class ModelWriter:
     def _write_updates(
         self, items: Sequence[Item | ast.expr | None], num_optimizers: int
     ) -> list[ast.AST]:
-        """Writes how a training uses its optimizers; returns the calls that need gradients."""
         source, alone = self._source, num_optimizers == 1
         code = [each for each in items if isinstance(each, ast.AST)]
         nodes = [node for each in code for node in nodes_in(each, ast.Call)]
@@ -372,7 +360,6 @@ class ModelWriter:
         return [*calls, *applied, *plain]
 
     def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
-        """Returns whether an item only assigns the global step, which nothing needs any more."""
         if not isinstance(item, ast.Assign) or not optimizer_code.is_global_step(
             self._source, item.value
         ):
@@ -387,7 +374,6 @@ class ModelWriter:
         return True
 
     def _is_consumed(self, node: ast.AST) -> bool:
-        """Returns whether a name is an argument of a call that is written without it."""
         return any(
             optimizer_code.is_minimize(self._source, up)
             or self._source.called(up) in rules.SCHEDULES
@@ -396,7 +382,7 @@ class ModelWriter:
         )
 
     def _without_wrappers(self, items: Sequence[Item]) -> list[Item]:
-        """Returns items without the wrappers of a TPU and of updates of batch normalization."""
+        """Removes TPU wrappers and the batch-norm updates of UPDATE_OPS from statements."""
         kept: list[Item] = []
         for item in items:
             if isinstance(item, ast.FunctionDef):
@@ -418,18 +404,16 @@ class ModelWriter:
     def _statements(
         self, value: ast.expr, items: Sequence[Item], gone: list[Item]
     ) -> list[ast.expr]:
-        """Returns the parts of a train_op that are to be statements of their own.
+        """Returns the parts of a train_op that become separate statements.
 
-        Parts that the training assigns are statements already, and lose their names.
-
-        Args:
-            gone: receives the assignments of which nothing is left.
+        A part that the training assigns to a variable is already a statement, and only loses the
+        variable. Assignments that become empty are added to `gone`.
         """
         parts: list[ast.expr] = []
         for each in self._grouped(value):
             item = self._assigned(each, items)
             if item is None:
-                parts += [each] * (not isinstance(each, ast.Name))  # A name alone does nothing.
+                parts += [each] * (not isinstance(each, ast.Name))  # a bare name has no effect
                 continue
             lines = self._statements(item.value, items, gone)
             if lines:
@@ -439,7 +423,6 @@ class ModelWriter:
         return parts
 
     def _assigned(self, part: ast.expr, items: Sequence[Item]) -> ast.Assign | None:
-        """Returns the assignment of a part of a train_op that nothing else reads."""
         if not isinstance(part, ast.Name):
             return None
         binding = [each for each in items if part.id in bound_by(each)]
@@ -501,11 +484,9 @@ class ModelWriter:
     def _metrics_of(
         self, metrics: ast.expr | None, items: list[Item], local: set[str]
     ) -> MetricsText:
-        """Returns what `test_step` writes for its metrics.
+        """Determines how `test_step`, whose local names are `local`, computes its metrics.
 
-        Args:
-            items: the statements of an evaluation, to which those of metrics may be added.
-            local: the names that have values in `test_step`.
+        Appends statements that compute metrics to `items`.
         """
         metrics, others = _followed(metrics, self._parts.metrics)
         if metrics is None:
@@ -519,7 +500,7 @@ class ModelWriter:
         if function is not None and COPY in function.name:
             assert name is not None
             self._source.replace(name, function.name.partition(COPY)[0])
-            self._left_out.append(function)  # The functions of metrics stay, one for all models.
+            self._left_out.append(function)  # The models share the original function.
         self._keep_metrics(
             [*map(node_of, others), metrics, *makers_of_metrics(self._source).values()]
         )
@@ -538,7 +519,6 @@ class ModelWriter:
         return self._method_of_metrics(metrics, others, local)
 
     def _keep_metrics(self, nodes: Iterable[ast.AST]) -> None:
-        """Has metrics below nodes stay as they are in TensorFlow 1."""
         source = self._source
         for call in (each for node in nodes for each in nodes_in(node, ast.Call)):
             if _is_metric(source, call) and call.func not in source.done:
@@ -546,7 +526,6 @@ class ModelWriter:
                 source.replace(call.func, f"tf.compat.v1.{source.called(call)}")
 
     def _values(self, values: ast.expr) -> str:
-        """Returns the code of the arguments of a function, as a list or a dict."""
         code = self._source.code
         if hasattr(values, "lineno"):
             return self._source.code_at(values, 4)
@@ -558,7 +537,6 @@ class ModelWriter:
     def _method_of_metrics(
         self, metrics: ast.expr, items: Sequence[Item], local: set[str]
     ) -> MetricsText:
-        """Writes a method that makes metrics from values of a batch."""
         source, name = self._source, self._text.attribute("metrics_of_batch")
         of_function, values = _function_and_values(metrics)
         read = [*map(names_in, map(node_of, items)), names_in(metrics)]
@@ -584,7 +562,6 @@ class ModelWriter:
         )
 
     def _is_plain_metrics(self, function: ast.FunctionDef) -> bool:
-        """Returns whether a function returns a dict of metrics that Keras has, and does no more."""
         returned, source = returned_by(function), self._source
         if not isinstance(returned, ast.Dict):
             return False
@@ -603,7 +580,6 @@ class ModelWriter:
     def _update_metrics(
         self, function: ast.FunctionDef, values: ast.expr | None
     ) -> tuple[Text, list[ast.expr]]:
-        """Writes `update_metrics` from the metric_fn; returns its call, with the arguments."""
         source = self._source
         returned = returned_by(function)
         assert isinstance(returned, ast.Dict)
@@ -642,7 +618,6 @@ class ModelWriter:
         return write, [node for _, node in passed]
 
     def _metric_arguments(self, call: ast.Call) -> Text:
-        """Returns the code of the arguments that update a metric of Keras, for a metric of `tf`."""
         source = self._source
         *values, _ = names = _names_of(source, call)
         by_name, _ = arguments(call, names)
@@ -689,7 +664,7 @@ class ModelWriter:
 
         self._text.methods.append(write)
 
-    # What is left out.
+    # Omissions.
 
     def _note_left_out(self, spec: Mapping[str, ast.expr]) -> None:
         for key, value in spec.items():
@@ -711,7 +686,6 @@ class ModelWriter:
                         self._left_out.append(function)
 
     def _without_left_out(self, items: Sequence[Item], spec: Mapping[str, ast.expr]) -> list[Item]:
-        """Returns the items but for those that only left-out arguments of a spec are made of."""
         left_out = set().union(*(names_in(v) for k, v in spec.items() if k in _LEFT_OUT))
         carried = set().union(*(names_in(v) for k, v in spec.items() if k in _CARRIED))
         kept: list[Item] = []
@@ -729,7 +703,7 @@ class ModelWriter:
 def _followed(
     metrics: ast.expr | None, items: Sequence[Item]
 ) -> tuple[ast.expr | None, list[Item]]:
-    """Returns the value of a name that is assigned last, and the items without its assignments."""
+    """Returns the last value assigned to a name, and the items without its assignments."""
     binding = [
         each for each in items if isinstance(metrics, ast.Name) and metrics.id in bound_by(each)
     ]
@@ -743,7 +717,6 @@ def _followed(
 
 
 def _function_and_values(metrics: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
-    """Returns a function of metrics, and its arguments; None if they are not written out."""
     if isinstance(metrics, ast.Tuple) and len(metrics.elts) == 2:
         return metrics.elts[0], metrics.elts[1]
     if isinstance(metrics, ast.Call) and isinstance(metrics.func, ast.Name):
@@ -756,7 +729,6 @@ def _function_and_values(metrics: ast.expr) -> tuple[ast.expr | None, ast.expr |
 
 
 def _names_of(source: Source, call: ast.expr) -> list[str]:
-    """Returns the arguments of a metric that are carried, with the weights at the end."""
     values = ["values"] if source.called(call) == "metrics.mean" else ["labels", "predictions"]
     return [*values, "weights"]
 
@@ -766,7 +738,7 @@ def _is_metric(source: Source, call: ast.Call) -> bool:
 
 
 def _free(items: Sequence[Item]) -> set[str]:
-    """Returns the names that items read before they bind them."""
+    """Returns the names that items read before binding them."""
     free: set[str] = set()
     bound: set[str] = set()
     for item in items:

@@ -1,4 +1,4 @@
-"""The models of a program: the model_fns of its estimators, and the class that each becomes."""
+"""The models of a program: the model_fns of its estimators, and the class that replaces each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ _Nodes = Mapping[str, ast.expr]
 
 @dataclasses.dataclass(eq=False)
 class ModelOfProgram:
-    """A model_fn, and where estimators are made of it.
+    """A model_fn, and the estimators that are created from it.
 
     Attributes:
-        root: the function whose place the class takes: the model_fn, or what returns it.
-        class_name: of the new class.
+        root: the function that the class replaces: the model_fn, or the function that returns it.
         uses: the sites, each with the arguments of the function that returns the model_fn.
-        text: the class, once it is written.
     """
 
     root: ast.FunctionDef
@@ -48,13 +46,9 @@ class ModelOfProgram:
 def write(
     program: Source, sites: Sequence[Site], target: str | None = None
 ) -> list[ModelOfProgram]:
-    """Writes the classes of the models and where they are made; adds problems.
+    """Writes the model classes and the code that creates the models.
 
-    Args:
-        target: as of `form.migrate_to_keras`.
-
-    Returns:
-        The models in the order of the program; none if a model_fn is not known.
+    Returns the models in program order, or none if a model_fn is unknown.
     """
     models = _find(program, sites)
     for model in models:
@@ -71,7 +65,6 @@ def write(
 
 
 def _reads_keys(program: Source, model: ModelOfProgram) -> bool:
-    """Returns whether a model_fn reads its params by keys that its estimators write out."""
     values = [site.arguments.get("params") for site, _ in model.uses]
     keys = [{ast.unparse(key) for key in each.keys if key} for each in values if _is_dict(each)]
     uses = [program.parent(each) for each in program.uses("params", model.root)]
@@ -115,7 +108,6 @@ def _find(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
 
 
 def _arguments(root: ast.FunctionDef, value: ast.expr) -> _Nodes:
-    """Returns the arguments of the function that returns a model_fn; none of a model_fn itself."""
     if not isinstance(value, ast.Call):
         return {}
     return every_argument(value, [each.arg for each in root.args.args])
@@ -126,7 +118,6 @@ def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
 
 
 def _name_classes(program: Source, models: Sequence[ModelOfProgram]) -> None:
-    """Names the classes of several models by their model_fns; a single one is `Model`."""
     taken = all_names(program.tree)
     for model in models if len(models) > 1 else ():
         words = re.sub(r"(_model)?(_fn)?$", "", model.root.name.partition(COPY)[0]).split("_")
@@ -142,7 +133,7 @@ def _pass_classes(
     values: Sequence[ast.expr],
     models: Mapping[ast.FunctionDef, ModelOfProgram],
 ) -> None:
-    """Has the callers of a function that makes an estimator pass the class of the model."""
+    """Makes the callers of a function that creates an estimator pass the model class."""
     parameter = site.arguments["model_fn"]
     if values == [parameter]:
         root = model_functions.function_of(program, parameter)
@@ -155,8 +146,8 @@ def _pass_classes(
             program.replace(node, site.class_name)
     if len(program.uses(parameter.id, site.function)) > 1:
         program.problem(
-            *(site.call, "keras-model-fn", f"{parameter.id} is used for something else, too"),
-            "Pass the model_fn to the TPUEstimator alone",
+            *(site.call, "keras-model-fn", f"{parameter.id} is also used for something else"),
+            "Pass the model_fn only to the TPUEstimator",
         )
     for value in values:
         root = model_functions.function_of(program, value)
@@ -189,13 +180,11 @@ def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text
 
 
 def _returns_a_spec(program: Source, function: ast.FunctionDef) -> bool:
-    """Returns whether a function is a model_fn itself, and does not return one."""
     value = returned_by(function)
     return not isinstance(value, ast.Name) or program.function(value.id, function) is None
 
 
 def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
-    """Returns the function that a function defines and returns, if it does nothing else."""
     value = returned_by(outer)
     if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
         return None
@@ -203,7 +192,6 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 
 
 def _params(program: Source, site: Site) -> _Nodes:
-    """Returns the `params` of the estimator by their keys."""
     params = site.arguments.get("params")
     if isinstance(params, ast.Dict) and not site.takes_params:
         pairs = zip(params.keys, params.values, strict=True)
@@ -214,7 +202,7 @@ def _params(program: Source, site: Site) -> _Nodes:
 def _write_site(
     program: Source, site: Site, models: Sequence[ModelOfProgram], target: str | None
 ) -> None:
-    """Writes where a model is made; classes that are made in one place take the same arguments."""
+    """Writes the code that creates a model; classes created at one site take the same arguments."""
     texts = [each.text for each in models if each.text is not None]
     uses = [use for each in models for use in each.uses]
     known = {name for use, nodes in uses for name in (*nodes, *_params(program, use))}
@@ -228,7 +216,7 @@ def _write_site(
     lacking = [name for name in names if name not in nodes]
     if lacking and len(texts) == len(models):
         program.problem(
-            *(site.call, "keras-model-fn", f"its model_fn uses {', '.join(lacking)}, too"),
+            *(site.call, "keras-model-fn", f"its model_fn also uses {', '.join(lacking)}"),
             "Give it the same keys of params as the other TPUEstimators of the model_fn",
         )
     SiteWriter(program, site, target).write({name: nodes[name] for name in names if name in nodes})

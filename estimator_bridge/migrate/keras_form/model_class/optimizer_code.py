@@ -1,4 +1,4 @@
-"""Optimizers of layers: those of Keras with the same numbers, and how they are used in a step."""
+"""The Keras optimizers that compute the same numbers, and how a training step uses them."""
 
 from __future__ import annotations
 
@@ -17,40 +17,31 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def is_optimizer(source: Source, node: ast.AST) -> bool:
-    """Returns whether a node makes an optimizer that is carried."""
     return source.called(node) in OF_TRAIN
 
 
 def kind(source: Source, node: ast.AST) -> str:
-    """Returns the class of the optimizer that is written for one."""
     return OF_TRAIN[source.called(node)].new.rpartition(".")[2]
 
 
 def written(source: Source, call: ast.Call, rate: str = "") -> str:
-    """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule.
-
-    Args:
-        rate: code that takes the place of its rate.
-    """
     row = OF_TRAIN[source.called(call)]
     by_name = rules.known_arguments(source, call, row.names, unused="name use_locking")
     return row.written(source, row.parts(source, by_name, rate))
 
 
 def is_global_step(source: Source, node: ast.AST) -> bool:
-    """Returns whether a node is a call that returns the global step."""
     return source.called(node) in ("train.get_global_step", "train.get_or_create_global_step")
 
 
 def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
-    """Returns whether a statement does nothing but wrap an optimizer for a TPU."""
     if isinstance(statement, ast.If) and not statement.orelse:
         return all(is_cross_shard(source, each) for each in statement.body)
     return isinstance(statement, ast.Assign) and wraps_for_tpu(source, statement.value)
 
 
 def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
-    """Returns whether a node wraps an optimizer so that it takes the mean of all cores."""
+    """Whether a node wraps an optimizer so that it averages over all cores."""
     if not source.called(node).endswith("CrossShardOptimizer") or not isinstance(node, ast.Call):
         return False
     reductions = [each.value for each in node.keywords if each.arg == "reduction"]
@@ -60,32 +51,27 @@ def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
 
 
 _UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
-"""Arguments that say how gradients are computed and placed, and change no value of them."""
+"""Arguments that affect how and where gradients are computed, but not their values."""
 
 
 def is_minimize(source: Source, node: ast.AST) -> bool:
-    """Returns whether a node is a call of an optimizer's `minimize`."""
     return method_of(node) == "minimize" and not source.called(node)
 
 
 def is_of_gradients(node: ast.AST) -> bool:
-    """Returns whether a node calls an optimizer's `compute_gradients` or `apply_gradients`."""
     return method_of(node) in ("apply_gradients", "compute_gradients")
 
 
 def is_of_optimizer(source: Source, node: ast.AST) -> bool:
-    """Returns whether a node makes an optimizer, or calls a method of one."""
     return is_optimizer(source, node) or is_minimize(source, node) or is_of_gradients(node)
 
 
 def trains(source: Source, item: Item) -> bool:
-    """Returns whether an item makes or uses an optimizer."""
     nodes = ast.walk(node_of(item))
     return any(is_of_optimizer(source, each) or wraps_for_tpu(source, each) for each in nodes)
 
 
 def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
-    """Returns the loss that a call takes the gradients of; None of other calls."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
     if source.called(call) == "gradients":
@@ -96,7 +82,7 @@ def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
 
 
 def computing_losses(source: Source, items: Sequence[Item], calls: Sequence[ast.AST]) -> list[Item]:
-    """Returns the items of a step that losses are computed by, which a tape has to see."""
+    """Returns the items that compute the losses, which must run under the gradient tape."""
     needed = set().union(
         *(names_in(loss) for call in calls if (loss := loss_of(source, call)) is not None)
     )
@@ -111,10 +97,9 @@ def _has(item: Item, calls: Sequence[ast.AST]) -> bool:
 
 
 def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
-    """Writes the model's `gradients` and `apply_gradients` for those of an optimizer.
+    """Rewrites `compute_gradients` and `apply_gradients` of an optimizer as methods of the model.
 
-    Args:
-        alone: whether the program has one optimizer, that of `compile`.
+    `alone` tells whether the program has a single optimizer.
     """
     assert isinstance(call.func, ast.Attribute)
     optimizer = call.func.value
@@ -145,7 +130,6 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
 
 
 def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
-    """Returns the `zip(*call)` that a call is in, if it is in one."""
     starred = source.parent(call)
     outer = source.parent(starred) if isinstance(starred, ast.Starred) else None
     if isinstance(outer, ast.Call) and ast.unparse(outer.func) == "zip" and len(outer.args) == 1:
@@ -154,10 +138,9 @@ def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
 
 
 def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
-    """Writes `self.minimize(loss, tape)` for `optimizer.minimize(loss)`.
+    """Rewrites `optimizer.minimize(loss)` as `self.minimize(loss, tape)`.
 
-    Args:
-        alone: whether the program has one optimizer, that of `compile`.
+    `alone` tells whether the program has a single optimizer.
     """
     by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
     optimizer = call.func.value  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""The text and the syntax tree of a program, and edits of its text."""
+"""The text and the syntax tree of a program, and edits of the text."""

@@ -1,4 +1,4 @@
-"""The names of a module that code refers to: where they are bound, and where they are used."""
+"""The global names of a module: where they are bound and where they are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def bound(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Returns the names that the statements of a module bind, with the first that does."""
     names: dict[str, ast.stmt] = {}
     for statement in tree.body:
         for name in _bound_by(statement):
@@ -23,10 +22,9 @@ def bound(tree: ast.Module) -> dict[str, ast.stmt]:
 def uses(
     node: ast.AST, hidden: frozenset[str] = frozenset()
 ) -> Iterator[tuple[ast.Name, frozenset[str]]]:
-    """Yields the names that are global where they stand, and the local names there.
+    """Yields each use of a global name, with the names that are local there.
 
-    Args:
-        hidden: the names that are local where the node is.
+    `hidden` are the names that are local at `node`.
     """
     if isinstance(node, ast.Name):
         if node.id not in hidden:
@@ -42,7 +40,7 @@ def uses(
 
 
 def _outside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the parts of a function or class that are computed where it is defined."""
+    """Yields the parts of a function or class that are evaluated in the enclosing scope."""
     if not isinstance(node, _SCOPES):
         return
     yield from getattr(node, "decorator_list", ())
@@ -57,7 +55,6 @@ def _outside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _hidden_in(node: ast.AST) -> set[str]:
-    """Returns the names that are local inside of a node."""
     if isinstance(node, _COMPREHENSIONS):
         return set().union(*(all_names(each.target) for each in node.generators))
     is_function = isinstance(node, _SCOPES) and not isinstance(node, ast.ClassDef)
@@ -65,7 +62,6 @@ def _hidden_in(node: ast.AST) -> set[str]:
 
 
 def _locals(function: ast.AST) -> set[str]:
-    """Returns the names that a function binds, its parameters included."""
     arguments = function.args  # type: ignore[attr-defined]
     names = {each.arg for each in nodes_in(arguments, ast.arg)}
     body = function.body  # type: ignore[attr-defined]
@@ -79,7 +75,6 @@ def _locals(function: ast.AST) -> set[str]:
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:
-    """Yields the names that a statement binds, but for those of functions inside."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
         return

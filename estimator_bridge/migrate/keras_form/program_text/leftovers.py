@@ -1,4 +1,4 @@
-"""Leaves out variables and flags of the old program that the new one does not use."""
+"""Drops variables and flags that the new program no longer uses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
-    """Returns a program without leftovers, and the names of the flags of absl among them.
+    """Drops leftovers from a program; returns its text and the names of the dropped absl flags.
 
-    Args:
-        old: the program that was migrated: what it does not use either stays.
+    Names that the program before migration, `old`, does not use either are kept.
     """
     read_before = names_in(ast.parse(old))
     text = _without_variables(_without_parameters(text, read_before), read_before)
@@ -26,7 +25,6 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
 
 
 def note(flags: tuple[str, ...]) -> str:
-    """Returns the note of the report on flags that are left out."""
     return (
         f"flags that nothing uses any more are left out: {', '.join(flags)}. A command line that "
         f"has them needs --undefok={','.join(flags)}"
@@ -34,7 +32,7 @@ def note(flags: tuple[str, ...]) -> str:
 
 
 def _without_parameters(text: str, read_before: set[str]) -> str:
-    """Returns a program whose inner functions have no parameters that they do not read any more."""
+    """Drops the last parameter of nested functions that no longer read it."""
     source = Source(text, "")
     for function in nodes_in(source.tree, ast.FunctionDef):
         if source.parent(function) is not source.tree:
@@ -47,14 +45,13 @@ def _without_parameters(text: str, read_before: set[str]) -> str:
 
 
 def _is_inner(source: Source, function: ast.FunctionDef) -> bool:
-    """Returns whether a function is one of another function, and takes plain parameters."""
     arguments = function.args
     others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
     return isinstance(source.parent(function), ast.FunctionDef) and not any(others)
 
 
 def _calls(source: Source, function: ast.FunctionDef) -> list[ast.Call]:
-    """Returns the calls of a function; none if it is used otherwise, or called in another way."""
+    """Returns the calls of a function; empty unless every use is a plain positional call."""
     around = source.parent(function)
     uses = source.uses(function.name, around) if around is not None else []
     calls = [each for use in uses if isinstance(each := source.parent(use), ast.Call)]
@@ -70,7 +67,6 @@ def _has_effects(node: ast.expr) -> bool:
 
 
 def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.Call]) -> None:
-    """Leaves out the last parameter of a function, and the arguments of calls for it."""
     parameters = function.args.args
     _drop_last(source, parameters, [*parameters, *function.args.defaults][-1])
     for call in calls:
@@ -79,13 +75,11 @@ def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.C
 
 
 def _drop_last(source: Source, nodes: Sequence[ast.AST], end: ast.AST) -> None:
-    """Leaves out the last of several nodes, with the comma before it, up to the end of another."""
     start = source.span(nodes[-2])[1] if len(nodes) > 1 else source.span(nodes[-1])[0]
     source.replace_span(start, source.span(end)[1], "")
 
 
 def _without_variables(text: str, read_before: set[str]) -> str:
-    """Returns a program without local variables that are assigned, and not read any more."""
     while (statement := next(_unread(ast.parse(text), read_before), None)) is not None:
         text = _without(text, [statement])
     return text
@@ -105,7 +99,6 @@ def _unread(tree: ast.Module, read_before: set[str]) -> Iterator[ast.Assign]:
 
 
 def _is_shared(function: ast.FunctionDef, name: str) -> bool:
-    """Returns whether a name of a function is that of the module, or of the function around."""
     return any(
         name in each.names
         for each in ast.walk(function)
@@ -114,14 +107,12 @@ def _is_shared(function: ast.FunctionDef, name: str) -> bool:
 
 
 def _without(text: str, statements: Sequence[ast.stmt]) -> str:
-    """Returns a program without the lines of statements."""
     gone = {n for each in statements for n in range(each.lineno, (each.end_lineno or 0) + 1)}
     rows = enumerate(lines_of(text), 1)
     return "".join(row for number, row in rows if number not in gone)
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
-    """Yields the statements that define flags, and the names of these."""
     for statement in tree.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             function, names = ast.unparse(statement.value.func), statement.value.args[:1]
@@ -130,6 +121,5 @@ def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
 
 
 def _reads(flag: str, text: str) -> bool:
-    """Returns whether a program reads a flag, or names it besides its definition."""
     quoted = re.findall(rf"(['\"]){re.escape(flag)}\1", text)
     return bool(re.search(rf"FLAGS\.{re.escape(flag)}\b", text)) or len(quoted) > 1

@@ -1,8 +1,7 @@
-"""The modules of a package as one program: names of each other without detours, and back again.
+"""Links the modules of a package into one program, because the rules of the Keras form read one.
 
-The rules of the Keras form read one program. So the modules are put behind each other, with a mark
-at the start of each, and what one names of another, `inputs.input_fn` or an imported `input_fn`, is
-named `input_fn` there. The new program is taken apart at the marks again; see `taken_apart`.
+A name of another module, `inputs.input_fn` or an imported `input_fn`, becomes `input_fn`. A mark
+precedes each module; `taken_apart` splits the new program at the marks.
 """
 
 from __future__ import annotations
@@ -23,13 +22,7 @@ _OWN = "__of_{}"
 
 
 class ModuleText(NamedTuple):
-    """A module of a package.
-
-    Attributes:
-        file: how reports call it.
-        name: its full name.
-        is_package: whether it is the `__init__.py` of its package.
-    """
+    """A module of a package; reports call it `file`."""
 
     file: str
     name: str
@@ -39,13 +32,14 @@ class ModuleText(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class LinkedModule:
-    """A module that is linked.
+    """A linked module.
 
     Attributes:
-        imported: the names that it imports from the others: (module, name there), "" for a module.
-        statements: of these imports.
-        bound: the other names that it binds.
-        new: the names in the linked program of those that others bind, too.
+        imported: what each imported name stands for: (module, name there), or "" for the module
+            itself.
+        statements: the imports that bind these names.
+        bound: the other global names, with the statements that bind them.
+        new: new names in the linked program, for names that would clash there.
     """
 
     text: ModuleText
@@ -60,12 +54,11 @@ class LinkedModules:
     """Modules that import each other, as one program.
 
     Attributes:
-        text: of the program.
-        places: the file and the line there of each line of the text.
-        by_name, order: the modules by their names, and behind those that they import.
+        places: for each line of `text`, its file and its line there.
+        order: the modules, each after the modules it imports.
 
     Raises:
-        Refused: names of the package are imported where they cannot be followed.
+        Refused: an import from the package cannot be followed.
     """
 
     def __init__(self, modules: Sequence[ModuleText], package: str) -> None:
@@ -82,7 +75,7 @@ class LinkedModules:
         if self._blockers:
             raise Refused(package, self._blockers, "the Keras form")
 
-    # What the modules have.
+    # The contents of the modules.
 
     def _read(self, module: LinkedModule) -> None:
         here = Modules(module.text.name, module.text.is_package)
@@ -105,9 +98,10 @@ class LinkedModules:
     def imports(
         self, node: ast.Import | ast.ImportFrom, here: Modules
     ) -> Iterator[tuple[str, tuple[str, str] | None]]:
-        """Yields the names that a statement binds to modules of the package, or to names of them.
+        """Yields the names that an import binds to modules of the package, or to names in them.
 
-        Those of `import a.b` are "a.b" by themselves. None is one that is not known.
+        A name comes with (module, name there), "" for a module itself; None stands for `import *`.
+        A plain `import a.b` yields the name "a.b".
         """
         if isinstance(node, ast.Import):
             for each in node.names:
@@ -129,7 +123,6 @@ class LinkedModules:
         self._blockers.append(Blocker(node.lineno, "keras-import", code, why, way_out, file))
 
     def _in_order(self) -> Iterator[LinkedModule]:
-        """Yields modules behind those that they import."""
         seen: set[str] = set()
 
         def visit(name: str) -> Iterator[LinkedModule]:
@@ -145,7 +138,6 @@ class LinkedModules:
     # The names in the linked program.
 
     def _name(self) -> None:
-        """Gives names that would mean something else in the linked program another one there."""
         first: dict[str, LinkedModule] = {}
         for module in self.order:
             stem = module.text.name.replace(".", "_") or "main"
@@ -156,7 +148,7 @@ class LinkedModules:
                     module.new[name] = name + _OWN.format(stem)
 
     def _is_hidden(self, module: LinkedModule, name: str) -> bool:
-        """Returns whether another module that uses a name has a local one where it does."""
+        """Whether a module refers to this name where a local variable has the same name."""
         for other in self.order:
             for node, hidden in _references(other):
                 if self._meant(other, node) == (module, name) and name in hidden:
@@ -164,7 +156,7 @@ class LinkedModules:
         return False
 
     def _meant(self, module: LinkedModule, node: ast.expr) -> tuple[LinkedModule, str] | None:
-        """Returns the module of the package, and its name, that a reference is; or None."""
+        """Resolves a reference to a module of the package and a name in it; None for others."""
         parts = ast.unparse(node).split(".")
         for count in range(len(parts), 0, -1):
             known = module.imported.get(".".join(parts[:count]))
@@ -178,7 +170,6 @@ class LinkedModules:
         return None
 
     def _followed(self, module: LinkedModule, name: str) -> tuple[LinkedModule, str]:
-        """Returns where a name of a module is bound, if that imports it from a third one."""
         seen = set()
         while name in module.imported and module.imported[name][1] and module not in seen:
             seen.add(module)
@@ -187,7 +178,6 @@ class LinkedModules:
         return module, name
 
     def _add(self, number: int, module: LinkedModule) -> None:
-        """Adds the text of a module, with the names of the linked program."""
         source = module.source
         for node, _ in _references(module):
             name = self._new_name(module, node)
@@ -202,7 +192,6 @@ class LinkedModules:
         self.text += f"{MARK.format(number)}{text}\n\n"
 
     def _new_name(self, module: LinkedModule, node: ast.expr) -> str:
-        """Returns the name of a reference in the linked program; "" where it stays as it is."""
         meant = self._meant(module, node)
         if meant is None:
             return module.new.get(node.id, "") if isinstance(node, ast.Name) else ""
@@ -215,7 +204,7 @@ class LinkedModules:
 
 
 def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]]]:
-    """Yields names that are global, or the longest dotted ones that start so; with local names."""
+    """Yields the longest dotted names that start with a global name, and the names local there."""
     for node, hidden in global_names.uses(module.source.tree):
         yield node, hidden
         up: ast.AST | None = module.source.parent(node)
@@ -225,7 +214,7 @@ def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]
 
 
 def _same(one: LinkedModule, other: LinkedModule, name: str) -> bool:
-    """Returns whether two modules bind a name to the same: by imports, or by equal code."""
+    """Whether two modules bind a name to the same object: by equal imports or equal code."""
     full = one.source.aliases.get(name), other.source.aliases.get(name)
     if all(full):
         of_tensorflow = all(str(each).startswith("tensorflow") for each in full)
@@ -240,7 +229,6 @@ def _same(one: LinkedModule, other: LinkedModule, name: str) -> bool:
 
 
 def rename_definitions(source: Source, names: Mapping[str, str]) -> None:
-    """Gives the functions and classes of a module other names."""
     for each in source.tree.body:
         if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name in names:
             word = "class" if isinstance(each, ast.ClassDef) else "def"

@@ -1,4 +1,4 @@
-"""Breaks lines that became too long, behind a comma inside of brackets."""
+"""Breaks overlong lines after a comma inside brackets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from estimator_bridge.migrate.keras_form.program_text.source import WIDTH
 from estimator_bridge.migrate.syntax.edits import lines_of
 
 _MOST = 20
-"""Breaks of one line; each leaves less of it."""
+"""Maximum number of breaks per line."""
 
 
 class _Comma(NamedTuple):
-    """A comma of a line: its depth in brackets, where it ends, and where the next line starts."""
+    """A comma in a line: its bracket depth, the column after it, and the next line's indent."""
 
     depth: int
     end: int
@@ -23,11 +23,7 @@ class _Comma(NamedTuple):
 
 
 def broken(text: str, kept: Collection[str]) -> str:
-    """Returns a program without lines that are too long, as far as brackets allow.
-
-    Args:
-        kept: lines that stay as they are, those of the old program.
-    """
+    """Breaks overlong lines where brackets allow it, except the lines in `kept`."""
     for _ in range(_MOST):
         rows = lines_of(text)
         long = {
@@ -45,9 +41,9 @@ def broken(text: str, kept: Collection[str]) -> str:
 
 
 def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
-    """Returns where to break lines, by their numbers: behind the last of the outermost commas."""
+    """Finds the comma at which to break each long line: the last outermost one that fits."""
     best: dict[int, _Comma] = {}
-    brackets: list[tuple[int, int]] = []  # the line of each open one, and the column behind it
+    brackets: list[tuple[int, int]] = []  # line of each open bracket, and the column after it
     rows = lines_of(text)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         line, column = token.start

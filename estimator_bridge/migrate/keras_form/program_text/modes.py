@@ -1,4 +1,4 @@
-"""Takes a model_fn apart: the statements that all modes share, and those of each mode."""
+"""Splits a model_fn into the statements that all modes share and those of each mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WAY_OUT = "Return the TPUEstimatorSpec of each mode below an `if mode == ...` o
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bind:
-    """A parameter of a function that was put in the place of its call, and the argument."""
+    """A parameter of an inlined function, with the argument that the call passed."""
 
     name: str
     value: ast.expr
@@ -36,16 +36,16 @@ Item = ast.stmt | Bind
 
 @dataclasses.dataclass
 class ModelFunction:
-    """A model_fn, taken apart.
+    """A model_fn, split by mode.
 
     Attributes:
-        shared: what every mode does first, without the labels.
-        loss: what training and evaluation do then.
-        only: what is left to each mode, the specs not included.
+        shared: what every mode runs first, up to the first use of the labels.
+        loss: the next statements that training and evaluation have in common.
+        only: the remaining statements of each mode, without the return of the spec.
         specs: the arguments of the spec that each mode returns.
-        training: names of variables that say whether the model is trained.
-        inlined: functions that return the specs, whose statements are among these.
-        metrics: statements that metrics are computed by, which are in none of the others.
+        training: variables that are true only while training.
+        inlined: functions that return the specs; the lists above contain their statements.
+        metrics: statements that only compute metrics; no other list contains them.
     """
 
     function: ast.FunctionDef
@@ -63,10 +63,9 @@ class ModelFunction:
 def take_apart(
     source: Source, function: ast.FunctionDef, trains: Callable[[Item], bool]
 ) -> ModelFunction:
-    """Returns the parts of a model_fn; adds problems where they cannot be told apart.
+    """Splits a model_fn by mode; reports a problem where the modes cannot be told apart.
 
-    Args:
-        trains: whether an item makes or uses an optimizer.
+    `trains` tells whether an item creates or uses an optimizer.
     """
     reader = _Reader(source, function)
     flat = {mode: reader.flat(function.body, mode) for mode in MODES}
@@ -106,7 +105,7 @@ def take_apart(
 def _without(
     items: list[Item], spec: dict[str, ast.expr], is_doubtful: Callable[[Item], bool]
 ) -> list[Item]:
-    """Returns the items of a mode but for doubtful ones that its spec does not need."""
+    """Drops the doubtful items of a mode whose values the mode's spec does not need."""
     needed = set().union(*(names_in(value) for key, value in spec.items() if key != "train_op"))
     kept: list[Item] = []
     for item in reversed(items):
@@ -122,7 +121,6 @@ _METRICS = ("eval_metrics", "eval_metric_ops")
 def _of_metrics(
     source: Source, flat: dict[str, list[Item]], specs: dict[str, dict[str, ast.expr]]
 ) -> list[Item]:
-    """Returns the statements of an evaluation that nothing but its metrics needs."""
     values = [specs[EVAL][key] for key in _METRICS if not is_none(specs[EVAL].get(key))]
     makers = makers_of_metrics(source)
     chosen: list[Item] = []
@@ -145,8 +143,12 @@ def _of_metrics(
             chosen.append(item)
         elif item in chosen and names & read:
             source.problem(
-                *(node_of(item), "keras-metric", "what it computes is not for metrics alone"),
-                "Compute metrics in a function of their own, which eval_metrics names",
+                *(
+                    node_of(item),
+                    "keras-metric",
+                    "it computes values that are used outside the metrics",
+                ),
+                "Compute the metrics in a separate function, and pass it in eval_metrics",
             )
             chosen.remove(item)
     return [each for each in flat[EVAL] if each in chosen]
@@ -159,7 +161,7 @@ def _makes_metrics(source: Source, node: ast.AST, makers: Collection[str]) -> bo
 
 
 def makers_of_metrics(source: Source) -> dict[str, ast.FunctionDef]:
-    """Returns the functions that make metrics, or call those that do, but for model_fns."""
+    """Finds the functions that create metrics, or that call such functions; skips model_fns."""
     functions = [
         each for each in nodes_in(source.tree, ast.FunctionDef) if "mode" not in parameters_of(each)
     ]
@@ -170,7 +172,6 @@ def makers_of_metrics(source: Source) -> dict[str, ast.FunctionDef]:
 
 
 def _filled(node: ast.AST) -> Iterator[str]:
-    """Yields the names of dicts and lists to which a statement adds something."""
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript):
             is_filled = isinstance(each.ctx, ast.Store)
@@ -182,17 +183,14 @@ def _filled(node: ast.AST) -> Iterator[str]:
 
 
 def node_of(item: Item | ast.expr) -> ast.AST:
-    """Returns the code of an item: of a parameter the argument."""
     return item.value if isinstance(item, Bind) else item
 
 
 def bound_by(item: Item | ast.expr) -> list[str]:
-    """Returns the names that an item binds, in order."""
     return [item.name] if isinstance(item, Bind) else bound_in(item)
 
 
 def item_names(item: Item | ast.expr) -> set[str]:
-    """Returns the names that an item reads."""
     if isinstance(item, ast.Delete):
         return set()
     targets = (each.target for each in nodes_in(node_of(item), ast.AugAssign))
@@ -200,7 +198,7 @@ def item_names(item: Item | ast.expr) -> set[str]:
 
 
 def closure(items: Sequence[Item], names: Collection[str]) -> list[Item]:
-    """Returns the items by which names are computed, in their order."""
+    """Selects the items that compute the given names, directly or indirectly, in program order."""
     needed, chosen = {*names}, list[Item]()
     for item in reversed(items):
         if {*bound_by(item)} & needed:
@@ -210,7 +208,6 @@ def closure(items: Sequence[Item], names: Collection[str]) -> list[Item]:
 
 
 def is_docstring(item: Item) -> bool:
-    """Returns whether an item is a string by itself."""
     return (
         isinstance(item, ast.Expr)
         and isinstance(item.value, ast.Constant)
@@ -236,7 +233,6 @@ class _Reader:
         self.inlined: dict[ast.FunctionDef, None] = {}
 
     def flat(self, body: Sequence[ast.stmt], mode: str) -> list[Item]:
-        """Returns the statements of a mode, with tests of the mode resolved."""
         items: list[Item] = []
         for statement in body:
             if is_docstring(statement) or isinstance(statement, (ast.Delete, ast.Pass)):
@@ -257,16 +253,20 @@ class _Reader:
         return items
 
     def _check_returns(self, statement: ast.stmt) -> None:
-        """Refuses a return inside of a statement whose course is not known."""
         functions = nodes_in(statement, ast.FunctionDef)
         inner = {each for function in functions for each in nodes_in(function, ast.Return)}
         if any(each not in inner for each in nodes_in(statement, ast.Return)):
             self._source.problem(
-                *(statement, "keras-spec", "it returns only under a condition"), _WAY_OUT
+                *(
+                    statement,
+                    "keras-spec",
+                    "it returns only under a condition that migrate cannot resolve",
+                ),
+                _WAY_OUT,
             )
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Notes `training = mode == ModeKeys.TRAIN`; returns whether a statement is one."""
+        """Records `training = mode == ModeKeys.TRAIN`; returns whether this assigns a mode test."""
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False
         target = statement.targets[0]
@@ -283,7 +283,7 @@ class _Reader:
         return True
 
     def _truth(self, test: ast.expr, mode: str) -> bool | None:
-        """Returns whether a test is true in a mode; None if it is no test of the mode."""
+        """Evaluates a test of the mode; None if it tests something else."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self._truth(test.operand, mode)
             return None if inner is None else not inner
@@ -309,7 +309,7 @@ class _Reader:
         return known.get(key) if "ModeKeys" in short else None
 
     def _inlined(self, statement: ast.Return, mode: str) -> list[Item]:
-        """Returns a statement that returns a spec, or those of the function that makes it."""
+        """Replaces `return function(...)` by the function's statements; other returns stay."""
         call = statement.value
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             function = self._source.function(call.func.id)
@@ -327,7 +327,7 @@ class _Reader:
         return [statement]
 
     def spec(self, items: list[Item], mode: str) -> dict[str, ast.expr]:
-        """Takes the return of a spec off the items; returns the spec's arguments by name."""
+        """Removes the return of a spec from `items`; returns the spec's arguments by name."""
         last = items[-1] if items else self._function
         call = last.value if isinstance(last, ast.Return) else None
         short = self._source.called(call) if call is not None else ""

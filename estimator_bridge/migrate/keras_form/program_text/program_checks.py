@@ -1,4 +1,4 @@
-"""Checks of the new program: every name in it is bound, and TensorFlow 2 has those of `tf`."""
+"""Checks that every name in the new program is bound and that TensorFlow 2 has each `tf` name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from estimator_bridge.run import public_names
 
 
 def check(text: str, program: Source) -> None:
-    """Raises Untranslatable if a new program is not valid, or would miss names when it runs.
+    """Raises Untranslatable if a new program is not valid Python or lacks a name.
 
-    Args:
-        program: the old one, whose lines are named.
+    Messages refer to the lines of the old program, `program`.
     """
     try:
         tree = ast.parse(text)
@@ -35,7 +34,6 @@ def check(text: str, program: Source) -> None:
 
 
 def _reading(program: Source, name: str) -> ast.AST:
-    """Returns where a program reads a name first, or the whole program."""
     for node in ast.walk(program.tree):
         is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if is_read and ast.unparse(node) == name:
@@ -44,10 +42,10 @@ def _reading(program: Source, name: str) -> ast.AST:
 
 
 def _unbound(text: str) -> Iterator[str]:
-    """Yields names that are read, and bound neither where they are seen nor in the module."""
+    """Yields names that are read but bound neither in their scope nor in the module."""
     module = symtable.symtable(text, "the new program", "exec")
     tables = [module]
-    for table in tables:  # grows
+    for table in tables:  # grows in the loop
         tables += table.get_children()
     bound = {*dir(builtins), "__file__", "__name__", "__doc__"}
     bound.update(each.get_name() for each in module.get_symbols() if _is_bound(each))
@@ -65,7 +63,6 @@ def _is_bound(symbol: symtable.Symbol) -> bool:
 
 
 def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
-    """Yields names below `tf` that TensorFlow 2 does not have."""
     tf = public_names.listed()
 
     inner = {node.value for node in nodes_in(tree, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""A program as text and tree: full names, edits by node, and statements at another indentation."""
+"""A program as text and tree: full names, edits by node, and re-indented statements."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
 Text = Callable[[], str]
-"""Returns code of the new program, once all edits inside are known."""
+"""Renders code of the new program; to be called once all edits inside it are known."""
 
 New = str | Text
-"""Code of the new program, or a function that returns it."""
+"""Code of the new program, or a function that renders it."""
 
 WIDTH = 100
-"""Of lines: what most guides to style allow."""
+"""Line length that most style guides allow."""
 
 COPY = "__copy"
-"""Stands behind the name of a function that is a copy for another model, in messages not."""
+"""Suffix of functions that are copied for another model; messages leave it out."""
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
@@ -34,14 +34,13 @@ class Source:
     """A parsed program.
 
     Attributes:
-        tree: of `ast`.
-        aliases: the full names that imports bind, by name.
-        problems: what was found that cannot be carried over.
-        notes: (line, what became of it) of code that is left out or changed.
+        aliases: the full names that imports bind, by local name.
+        problems: what cannot be carried over.
+        notes: (line, what happened to it) for code that is left out or changed.
         needed: names that the new program imports, by module.
 
     Args:
-        lines: the number that each line has in the file, if the text is not that of the file.
+        lines: the file's line number for each line of the text, if the two differ.
     """
 
     def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
@@ -59,57 +58,51 @@ class Source:
         self._marked: dict[Blocker, ast.stmt] = {}
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
-        self.moved: set[ast.stmt] = set()  # left out, with a value that is written elsewhere
-        self.done: set[ast.AST] = set()  # nodes that are written by hand
+        self.moved: set[ast.stmt] = set()  # left out; their values are written elsewhere
+        self.done: set[ast.AST] = set()  # nodes that other code rewrites
 
     # Names.
 
     def full(self, node: ast.AST) -> str:
-        """Returns the full name of a name or attribute that an import leads to; else ""."""
+        """Returns the full name of an imported name or attribute; "" for others."""
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
         return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
-        """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
+        """Returns the name below `tensorflow`; "estimator.NAME" for the estimator; else ""."""
         return short_name(self.full(node))
 
     def called(self, node: ast.AST | None) -> str:
-        """Returns the short name of the function of a call; "" of anything else."""
+        """Returns the short name of the function that a call calls; "" for other nodes."""
         return self.short(node.func) if isinstance(node, ast.Call) else ""
 
     def need(self, module: str, name: str) -> str:
-        """Has the new program import a name from a module; returns the name."""
         self.needed.setdefault(module, set()).add(name)
         return name
 
     # The tree.
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        """Returns the node that a node is a part of."""
         return self.parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the nodes that contain a node, the innermost first."""
         up = self.parent(node)
         while up is not None:
             yield up
             up = self.parent(up)
 
     def function_of(self, node: ast.AST) -> ast.AST:
-        """Returns the function whose body has a node, or the module."""
         functions = (each for each in self.above(node) if isinstance(each, ast.FunctionDef))
         return next(functions, self.tree)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
-        """Returns the innermost statement that contains a node, or is it."""
         if isinstance(node, ast.stmt):
             return node
         return next(each for each in self.above(node) if isinstance(each, ast.stmt))
 
     def function(self, name: str, near: ast.AST | None = None) -> ast.FunctionDef | None:
-        """Returns the function of a name, below `near` first."""
         for tree in filter(None, (near, self.tree)):
             for node in nodes_in(tree, ast.FunctionDef):
                 if node.name == name and node is not tree:
@@ -117,9 +110,10 @@ class Source:
         return None
 
     def value_of(self, name: ast.expr | None) -> ast.expr | None:
-        """Returns the one value that a name is assigned, in its function or else in the module.
+        """Returns the only value assigned to a name, in its function or else in the module.
 
-        None if there are several. Another node is returned as it is.
+        None unless there is exactly one plain assignment. Expressions other than names are returned
+        unchanged.
         """
         if not isinstance(name, ast.Name):
             return name
@@ -134,7 +128,6 @@ class Source:
         return None
 
     def _bindings(self, name: str, below: ast.AST) -> list[ast.AST]:
-        """Returns the nodes that bind a name below a node, but for functions and parameters."""
         return [
             node
             for node in ast.walk(below)
@@ -143,18 +136,15 @@ class Source:
         ]
 
     def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
-        """Returns where a name is read below a node."""
         names = nodes_in(below, ast.Name)
         return [each for each in names if each.id == name and isinstance(each.ctx, ast.Load)]
 
     def calls(self, name: str) -> bool:
-        """Returns whether the program calls a function, by its short name."""
         return any(self.called(node) == name for node in ast.walk(self.tree))
 
     # Text.
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Returns the offsets of the first character and of the one behind the last."""
         return (
             self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
             self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
@@ -165,7 +155,7 @@ class Source:
         return self._starts[line - 1] + len(prefix)
 
     def lines(self, statement: ast.stmt, comments: bool = True) -> tuple[int, int]:
-        """Returns the span of a statement's whole lines, with the comments above it."""
+        """Returns the span of a statement's whole lines, including the comments above it."""
         decorators = getattr(statement, "decorator_list", ())
         first = min([statement.lineno, *(each.lineno for each in decorators)])
         while comments and first > 1 and self._lines[first - 2].lstrip().startswith("#"):
@@ -173,37 +163,32 @@ class Source:
         return self._starts[first - 1], self._starts[statement.end_lineno or statement.lineno]
 
     def before(self, statement: ast.stmt) -> str:
-        """Returns what stands before a statement in its line."""
         start, _ = self.span(statement)
         return self.text[self._starts[statement.lineno - 1] : start]
 
     def replace(self, node: ast.AST, new: New) -> None:
-        """Replaces the text of a node."""
         self._edits[self.span(node)] = new
 
     def replace_span(self, start: int, end: int, new: New) -> None:
-        """Replaces a span of the text."""
         self._edits[start, end] = new
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts text, before what is inserted at the same place already."""
+        """Inserts text, before anything already inserted at the same offset."""
         before = self._edits.get((offset, offset), "")
         code = before if callable(before) else lambda: str(before)
         self._edits[offset, offset] = lambda: text + code()
 
     def drop(self, statement: ast.stmt, why: str = "") -> None:
-        """Leaves a statement out, with the comments above it."""
         start, end = self.lines(statement)
         self._edits[start, end] = ""
         if why:
             self.notes.append((statement.lineno, why))
 
     def replacement(self, start: int, end: int) -> New | None:
-        """Returns the replacement of a span; None if it stays."""
         return self._edits.get((start, end))
 
     def is_dropped(self, node: ast.AST) -> bool:
-        """Returns whether a node is inside of a statement that is left out or written anew."""
+        """Whether a node is inside a statement that is left out or rewritten."""
         start, end = self.span(node)
         return any(
             first <= start and end <= last and (first, last) != (start, end)
@@ -212,44 +197,36 @@ class Source:
         )
 
     def code(self, node: ast.AST) -> str:
-        """Returns the new text of a node."""
         return self.render(*self.span(node))
 
     def render(self, start: int, end: int) -> str:
-        """Returns the new text of a span."""
         return spliced(self.text, self._edits, (start, end))
 
     def rendered(self) -> str:
-        """Returns the new text."""
         return self.render(0, len(self.text))
 
     def block(self, statement: ast.stmt, indent: int) -> str:
-        """Returns the new text of a statement, with the comments above it, at an indentation."""
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
-        """Returns the code of arguments, with their names.
+        """Returns the code of arguments with their names.
 
-        Args:
-            names: as of `renamed`, of those that are written if they are there; by default all.
+        `names` selects and renames them, in the syntax of `renamed`.
         """
         new = renamed(names or " ".join(by_name))
         codes = {key: self.code(by_name[key]) for key in new if key in by_name}
         return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
 
     def code_at(self, node: ast.AST, indent: int) -> str:
-        """Returns the new text of a node in a statement at another indentation."""
         old = self.statement_of(node).col_offset
         first, newline, rest = self.code(node).partition("\n")
         return first + newline + shifted(rest, old, indent) if newline else first
 
     def is_spaced(self, statement: ast.stmt) -> bool:
-        """Returns whether there is a blank line above a statement and its comments."""
         start, _ = self.lines(statement)
         return self.text[:start].endswith("\n\n")
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
-        """Adds a problem, by the id of a rule in `refusals`."""
         assert rule in RULES, rule
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
@@ -262,28 +239,25 @@ class Source:
             self._marked.setdefault(blocker, self.statement_of(node))
 
     def need_constant(self, node: ast.expr | None, rule: str, name: str, kind: str) -> None:
-        """Adds the problem of an argument that has to be a constant, if it is another value."""
         if node is not None and not isinstance(node, ast.Constant):
             why, way_out = f"the value of {name} decides", f"Write the {kind} into the call"
             self.problem(node, rule, why, way_out)
 
     def old_line(self, line: int) -> int:
-        """Returns the number that a line has in the file."""
         return self._old_lines[line - 1] if line and self._old_lines else line
 
     def check(self) -> None:
-        """Raises Untranslatable with all problems, if there are any."""
+        """Raises Untranslatable with all problems, if one of them stops the migration."""
         if any(each.rule in STOPS for each in self.problems):
             raise Refused(self.name, self.problems, "the Keras form")
 
     def write_marks(self) -> None:
-        """Puts a mark above each statement that is left to a person."""
         for blocker, statement in self._marked.items():
             pad = " " * statement.col_offset
             self.insert(self.span(statement)[0], marked(blocker, pad).lstrip() + pad)
 
     def with_lost_marks(self, text: str) -> str:
-        """Returns a new program with the marks of statements that are not in it, at its end."""
+        """Appends the marks whose statements are not part of the new program."""
         lost = [marked(each, "") for each in self._marked]
         lost = [each for each in lost if each.partition("\n")[0] not in text]
         return "".join([text, *(["\n\n"] if lost else []), *lost])
@@ -292,7 +266,7 @@ class Source:
 def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
-    """Returns the arguments of a call by name, and those that are not known by `names`."""
+    """Returns the arguments of a call by name, and those that `names` does not contain."""
     order = [*names]
     bound: dict[str, ast.expr] = {}
     others: list[ast.keyword | ast.expr] = []
@@ -310,23 +284,18 @@ def arguments(
 
 
 def renamed(names: str) -> dict[str, str]:
-    """Returns the new names of arguments by the old ones, of "same old=new unnamed="."""
+    """Parses "same old=new unnamed=" into new names by old ones; "" stands for no name."""
     pairs = (each.partition("=") for each in names.split())
     return {old: new if is_other else old for old, is_other, new in pairs}
 
 
 def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
-    """Returns all arguments of a call by name; positional ones have `names`."""
     by_name = dict(zip(names, call.args, strict=False))
     return by_name | {str(each.arg): each.value for each in call.keywords}
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with an argument a line if it is too long for one.
-
-    Args:
-        indent: of the statement; `prefix` is what stands before the call.
-    """
+    """Returns the code of a call, with one argument per line if one line is too short."""
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line
@@ -336,7 +305,6 @@ def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") ->
 
 
 def short_name(full: str) -> str:
-    """Returns a full name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
     if not is_of_tensorflow(full):
         return ""
     parts = full.split(".")
@@ -352,7 +320,6 @@ def short_name(full: str) -> str:
 
 
 def shifted(text: str, old: int, new: int) -> str:
-    """Returns a text whose lines are indented by `new` in place of `old` columns."""
     if old == new:
         return text
     lines = []
@@ -365,17 +332,15 @@ def shifted(text: str, old: int, new: int) -> str:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Returns the names that are read below a node."""
     return {each.id for each in nodes_in(node, ast.Name) if isinstance(each.ctx, ast.Load)}
 
 
 def all_names(node: ast.AST) -> set[str]:
-    """Returns the names below a node, those that it binds included."""
     return {each.id for each in nodes_in(node, ast.Name)}
 
 
 def bound_in(node: ast.AST) -> list[str]:
-    """Returns the names that are bound below a node, in order, but for those of comprehensions."""
+    """Returns the names that are bound below a node, in order, except those of comprehensions."""
     inner = set().union(*(all_names(each.target) for each in nodes_in(node, ast.comprehension)))
     stored = [
         each.id
@@ -387,37 +352,33 @@ def bound_in(node: ast.AST) -> list[str]:
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:
-    """Returns a name that is not taken: the given one, or one like it with a number."""
     numbered = (f"{wanted}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([wanted], numbered) if each not in taken)
 
 
 def nodes_in(below: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
-    """Yields a node, and those below it, as far as they are of a kind."""
     return (each for each in ast.walk(below) if isinstance(each, kind))
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Returns whether an argument is not given, or None."""
     return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 
 def method_of(node: ast.AST | None) -> str:
-    """Returns the name of the method, or of the attribute, that a node calls; "" of other nodes."""
+    """Returns the name of the method or attribute that a node calls; "" for other nodes."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr
     return ""
 
 
 def parameters_of(function: ast.AST) -> list[str]:
-    """Returns the parameters of a function, those by name alone at the end; none of a module."""
+    """Returns the parameters of a function, keyword-only ones last; empty for a module."""
     if not isinstance(function, ast.FunctionDef):
         return []
     return [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
 
 
 def returned_by(function: ast.FunctionDef | None) -> ast.expr | None:
-    """Returns the value that a function returns in its last statement."""
     last = function.body[-1] if function is not None else None
     return last.value if isinstance(last, ast.Return) else None
 

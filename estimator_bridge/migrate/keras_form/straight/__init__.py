@@ -1,1 +1,1 @@
-"""A program of TensorFlow 1 without detours, which the rules read."""
+"""Simplifies a TensorFlow 1 program so that the rules can read it."""

@@ -1,8 +1,6 @@
-"""Puts functions that a model_fn or a TPUEstimator needs at one place into that place.
+"""Inlines functions that a model_fn or the creation of a TPUEstimator calls once.
 
-The rules of the Keras form know what stands in a model_fn, and in the call of a TPUEstimator. Where
-a program has a function of its own for a part of that, which is called once, its statements take
-the place of the call, and the rest of the form reads on.
+The rules of the Keras form only read the body of a model_fn and the call of a TPUEstimator.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ _OF_THE_ESTIMATOR = {"params", "mode"}
 
 
 def places(source: Source) -> Iterator[InlinedCall]:
-    """Yields calls that are replaced by the statements of their functions."""
     for function in nodes_in(source.tree, ast.FunctionDef):
         if not _is_straight(function):
             continue
@@ -47,7 +44,6 @@ def places(source: Source) -> Iterator[InlinedCall]:
 
 
 def _is_straight(function: ast.FunctionDef) -> bool:
-    """Returns whether a function does one thing after another, and returns at its end."""
     arguments = function.args
     if function.decorator_list or arguments.vararg or arguments.kwarg or arguments.posonlyargs:
         return False
@@ -63,7 +59,6 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 
 def _last(function: ast.FunctionDef) -> ast.Return | None:
-    """Returns the return at the end of a function, which may be in a `with` there."""
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
@@ -78,7 +73,7 @@ def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class InlinedCall:
-    """A call, and the function that is put into its place."""
+    """A call, and the function whose statements replace it."""
 
     def __init__(self, source: Source, call: ast.Call, function: ast.FunctionDef) -> None:
         self._source, self._call, self._function = source, call, function
@@ -89,12 +84,12 @@ class InlinedCall:
         assert returned is not None
         assert returned.value is not None
         self._returned, self._value = returned, returned.value
-        self._new: dict[str, str] = {}  # what names in the function become
+        self._new: dict[str, str] = {}  # new code for the names in the function
 
-    # Whether.
+    # Conditions.
 
     def is_wanted(self) -> bool:
-        """Returns whether the form would not read the function where it is."""
+        """Whether the rules could not read the function in its old place."""
         source = self._source
         nodes = [node for each in self._body for node in _outside_of_functions(each)]
         called = {source.called(node).rpartition(".")[2] for node in nodes}
@@ -106,7 +101,6 @@ class InlinedCall:
         return bool(passed & _OF_THE_ESTIMATOR & {*parameters_of(self._caller)})
 
     def is_possible(self) -> bool:
-        """Returns whether the statements mean the same in the place of the call."""
         source, statement = self._source, self._statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
             return False
@@ -126,7 +120,6 @@ class InlinedCall:
         return self._takes_its_arguments() and not self._hides_names()
 
     def _takes_its_arguments(self) -> bool:
-        """Returns whether each parameter has one argument, which can be written in its place."""
         arguments = self._arguments()
         count = len(self._call.args) + len(self._call.keywords)
         if {*arguments} != {*parameters_of(self._function)} or len(arguments) != count:
@@ -141,7 +134,6 @@ class InlinedCall:
         return every_argument(self._call, [each.arg for each in self._function.args.args])
 
     def _hides_names(self) -> bool:
-        """Returns whether a name of the module would be one of the caller's."""
         if isinstance(self._caller, ast.Module):
             return False
         local = {*bound_in(self._caller), *parameters_of(self._caller)} - {self._function.name}
@@ -151,10 +143,10 @@ class InlinedCall:
     def _bound(self) -> list[str]:
         return [name for statement in self._body for name in bound_in(statement)]
 
-    # What is written.
+    # The new text.
 
     def written(self) -> list[tuple[str, int]]:
-        """Returns the lines of the program, and the numbers that they had."""
+        """Returns the lines of the new program, each with its old line number."""
         source, statement = self._source, self._statement
         self._rename()
         first, last = statement.lineno, statement.end_lineno or statement.lineno
@@ -170,13 +162,13 @@ class InlinedCall:
         numbered = _numbered(source.text, 1)
         while behind < len(numbered) and not numbered[behind][0].strip():
             behind += 1
-        # The later of the two places comes first, so that the other one keeps its numbers.
+        # The later place is edited first, so that line numbers before it stay valid.
         for begin, until, lines in sorted([(first, last, new), (removed, behind, [])])[::-1]:
             numbered[begin - 1 : until] = lines
         return numbered
 
     def _rename(self) -> None:
-        """Gives parameters their arguments, and variables names that the program does not have."""
+        """Replaces parameters by their arguments; renames variables whose name the caller has."""
         source = self._source
         bound = dict.fromkeys(self._bound())
         for name, value in self._arguments().items():
@@ -191,18 +183,15 @@ class InlinedCall:
                     source.replace(node, self._new[node.id])
 
     def _names_around(self) -> set[str]:
-        """Returns the names of the caller, but for those of the function itself."""
         inside = {*ast.walk(self._function)}
         names = {each.id for each in nodes_in(self._caller, ast.Name) if each not in inside}
         return {*names, *parameters_of(self._caller)}
 
     def _targets(self) -> Sequence[str]:
-        """Returns the names that the statement of the call binds to its result."""
         is_all = getattr(self._statement, "value", None) is self._call
         return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
 
     def _statements(self) -> list[tuple[str, int]]:
-        """Returns the lines before the result."""
         pad = " " * self._statement.col_offset
         lines = [
             (f"{pad}{self._new.get(name, name)} = {self._source.code(value)}\n", value.lineno)
@@ -219,7 +208,6 @@ class InlinedCall:
         return lines
 
     def _rest(self) -> list[tuple[str, int]]:
-        """Returns the lines of the statement with the result in the place of the call."""
         source, statement = self._source, self._statement
         pad = " " * statement.col_offset
         value = shifted(source.code(self._value), self._returned.col_offset, statement.col_offset)
@@ -239,14 +227,12 @@ class InlinedCall:
         return [*(before if self._returned in self._body else []), *after]
 
     def _name(self) -> str:
-        """Returns a name for the result: that of the argument that it is, if it is one."""
         up = self._source.parent(self._call)
         wanted = str(up.arg) if isinstance(up, ast.keyword) else f"of_{self._function.name}"
         return free_name(wanted, {*all_names(self._source.tree), *parameters_of(self._caller)})
 
 
 def _numbered(text: str, first: int) -> list[tuple[str, int]]:
-    """Returns the lines of a text with the numbers that they had, from that of the first one."""
     return [(line, first + offset) for offset, line in enumerate(lines_of(text))]
 
 

@@ -1,4 +1,4 @@
-"""Puts functions of metrics that stand in a model_fn before it, where the rules look for them."""
+"""Moves metric functions that are nested in a model_fn to the module, where the rules look."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from estimator_bridge.migrate.syntax.edits import lines_of
 
 
 def lift_metric_functions(source: Source) -> list[tuple[str, int]] | None:
-    """Returns the lines of a program with one such function at the level of the module.
+    """Moves one nested metric function to the module; returns the lines of the program.
 
-    What the function reads of the one around it becomes a parameter, and an argument beside those
-    that the spec has for it.
+    Each variable that it captures becomes a parameter, and the spec passes the variable as a
+    further argument.
     """
     functions = [*nodes_in(source.tree, ast.FunctionDef)]
     for function in functions:
@@ -32,7 +32,6 @@ def lift_metric_functions(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _has_metrics(source: Source, function: ast.FunctionDef) -> bool:
-    """Returns whether a function makes metrics, by parameters that have places alone."""
     others = (*function.args.defaults, function.args.vararg, function.args.kwarg)
     block = getattr(source.parent(function), "body", [])
     is_plain = not any(others) and not function.decorator_list and len(block) > 1
@@ -41,7 +40,6 @@ def _has_metrics(source: Source, function: ast.FunctionDef) -> bool:
 
 
 def _takes_more(source: Source, function: ast.FunctionDef, around: ast.FunctionDef) -> bool:
-    """Adds what a function reads of the one around it to parameters and arguments, if it can."""
     bound_here = {
         *parameters_of(function),
         *(name for each in function.body for name in bound_in(each)),

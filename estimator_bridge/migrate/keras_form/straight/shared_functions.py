@@ -1,8 +1,7 @@
-"""Gives each model_fn copies of the functions that several of them share.
+"""Gives each model_fn its own copy of functions that several model_fns share.
 
-What a spec is made of becomes methods of a class, other ones for each class: so a function that
-does that, and that several model_fns call, is copied. The copies are gone when the classes are
-written; a base class has the methods that are the same in all.
+The functions that build a spec become methods of the model's class. Methods that are equal in all
+classes then move to a base class, so no copy remains.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OF_A_MODEL = {"mode", "params"}
 
 
 def copy_shared_functions(source: Source) -> list[tuple[str, int]] | None:
-    """Copies a function for the second of its callers that belongs to another model_fn."""
+    """Copies a shared function for its last caller, if it has several."""
     roots = model_functions(source)
     if len(roots) < 2:
         return None
@@ -49,7 +48,6 @@ def copy_shared_functions(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
-    """Yields the functions of the module that a function names, and they do, with itself."""
     known = {each.name: each for each in source.tree.body if isinstance(each, ast.FunctionDef)}
     queue, seen = [root], {root}
     while queue:
@@ -63,7 +61,6 @@ def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]
 
 
 def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
-    """Returns whether a function becomes a part of a class, and does not stay as it is."""
     if {each.arg for each in function.args.args} & _OF_A_MODEL:
         return True
     return any(
@@ -77,7 +74,6 @@ def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
 def _with_copy(
     source: Source, function: ast.FunctionDef, caller: ast.FunctionDef
 ) -> list[tuple[str, int]]:
-    """Returns the lines of a program in which a caller has a copy of a function."""
     taken = {each.name for each in nodes_in(source.tree, ast.FunctionDef)}
     name = free_name(f"{function.name.partition(COPY)[0]}{COPY}", taken)
     rows = lines_of(source.text)

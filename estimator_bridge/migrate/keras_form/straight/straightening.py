@@ -1,8 +1,4 @@
-"""Writes a program of TensorFlow 1 so that the rules of the Keras form read it: no detours.
-
-What has names of the program leads where TensorFlow has it, wrappers for a TPU go, and functions
-that are called once stand in the place of their call. The numbers of lines are kept for messages.
-"""
+"""Simplifies a TensorFlow 1 program for the rules, and keeps the line numbers for messages."""
 
 from __future__ import annotations
 
@@ -35,15 +31,15 @@ from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 
 _MOST = 200
-"""Programs do not have that many detours; it ends what would go round in circles."""
+"""Upper bound on rewriting steps; it stops a program that would never settle."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Straight:
-    """A program without detours.
+    """A simplified program.
 
     Attributes:
-        lines: for each line of `text` the line of the program that it was.
+        lines: for each line of `text`, the number of the line in the original program.
     """
 
     text: str
@@ -51,7 +47,6 @@ class Straight:
 
 
 def straight(text: str, name: str) -> Straight:
-    """Returns a program without detours, as far as they are known."""
     lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
@@ -64,7 +59,7 @@ def straight(text: str, name: str) -> Straight:
 
 
 def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
-    """Writes the full name of a module, class or function where the program has another name."""
+    """Replaces aliases of modules, classes and functions of TensorFlow by their full names."""
     flow = NameFlow(source.tree)
     calls = [each for each in nodes_in(source.tree, ast.Call) if _is_of_partial(flow, each)]
     inside = {node for call in calls for node in ast.walk(call.func)}
@@ -87,7 +82,6 @@ def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _is_namespace(names: Sequence[str]) -> bool:
-    """Returns whether full names are of a module, class or function of TensorFlow."""
     last = names[0].rpartition(".")[2] if names else ""
     is_constant = last.isupper() and "ModeKeys" not in names[0]
     return is_of_tensorflow(names[0] if names else "") and not is_constant
@@ -101,7 +95,6 @@ def _is_alias(flow: NameFlow, node: ast.AST) -> bool:
 
 
 def _is_of_partial(flow: NameFlow, call: ast.Call) -> bool:
-    """Returns whether a call is one of a `functools.partial` of a function of TensorFlow."""
     return flow.partial(call.func) is not None and _is_namespace(flow.full_names(call.func))
 
 
@@ -116,7 +109,6 @@ def _without_partial(source: Source, flow: NameFlow, call: ast.Call) -> str:
 
 
 def _through_imports(source: Source, full: str) -> str:
-    """Returns a full name as the program can write it: below a name that an import binds."""
     above = {
         each: name for name, each in source.aliases.items() if f"{full}.".startswith(f"{each}.")
     }
@@ -125,7 +117,7 @@ def _through_imports(source: Source, full: str) -> str:
 
 
 def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | ast.expr]:
-    """Yields what only gives other names to names of TensorFlow: statements, and defaults."""
+    """Yields statements and defaults that only give TensorFlow names another name."""
 
     def is_name(value: ast.expr | None) -> bool:
         parts = value.elts if isinstance(value, ast.Tuple) else filter(None, [value])
@@ -144,7 +136,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
 
 
 def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
-    """Returns whether a node cannot go: a default, or the only statement of its block."""
+    """Whether a node cannot be dropped: a default, or the only statement of its block."""
     up = source.parent(node)
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])
@@ -160,7 +152,7 @@ def _is_bound_once(source: Source, name: str) -> bool:
 
 
 def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
-    """Leaves out wrappers of optimizers for TPUs that are no statements of their own."""
+    """Removes TPU wrappers around optimizers, unless the wrapper is a statement of its own."""
 
     def unwrapped(call: ast.AST) -> str:
         return source.code(call.args[0])  # type: ignore[attr-defined]
@@ -177,7 +169,7 @@ def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _wrappers(source: Source) -> Iterator[tuple[ast.stmt, str]]:
-    """Yields functions of the program that return their optimizer, or wrap it for a TPU."""
+    """Yields functions and lambdas that return their optimizer as it is or wrapped for a TPU."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef):
             if len(node.args.args) == 1 and _only_wraps(source, node):
@@ -228,7 +220,6 @@ def _is_call_of(node: ast.AST | None, name: str) -> bool:
 
 
 def put_functions_in_place(source: Source) -> list[tuple[str, int]] | None:
-    """Puts a function that is called once into the place of its call; see `inlining`."""
     place = next(inlining.places(source), None)
     return None if place is None else place.written()
 
@@ -239,9 +230,9 @@ def _replaced(
     new: str | Callable[[ast.AST], str],
     removed: Iterable[ast.AST] = (),
 ) -> list[tuple[str, int]]:
-    """Returns the lines of a program with some nodes replaced and statements left out.
+    """Returns the lines of a program with some nodes replaced and statements removed.
 
-    Nodes are replaced by code of as many lines, so that lines keep their numbers.
+    A replacement has as many lines as the node had, so the line numbers stay valid.
     """
     for node in nodes:
         lost = (getattr(node, "end_lineno", 0) or 0) - node.lineno  # type: ignore[attr-defined]
@@ -256,13 +247,13 @@ def _replaced(
 
 
 def _of_lines(code: str, more: int) -> str:
-    """Returns code in brackets with line ends, so that it has a number of lines."""
+    """Puts code in brackets with `more` line breaks, to preserve the number of lines."""
     missing = more - code.count("\n")
     return code if missing <= 0 else f"({code}" + "\n" * missing + ")"
 
 
 def return_datasets(source: Source) -> list[tuple[str, int]] | None:
-    """Has a function return a dataset in place of the tensors of its only iterator."""
+    """Makes a function return its dataset instead of the tensors of its only iterator."""
     for node in ast.walk(source.tree):
         iterator = _object_of(node, "get_next")
         dataset = _object_of(iterator, "make_one_shot_iterator")
@@ -272,14 +263,13 @@ def return_datasets(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _object_of(node: ast.AST | None, method: str) -> ast.expr | None:
-    """Returns the object whose method a node calls, without arguments."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
         return node.func.value if node.func.attr == method else None
     return None
 
 
 def name_losses(source: Source) -> list[tuple[str, int]] | None:
-    """Gives a name to a loss that is computed in the call that minimizes it."""
+    """Assigns a loss to a variable if it is computed inside the call that minimizes it."""
     for node in ast.walk(source.tree):
         loss = optimizer_code.loss_of(source, node)
         if loss is None or isinstance(loss, ast.Name):
@@ -296,7 +286,7 @@ def name_losses(source: Source) -> list[tuple[str, int]] | None:
 
 
 def unite_specs(source: Source) -> list[tuple[str, int]] | None:
-    """Leaves out a spec that is returned under a condition where the next statement returns it."""
+    """Drops a conditional return of a spec if the next statement returns the same spec."""
     for node in ast.walk(source.tree):
         body = [*getattr(node, "body", [])] if isinstance(node, (ast.FunctionDef, ast.If)) else []
         for statement, following in itertools.pairwise(body):
@@ -308,7 +298,6 @@ def unite_specs(source: Source) -> list[tuple[str, int]] | None:
 
 
 def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
-    """Returns the code of the arguments of the spec that a statement returns, by name."""
     value = statement.value if isinstance(statement, ast.Return) else None
     if not isinstance(value, ast.Call) or not source.called(value).endswith("EstimatorSpec"):
         return {}
@@ -318,7 +307,7 @@ def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
 
 
 def split_lines(source: Source) -> list[tuple[str, int]] | None:
-    """Gives each statement a line of its own: edits of statements are edits of lines."""
+    """Puts each statement on its own line, because statements are edited by line."""
     for node in ast.walk(source.tree):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
@@ -338,7 +327,7 @@ def split_lines(source: Source) -> list[tuple[str, int]] | None:
 
 
 def move_into_model_fns(source: Source) -> list[tuple[str, int]] | None:
-    """Moves what a function does before it returns a model_fn to the beginning of the model_fn."""
+    """Moves the code of a function that returns a model_fn to the start of that model_fn."""
     for function in nodes_in(source.tree, ast.FunctionDef):
         returned = returned_by(function)
         inner = next((each for each in function.body if _is_model_fn(each, returned)), None)
@@ -360,7 +349,6 @@ def _is_model_fn(node: ast.stmt, returned: ast.expr | None) -> bool:
 def _moved(
     source: Source, statements: Sequence[ast.stmt], inner: ast.FunctionDef
 ) -> list[tuple[str, int]]:
-    """Returns the lines of a program with statements at the beginning of a function."""
     first = inner.body[min(modes.is_docstring(inner.body[0]), len(inner.body) - 1)]
     rows = [*enumerate(lines_of(source.text), 1)]
     gone: dict[int, str] = {}
@@ -387,4 +375,5 @@ STEPS = (
     name_losses,
     put_functions_in_place,
 )
-"""Each returns the lines of a program with one detour less, and their numbers, or None."""
+"""The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
+"""

@@ -75,7 +75,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 def _checked_batch(
     features: Mapping[str, Tensor], weight_key: str | None
 ) -> tuple[Tensor, list[Op]]:
-    """Reads the size of the batch, and checks that all features but the weights have it."""
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
         raise errors.InvalidInput(

@@ -177,7 +177,6 @@ def _num_weights(column: Object) -> int:
 
 
 def _parts(variables: Object) -> list[Variable]:
-    """Lists variables, with those that a partitioner has split replaced by their parts."""
     parts: list[Variable] = []
     for variable in variables:
         is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))

@@ -122,7 +122,6 @@ class _Network(Model):
         return logits
 
     def _make_input(self, columns: Sequence[Object]) -> Object:
-        """Makes the layer that concatenates the columns' values."""
         raise NotImplementedError
 
     def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:

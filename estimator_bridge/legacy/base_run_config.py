@@ -205,7 +205,6 @@ _SETTINGS = {
 
 
 def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:
-    """Returns the `model_dir` of the argument or of TF_CONFIG, which must agree."""
     argument = None if model_dir is None else os.fspath(model_dir)
     configured: str | None = config.get("model_dir")
     requirements.check("RunConfig", "model_dir", argument, _NOT_EMPTY)

@@ -135,7 +135,6 @@ class TPUEstimatorSpec(NamedTuple):
 
 
 def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
-    """Checks and fills in the fields that both classes have; returns all fields."""
     mode = fields["mode"]
     predictions = _checked_predictions(fields["predictions"], mode)
     filled = {
@@ -175,7 +174,6 @@ def _checked_train_op(train_op: Object, mode: str | None) -> Op:
 
 
 def _checked_loss(loss: Object, mode: str | None) -> Tensor | None:
-    """Returns the loss as a scalar; raises InvalidSpec if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise errors.InvalidSpec(f"Missing loss: mode {mode!r} needs the `loss` of a model_fn.")

@@ -211,7 +211,6 @@ class BestExporter(_SavedModelExporter):
         return True
 
     def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
-        """Takes up the earlier runs in a model_dir, which may or may not have exported models."""
         results = self._earlier_results() if self._event_file_pattern else []
         # The event files already have the evaluation that is being exported.
         step = eval_result.get(tf.GraphKeys.GLOBAL_STEP)
@@ -227,7 +226,6 @@ class BestExporter(_SavedModelExporter):
             self._best = self._best_of(result for _, result in results)
 
     def _earlier_results(self) -> list[tuple[int, Metrics]]:
-        """Returns the step and the results of each evaluation in the event files."""
         files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
         if not files:
             log.warning(

@@ -110,7 +110,6 @@ def _read_before_counting(tensors: Nest) -> Nest:
 
 
 def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
-    """Yields the ops that give a variable a value computed from its old one."""
     for op in graph.get_operations():
         kind = op.type.removesuffix("VariableOp")
         if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:

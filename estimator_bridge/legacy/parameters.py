@@ -117,7 +117,6 @@ def _stock_class(name: str) -> type | None:
 
 
 def _fixed(value: object) -> Any:
-    """Makes a setting that is not an argument. The factory puts it into `vars` like the others."""
     return dataclasses.field(default_factory=lambda: value, init=False)
 
 

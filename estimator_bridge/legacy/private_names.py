@@ -97,7 +97,6 @@ def should_run_distribute_coordinator(config: Object) -> bool:
 
 
 def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
-    """Returns the step of the latest checkpoint, or 0 if none can be read."""
     path = tf.train.latest_checkpoint(checkpoint_dir)
     try:
         return int(tf.train.load_variable(path, tf.compat.v1.GraphKeys.GLOBAL_STEP))
@@ -161,7 +160,6 @@ Filter = Callable[[Sequence[Path]], list[Path]]
 
 
 def _largest_export_versions(n: int) -> Filter:
-    """Makes a filter that keeps the n exports with the largest versions."""
     return lambda paths: sorted(_by_version(paths)[-n:] if n > 0 else [])
 
 
@@ -176,7 +174,6 @@ def _one_of_every_n_export_versions(n: int) -> Filter:
 
 
 def _mod_export_version(n: int) -> Filter:
-    """Makes a filter that keeps the versions that are multiples of n."""
     return lambda paths: sorted(each for each in paths if _version(each) % n == 0)
 
 
@@ -189,7 +186,6 @@ def _negation(f: Filter) -> Filter:
 
 
 def _get_paths(base_dir: str, parser: Callable[[Path], Path | None]) -> list[Path]:
-    """Returns the entries of a folder for which `parser` returns a Path, in order."""
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base_dir))
     paths = (parser(Path(os.path.join(base_dir, name), None)) for name in names)
     return sorted(path for path in paths if path)

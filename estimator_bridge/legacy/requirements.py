@@ -74,7 +74,6 @@ def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _
 
 
 def _is_refused(requirement: Requirement, value: Object) -> bool:
-    """Whether a value is refused, or cannot be compared."""
     try:
         return bool(requirement.refused(value))
     except (TypeError, ValueError):

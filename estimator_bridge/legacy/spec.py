@@ -150,7 +150,6 @@ def is_tensor_core_column(column: Object) -> bool:
 
 
 def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:
-    """Separates the columns that the engine has a table for from the tensor-core ones."""
     columns: list[Object] = []
     tensor_core_columns: list[Object] = []
     for column in feature_columns:

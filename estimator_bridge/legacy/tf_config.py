@@ -156,7 +156,6 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
 
 
 def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tuple[str, int]:
-    """Checks the task by stock's rules, with stock's messages; returns its type and index."""
     set_in = 'If "cluster" is set in TF_CONFIG,'
     has_master = chief == TaskType.MASTER
     task_type, index = place.get("type") or "", _index_of(place)
@@ -246,7 +245,6 @@ def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
 
 
 def _index_of(place: Mapping[str, Object]) -> int | None:
-    """Returns the index of a task, or None; raises InvalidSpec if it is not a whole number."""
     index = place.get("index")
     if index is None:
         return None

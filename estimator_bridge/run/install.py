@@ -163,7 +163,6 @@ def _install_attributes(replace: bool) -> None:
 
 
 def _install_moved_names() -> None:
-    """Adds names that private modules of TensorFlow used to have."""
     for path, name, home in stock_names.MOVED:
         module = importlib.import_module(path)
         if not hasattr(module, name):
@@ -178,7 +177,6 @@ def _install_moved_names() -> None:
 
 
 def _install_stand_ins() -> None:
-    """Replaces functions that look for a TPU by ones that need none."""
     for paths, name, stand_in in stock_names.STAND_INS:
         make = load(stand_in)
         for path in paths:

@@ -50,7 +50,6 @@ Instance = TypeVar("Instance")
 
 @functools.cache
 def _classes() -> dict[str, type]:
-    """Lists, by name, the classes that are written as their constructor arguments."""
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
@@ -245,7 +244,6 @@ def _name_of(kind: type, classes: Mapping[str, type]) -> str:
 
 
 def _arguments_of(value: Object) -> dict[str, Object]:
-    """Returns the constructor arguments of an object whose attributes have their names."""
     names = inspect.signature(type(value)).parameters
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 

@@ -95,7 +95,6 @@ def numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
 
 
 def _rule_of(optimizer: Object) -> Object:
-    """Returns the rule of a `RuleOptimizer`, or any other optimizer itself."""
     return optimizer.rule if isinstance(optimizer, RuleOptimizerBase) else optimizer
 
 

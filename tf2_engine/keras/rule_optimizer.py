@@ -158,7 +158,6 @@ def _update_rows(
     gradient: tf.IndexedSlices,
     rate: Tensor,
 ) -> None:
-    """Updates the rows of a batch, each with the sum of its gradients."""
     ids, places = tf.unique(gradient.indices)
     summed = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
     rows = {name: tf.gather(each, ids) for name, each in slots.items()}

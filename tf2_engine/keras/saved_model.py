@@ -122,7 +122,6 @@ def resources_of(function: Object) -> list[Object]:
 
 
 def _resources(model: Object) -> Iterator[Object]:
-    """Yields the lookup tables, modules and variables that models hold besides their layers."""
     for name, value in vars(model).items():
         for each in _flat(value):
             is_layer = hasattr(each, "trainable_weights")
@@ -135,7 +134,6 @@ def _resources(model: Object) -> Iterator[Object]:
 
 
 def _flat(value: Object) -> Iterator[Object]:
-    """Yields the leaves of nested lists and dicts, whose keys may have no order."""
     if isinstance(value, (list, tuple, dict)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _flat(each)

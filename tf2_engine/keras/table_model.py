@@ -397,7 +397,6 @@ class TableModelBase:
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
     def _write_evaluation(self, results: Mapping[str, Object]) -> None:
-        """Writes metrics for TensorBoard, and for callbacks of trainings that continue this one."""
         if self.eval_dir is None:
             return
         if self._state.events is None:
@@ -543,7 +542,6 @@ class TableModelBase:
         self._read_checkpoint(purpose)
 
     def _read_checkpoint(self, purpose: str) -> None:
-        """Restores the latest checkpoint, unless this was done for this purpose or for training."""
         if self._state.restored_for in ("training", purpose):
             return
         if self._state.checkpoints is not None:
@@ -571,7 +569,6 @@ class TableModelBase:
 
 
 def _check_is_on_one_machine(model: str) -> None:
-    """Raises InvalidSpec under a strategy whose steps a model cannot count."""
     strategy = tf.distribute.get_strategy()
     is_of_servers = is_server_strategy(strategy)
     if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -47,7 +47,6 @@ class WarmStart(NamedTuple):
             engine.load()
 
     def _tables(self, engine: Object) -> Iterator[tuple[str, Variable]]:
-        """Yields the tables to assign, by name."""
         for table, variable in {} if engine is None else engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
             # An estimator's variable has no such prefix.

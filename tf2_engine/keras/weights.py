@@ -22,7 +22,6 @@ class LayerVariables:
 
 
 def _variables(layer: Object) -> list[Object]:
-    """The variables of a layer; none while its constructor runs."""
     layer_variables = getattr(layer, "_layer_variables", None)
     return [] if layer_variables is None else layer_variables.variables
 

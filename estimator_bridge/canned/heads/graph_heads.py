@@ -97,7 +97,6 @@ class GraphHead(SingleHead):
         predictions: Predictions,
         regularization: Tensor | None,
     ) -> MetricOps:
-        """Makes all metrics, named after the head; `labels` are the program's."""
         with self._metrics_scope():
             metrics = self._metric_ops(labels, losses, predictions)
             if regularization is not None:
@@ -109,7 +108,6 @@ class GraphHead(SingleHead):
         return tf.name_scope(None, "metrics")
 
     def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
-        """Makes the metrics except the regularization loss."""
         raise NotImplementedError
 
 
@@ -226,7 +224,6 @@ def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
 
 
 def _accuracy_baseline(label_mean: MetricOp) -> MetricOp:
-    """Computes the accuracy of always predicting the more frequent class."""
     value, update = label_mean
     with tf.name_scope(None, MetricKeys.ACCURACY_BASELINE):
         return (

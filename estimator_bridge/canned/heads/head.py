@@ -140,7 +140,6 @@ class Head(abc.ABC):
         return spec.as_estimator_spec()
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
-        """Makes a TPUEstimatorSpec; takes the arguments of `create_estimator_spec`."""
         raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
     def _summary_key(self, key: str) -> str:

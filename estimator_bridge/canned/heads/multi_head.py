@@ -166,7 +166,6 @@ class MultiHead(Head):
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
-        """Maps heads to their logits; raises InvalidInput if a head lacks logits or labels."""
         if labels is not None:
             if not isinstance(labels, Mapping):
                 raise errors.InvalidInput(
@@ -212,7 +211,6 @@ def _loss_key(name: str) -> str:
 
 
 def _merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
-    """Merges the outputs of all heads; the first head provides the default one."""
     predict: Object = tf_compat.export_output_classes()["PredictOutput"]
     merged: dict[str, Object] = {}
     predictions: dict[str, Tensor] = {}

@@ -101,7 +101,6 @@ class _RegressionHead(_PrivateHead, GraphRegressionHead):
 def _with_arguments(
     kind: type[SingleHead], names: str, loss_reduction: str = SUM
 ) -> Callable[..., SingleHead]:
-    """Makes a function that takes the arguments of a head by these `names`, in this order."""
     own = dict(inspect.signature(kind).parameters)
     own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
     signature = inspect.Signature([own[name] for name in names.split()])

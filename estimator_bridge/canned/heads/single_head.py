@@ -86,7 +86,6 @@ class SingleHead(Head):
 
     @property
     def weight_column(self) -> Object:
-        """The feature with the examples' weights: its name, a numeric column, or None."""
         return self._weight_column
 
     def loss(
@@ -193,7 +192,6 @@ class SingleHead(Head):
         )
 
     def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
-        """Computes the losses of the examples and their weights, and checks the labels."""
         labels = self._checked_labels(logits, labels)
         if self._loss_fn is None:
             losses = self._losses_of_examples(labels, logits)
@@ -215,7 +213,6 @@ class SingleHead(Head):
     def _update_mean(
         self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
     ) -> None:
-        """Updates a Keras Mean; the weight of an example applies to all of its values."""
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
         self._metric(metrics, key).update_state(values=values, sample_weight=spread)

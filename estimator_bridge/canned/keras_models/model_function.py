@@ -83,7 +83,6 @@ def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
 
 
 def _names(model: Object, attribute: str, prefix: str, values: Nest) -> list[str]:
-    """Names a model's inputs or outputs; those of a subclassed model are numbered."""
     if not isinstance(values, dict):
         return []
     if tf_compat.is_graph_network(model):

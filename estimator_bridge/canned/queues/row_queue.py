@@ -89,7 +89,6 @@ class FeedingRunner(tf.train.QueueRunner):
             self._end(session, close=False)
 
     def _end(self, session: Session, close: bool) -> None:
-        """Closes the queue if this was the last thread and it found no more rows."""
         with self._guard:
             self._running[session] -= 1
             is_last = self._running[session] == 0

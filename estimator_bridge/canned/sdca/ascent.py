@@ -229,7 +229,6 @@ def _distinct_ids(ids: Tensor) -> Tensor:
 
 
 def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
-    """Adds changes to rows of a variable that may be split into parts along its rows."""
     if len(parts) == 1:
         return [tf.scatter_add(parts[0], ids, changes)]
     updates, first = [], 0

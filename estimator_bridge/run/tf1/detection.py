@@ -145,7 +145,6 @@ def _always_reached(readings: list[Reading]) -> set[str]:
 
 
 def _public_path(module: ModuleType) -> str | None:
-    """Returns the path of a public module below `tensorflow`; None for any other module."""
     name = module.__name__
     if name == "tensorflow":
         return ""

@@ -67,7 +67,6 @@ class Libraries:
         return linked > named
 
     def _is_in_project_of(self, folder: str) -> bool:
-        """Whether the script belongs to the same project as a folder."""
         if self._script is None:
             return False
         project, home = _project(folder), os.path.dirname(self._script)
@@ -77,7 +76,6 @@ class Libraries:
 
 
 def _folder(path: str) -> str:
-    """Returns the real path with a trailing separator, so that prefixes can be compared."""
     return os.path.join(os.path.realpath(path), "")
 
 
@@ -118,7 +116,6 @@ def _recorded(folder: str) -> frozenset[str]:
 
 
 def _project(folder: str) -> str | None:
-    """Returns the innermost folder around one that is set up as a project."""
     path = pathlib.Path(folder)
     for each in (path, *path.parents):
         if any((each / name).is_file() for name in _PROJECT_FILES):
@@ -127,7 +124,6 @@ def _project(folder: str) -> str | None:
 
 
 def _outermost_package(folder: pathlib.Path) -> str:
-    """Returns the outermost package around a folder, or ""."""
     package = ""
     while (folder / "__init__.py").is_file():
         package, folder = _folder(str(folder)), folder.parent

@@ -264,7 +264,6 @@ class Reading(ast.NodeVisitor):
     visit_Return = visit_Continue = visit_Break = _leave
 
     def _block(self, statements: Sequence[ast.stmt]) -> bool:
-        """Reads statements; returns whether control leaves them, within the function."""
         for position, each in enumerate(statements):
             if self.visit(each):
                 self._skip(statements[position + 1 :])
@@ -273,7 +272,6 @@ class Reading(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _read_as(self, **marks: bool) -> Iterator[None]:
-        """Sets `_is_reached`, `_is_sure` or `_is_guarded` inside the context."""
         outer = {name: getattr(self, name) for name in marks}
         vars(self).update(marks)
         yield
@@ -372,7 +370,6 @@ class Reading(ast.NodeVisitor):
         self.known.update(known)
 
     def _answer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Object:
-        """Computes the value of a function that only returns one, such as `is_tf2()`."""
         last = node.body[-1]
         others = [each for each in node.body[:-1] if not isinstance(each, ast.Expr)]
         if others or ast.unparse(node.args) or not isinstance(last, ast.Return) or not last.value:
@@ -435,7 +432,6 @@ class Reading(ast.NodeVisitor):
         self.known[name] = value
 
     def _public_name(self, node: ast.AST) -> PublicName | None:
-        """Resolves an expression such as `tf.a.b` to a name of TensorFlow."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.insert(0, node.attr)
@@ -444,7 +440,6 @@ class Reading(ast.NodeVisitor):
         return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
 
     def _note(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
-        """Records a name of TensorFlow if it shows which version the program wants."""
         if self._is_reached and self._is_guarded and parts[:2] == ("compat", "v1"):
             self.adapts = True
         if self._is_reached and _is_of_tf1(parts):
@@ -490,7 +485,6 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _caught(types: ast.expr | None) -> set[str]:
-    """Returns which errors for a missing name a handler of these types catches."""
     names = _type_names(types)
     if types is None or any(name in _BROAD for name in names):
         return {_ATTRIBUTE, _IMPORT}

@@ -79,7 +79,6 @@ def as_needed(
 
 
 def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], object]) -> None:
-    """Tells why a program that sees TensorFlow 1 may have failed."""
     name = detection.missing_name(error)
     if name is not None:
         file = traceback.extract_tb(error.__traceback__)[-1].filename

@@ -141,7 +141,6 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
 
 
 def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
-    """Raises InvalidInput if the settings of a task do not belong to this chief's cluster."""
     if report.tasks is not None:
         # An evaluator is outside the cluster and need not be listed.
         jobs = sorted((report.tasks.keys() | cluster.tasks.keys()) - {TaskType.EVALUATOR})
@@ -164,7 +163,6 @@ def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
 
 
 def _say(cluster: Cluster, report: TaskReport) -> None:
-    """Publishes a report for tasks that ask, and replaces an earlier one."""
     with tf.Graph().as_default(), tf.device(cluster.own_device):
         clear = tf.raw_ops.StageClear(dtypes=[tf.string], shared_name=_NAME)
         with tf.control_dependencies([clear]):
@@ -174,7 +172,6 @@ def _say(cluster: Cluster, report: TaskReport) -> None:
 
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
-    """Collects the tasks' reports in their order. Waits for tasks that do not serve yet."""
     cluster.target()  # starts the server in one thread only
     answers: dict[str, TaskReport | Exception] = {}
     for _, _, device in others:
@@ -187,7 +184,6 @@ def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskR
 def _ask_until_it_serves(
     cluster: Cluster, device: str, answers: dict[str, TaskReport | Exception]
 ) -> None:
-    """Adds the report of a task, or an error, to the answers."""
     end = time.monotonic() + _SECONDS_OF_SILENCE
     while device not in answers:
         try:
@@ -205,7 +201,6 @@ def _ask_until_it_serves(
 def _wait_for(
     others: Sequence[tuple[str, str, str]], answers: Mapping[str, TaskReport | Exception]
 ) -> None:
-    """Waits until all tasks have answered or one has failed, and logs the names of late tasks."""
     named = time.monotonic()
     while waiting := [f"{name} at {address}" for name, address, d in others if d not in answers]:
         if any(isinstance(answer, Exception) for answer in answers.values()):

@@ -55,7 +55,6 @@ class Cluster:
 
     @property
     def other_workers(self) -> tuple[str, ...]:
-        """The devices of the workers; may be empty."""
         return self._devices(TaskType.WORKER)
 
     @property
@@ -156,7 +155,6 @@ class Cluster:
         self._tell(self.servers)
 
     def _workers_left(self, expected: set[int], seconds: float) -> set[int]:
-        """Waits for the expected workers, or for a time; returns those that have left."""
         left: set[int] = set()
         end = time.monotonic() + seconds
         with tf.Graph().as_default(), self.session(self.own_device) as session:
@@ -231,7 +229,6 @@ def _queue(device: str, name: str) -> Object:
 
 @functools.cache
 def _server(cluster: Cluster) -> Object:
-    """Starts the server of a task. It runs until the process ends."""
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),

@@ -123,7 +123,6 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
 
 
 def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Event) -> None:
-    """Asks a task for a sign of life until the end, even after it was restarted."""
     while not ended.is_set():
         with (
             contextlib.suppress(

@@ -392,7 +392,6 @@ class Estimator:
     def _call(
         self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
     ) -> Object:
-        """Calls an input_fn, or the model_fn on a batch, with `items` added to the params."""
         context = estimator_arguments.input_context(self._config)
         if mode == ModeKeys.TRAIN and context is not None:
             batch["input_context"] = context
@@ -428,7 +427,6 @@ class Estimator:
             )
 
     def _serve_if_told(self) -> None:
-        """In a task that only serves: serves until the chief ends, then exits."""
         if self._cluster is None or self._cluster.is_chief:
             return
         if self._cluster.task_type == TaskType.PS or self._is_in_graph():
@@ -436,7 +434,6 @@ class Estimator:
             raise SystemExit(0)
 
     def _join_cluster(self) -> WorkerEnd | None:
-        """Starts the server of a training worker, and returns what ends it; or None."""
         client = self._client(ModeKeys.TRAIN)
         if isinstance(client, clients.BetweenGraph):
             log.info(
@@ -448,7 +445,6 @@ class Estimator:
         return client.end
 
     def _wait_for_turn(self, seconds: float) -> None:
-        """Delays a training worker whose server already runs; stops when the chief ends."""
         end = self._client(ModeKeys.TRAIN).end
         if end is not None and seconds > 0:
             log.info("This worker begins to train in %g seconds.", seconds)
@@ -471,7 +467,6 @@ class Estimator:
         return TableVariables()
 
     def _table_dtypes(self, table_dtype: Object, mode: str) -> dict[str, str]:
-        """The types of an export's tables other than float32, by the names of their variables."""
         names = self._tables().names
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(

@@ -104,7 +104,6 @@ def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
 
 
 def _is_of_servers(strategy: Object) -> bool:
-    """Whether it is a ParameterServerStrategy with one replica per task."""
     kind = tf.distribute.experimental.ParameterServerStrategy
     return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
 

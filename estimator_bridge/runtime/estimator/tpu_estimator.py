@@ -223,7 +223,6 @@ class TPUEstimator(Estimator):
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
-        """Lists the worker device of each core that takes part."""
         cores = self._cores(mode)
         workers = workers_of_cores(cores.count, len(cluster.workers))
         of_cores = [cluster.workers[worker] for worker in workers]
@@ -285,7 +284,6 @@ class TPUEstimator(Estimator):
         return build_engine_step(mode, read, partitioned, settings)
 
     def _cores_of_step(self, input_fn: InputFn, mode: str) -> CoreLayout:
-        """Lays out the cores of a step: their devices, and the hosts that read for them."""
         cores = self._cores(mode)
         if not self._shards(input_fn, mode, cores):
             self._note(cores_and_hosts.chief_reads_unsharded(input_fn, len(cores.hosts)))
@@ -310,7 +308,6 @@ class TPUEstimator(Estimator):
         return context.host_was_asked_for
 
     def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
-        """Warns if several hosts call an input_fn that cannot know which one does."""
         if context is None or context.num_hosts == 1:
             return
         if not context.host_was_asked_for:
@@ -323,7 +320,6 @@ class TPUEstimator(Estimator):
         self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
 
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
-        """Reads the batches of `count` cores, and the input's hooks, without a model."""
         mode = ModeKeys.TRAIN
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
@@ -339,7 +335,6 @@ class TPUEstimator(Estimator):
         return read_per_core(read, cores, self._read_spec(on_engine=True))
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
-        """Computes `params["batch_size"]` for the input_fn and for the model_fn."""
         name, size = _BATCH_SIZE_ARGUMENT[mode], self._batch_sizes[mode]
         if not self._runs_on_engine(mode):
             return size, size
@@ -356,7 +351,6 @@ class TPUEstimator(Estimator):
         return cores.input_batch_size(size), cores.model_batch_size(size)
 
     def _read_spec(self, on_engine: bool) -> LegacySpec | None:
-        """Reads the embedding spec; None if the columns look up their own tables."""
         spec = self._embedding_config_spec
         if spec is None or not (on_engine or spec.table_to_config_dict):
             return None
@@ -422,15 +416,12 @@ class TPUEstimator(Estimator):
         )
 
     def _tell(self, line: str) -> None:
-        """Logs a warning once per estimator."""
         self._log(log.warning, line)
 
     def _note(self, line: str) -> None:
-        """Logs a fact once per estimator."""
         self._log(log.fact, line)
 
     def _log(self, write: Callable[..., None], line: str, rest: str = "") -> None:
-        """Logs a line with its `rest`, unless this estimator has already logged the line."""
         if line not in self._logged:
             self._logged.add(line)
             write("%s%s", line, rest)

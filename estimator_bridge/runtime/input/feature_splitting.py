@@ -124,7 +124,6 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
 
 
 def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify) -> Ids:
-    """Converts dense ids to one id per sample, or to sparse ids if the table has a combiner."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
             f"{_where(feature)}: a sequence needs a SparseTensor [batch, length], got dense ids of "
@@ -162,7 +161,6 @@ def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: N
 
 
 def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
-    """Reshapes the dense ids of a table without a combiner to [batch], one per sample."""
     if feature.weight_key is not None:
         raise errors.InvalidInput(
             f"{_where(feature)}: weights {feature.weight_key!r} need sparse ids and a combiner, "
@@ -189,7 +187,6 @@ def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
 
 
 def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[str, Tensor]:
-    """Pads the ids of a tensor-core column, and adds their mask, by key."""
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
         raise errors.InvalidInput(
@@ -207,7 +204,6 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
 
 
 def _as_tensor(features: Mapping[str, Nest], key: str, where: str, hint: str = "") -> Object:
-    """Converts a feature to a Tensor or SparseTensor. Error messages end with the hint."""
     if key not in features:
         raise errors.MissingFeature(
             f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}.{hint}"

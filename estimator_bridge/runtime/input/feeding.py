@@ -61,7 +61,6 @@ class CoreLayout:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether every core gets the whole batch."""
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
@@ -171,7 +170,6 @@ def read_per_core(
 
 
 def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
-    """Reads the batches of one host: one for each of its cores, or one for all of them."""
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return _read(input_fn, cores.cores_of_host, where)
@@ -183,7 +181,6 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
 
 
 def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
-    """Gives each core its batch of what the hosts have read."""
     if cores.is_broadcast:
         return batches * cores.count
     if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
@@ -199,7 +196,6 @@ def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) 
 
 
 def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
-    """Calls an input_fn once and takes `count` batches from its result."""
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
@@ -276,7 +272,6 @@ def _split_along(
 
 
 def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, Ids], Nest]:
-    """Splits features into those that columns look up, and all others."""
     if legacy is None or not isinstance(features, Mapping):
         return {}, features
     keys = {key for feature in legacy.features for key in (feature.key, feature.weight_key)}
@@ -286,7 +281,6 @@ def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, 
 
 
 def _added_by_infeed(legacy: LegacySpec | None) -> Iterator[_Place]:
-    """Yields the places of tensors that stock's infeed adds to those of the input_fn."""
     if legacy is None:
         return
     for feature in legacy.features:

@@ -87,7 +87,6 @@ def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
 
 
 def _check(what: str, position: int, batch: Nest, dims: Object, per_replica: int) -> None:
-    """Walks through features or labels together with their dims."""
     where = f"TPUConfig.input_partition_dims[{position}]"
     if isinstance(batch, Mapping):
         if what == "labels" and not isinstance(dims, Mapping):

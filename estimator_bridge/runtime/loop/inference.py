@@ -119,8 +119,6 @@ def _session(
     reading: interruptions.ReadingSteps,
     last_hooks: Sequence[Hook] = (),
 ) -> Iterator[tf.train.MonitoredSession]:
-    """Opens a session and watches the other tasks. Closing it ends `reading`."""
-
     def note(session: Session) -> None:
         reading.canceller = session.close
 
@@ -141,7 +139,6 @@ def _session(
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:
-    """Lets a scaffold's own local_init_op initialize the variables of metrics too."""
     own_init_op = step.scaffold and step.scaffold.local_init_op
     if own_init_op is None:
         return step

@@ -83,7 +83,6 @@ class Progress:
 
 
 def _inputs_of(train_op: Op) -> list[Op]:
-    """Finds the ops that read an input in every step of a train_op."""
     seen = {train_op}
     waiting = [train_op]
     while waiting:
@@ -153,7 +152,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a session."""
         return self._session is not None
 
     @property

@@ -108,7 +108,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def _is_last(self, number: int, remaining: int, started: float) -> bool:
-        """Whether step `number` of a loop is its last, with `remaining` steps to train."""
         assert self._schedule.loop is not None
         value, unit = self._schedule.loop
         if self._stop.stop_requested or number + 1 >= remaining:
@@ -116,7 +115,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
     def _fetches(self, number: int) -> list[Op]:
-        """Lists the ops of step `number` of a loop, with the loss last."""
         due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
         host_call = [self._step.host_call] if due else []
         return [self._step.train_op, *host_call, self._step.loss]
@@ -202,7 +200,6 @@ def _with_savers(
     hooks: Sequence[Hook],
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> list[Hook]:
-    """Orders all hooks, and adds the listeners to those that save."""
     all_hooks = (*hooks, *step.chief_hooks)
     savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
     added_savers = []

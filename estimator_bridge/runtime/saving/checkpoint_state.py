@@ -141,7 +141,6 @@ def _is_model(path: str) -> bool:
 
 
 def _offer(model_dir: str) -> str:
-    """Words a sentence about the last intact checkpoint."""
     good = _last_good(model_dir) if is_local(model_dir) else None
     if good is None:
         return "There is no other checkpoint that is whole."

@@ -210,7 +210,6 @@ def _absolute(path: str) -> str:
 
 
 def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
-    """Lists the variables of a checkpoint, and tells whether it has large pieces."""
     if not checkpoint_state.has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:

@@ -98,7 +98,6 @@ def write_saved_model(
 def _trace(
     mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn, tables: TableVariables
 ) -> dict[str, Object]:
-    """Builds the graph of a mode, and returns arguments of SavedModel builders that describe it."""
     receiver = receiver_fn()
     spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
     check_spec(mode, spec)
@@ -121,7 +120,6 @@ def _trace(
 def _small_tables(
     table_dtypes: Mapping[str, str], tables: TableVariables, signatures: Mapping[str, Object]
 ) -> SmallTables | None:
-    """Makes the graph look tables up in small types. None if there are no such tables."""
     if not table_dtypes:
         return None
     of_graph = [

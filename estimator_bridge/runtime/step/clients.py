@@ -23,22 +23,18 @@ class Client:
 
     @property
     def device(self) -> str:
-        """The device of ops that only this process runs."""
         return "/device:CPU:0"
 
     @property
     def writes_summaries(self) -> bool:
-        """Whether this task writes the summaries of a training."""
         return True
 
     @property
     def end(self) -> WorkerEnd | None:
-        """Ends a training worker once the chief has finished; None for the chief."""
         return None
 
     @property
     def watched(self) -> Cluster | None:
-        """The cluster whose tasks are watched: this client stops if one falls silent."""
         return None
 
     @property
@@ -61,7 +57,6 @@ class InGraph(Client):
 
     @property
     def watched(self) -> Cluster:
-        """The cluster: every step waits for each of its tasks."""
         return self.cluster
 
     @property

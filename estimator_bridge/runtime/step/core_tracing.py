@@ -111,7 +111,6 @@ class CoreTracer:
     def _cross_replica_sum(
         self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
     ) -> Tensor:
-        """Replaces the CrossReplicaSum op, with the same names of arguments."""
         term = tf.identity(tf.convert_to_tensor(input), name=name)
         if self._cores.count == 1:
             return term
@@ -207,13 +206,11 @@ class CoreTracer:
 
 
 def _leaves(batch: Batch) -> list[Object]:
-    """Lists the tensors of a batch, with None where the batch has None."""
     leaves = tf.nest.flatten(batch, expand_composites=True)
     return [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
 
 
 def _total_of(term: Tensor) -> Tensor:
-    """Makes a stand-in for the sum of a term over the cores."""
     return placeholder(term.shape, term.dtype, "cross_replica_sum")
 
 
@@ -226,7 +223,6 @@ def _is_reference(tensor: Tensor) -> bool:
 
 
 def _assigns(op: Op) -> bool:
-    """Whether an op changes the value behind a handle without returning a value of its own."""
     is_flow = op.type.startswith("Ref")  # RefSwitch and the like pass a variable on.
     changes = any(_is_handle(tensor) for tensor in op.inputs)
     return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)

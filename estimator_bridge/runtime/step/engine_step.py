@@ -220,7 +220,6 @@ class _Embedding:
         activations: Mapping[str, Tensor],
         multiplier: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Prepares the gradients that a core sends to the engine."""
         gradients = {}
         for key, activation in activations.items():
             gradient = proxy.gradients.get(key)
@@ -269,7 +268,6 @@ def _trace(
     cores: CoreLayout,
     proxies: Sequence[activation_proxy.ActivationProxy] = (),
 ) -> list[ModelSpec]:
-    """Traces the model and returns the spec of each core; the proxies receive the gradients."""
     tracer = CoreTracer(cores, batches)
     with tracer.trace() as (features, labels):
         spec = model_fn(features, labels)

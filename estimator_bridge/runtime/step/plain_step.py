@@ -97,7 +97,6 @@ def _replicated(
 
 
 def _over_replicas(metrics: list[MetricOps]) -> MetricOps:
-    """Groups the updates of all replicas into one op, next to the value."""
     return metrics[0][0], _group([update for _, update in metrics])
 
 

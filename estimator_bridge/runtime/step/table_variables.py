@@ -118,7 +118,6 @@ def _in_octaves(
     shapes: Sequence[tuple[int, int]],
     variable: Callable[..., Variable],
 ) -> list[Variable]:
-    """Creates the parts of a variable, each of which holds several ranges of rows."""
     whole = (placement.size.rows, placement.size.dim)
     parts = [variable(f"{name}/part_{number}", shape=shape) for number, shape in enumerate(shapes)]
     for number, part in enumerate(parts):

@@ -139,7 +139,6 @@ class HeadLayer(PassiveLayer):
     def _of_function(
         self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Features | None
     ) -> Tensor:
-        """Calls the program's loss function; raises InvalidInput if it returns another shape."""
         takes_features = "features" in inspect.signature(loss_fn).parameters
         optional = {"features": features} if takes_features else {}
         losses = loss_fn(labels=labels, logits=logits, **optional)
@@ -162,7 +161,6 @@ class HeadLayer(PassiveLayer):
 
     @property
     def _loss_width(self) -> int:
-        """The number of losses per example."""
         return 1
 
     def _computed_results(self) -> dict[str, Tensor]:
@@ -179,15 +177,12 @@ class HeadLayer(PassiveLayer):
         return weights[:, tf.newaxis] if weights.shape.rank == 1 else weights
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Converts labels to what the loss takes."""
         raise NotImplementedError
 
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Computes the loss of each example."""
         raise NotImplementedError
 
     def _metrics_of(self, metrics: Object) -> list[Object]:
-        """Creates metrics from the module of a Keras."""
         return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:

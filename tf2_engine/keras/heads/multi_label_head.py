@@ -85,7 +85,6 @@ class MultiLabelHeadLayer(ClassHeadLayer):
 
     @property
     def _classes_with_metrics(self) -> dict[int, str]:
-        """The classes with their own metrics: how metrics name them, by id."""
         values = self._arguments.values
         names = values["label_vocabulary"]
         chosen = values["classes_for_class_based_metrics"]
@@ -123,7 +122,6 @@ def _keys_of(name: str) -> list[str]:
 
 
 def _id_of(chosen: int | str, names: Sequence[str]) -> int:
-    """Finds the id of a class with its own metrics; raises InvalidSpec if there is none."""
     id_ = names.index(chosen) if chosen in names else chosen
     if not isinstance(id_, int) or not 0 <= id_ < len(names):
         raise errors.InvalidSpec(

@@ -104,7 +104,6 @@ class SequenceHeadLayer(PassiveLayer):
     def _flat(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None
     ) -> tuple[Tensor, Tensor, Features]:
-        """Selects labels, logits and weights of the existing steps, one after another."""
         key = self.head.weight_column
         weights = {}
         if isinstance(key, str):

@@ -146,7 +146,6 @@ class FixedLayer(PassiveLayer):
         self.built = True
 
     def _make_variables(self) -> None:
-        """Makes the variables. Subclasses override this."""
         raise NotImplementedError
 
 
@@ -206,7 +205,6 @@ class EmbeddingColumnsLayer(ColumnsLayer):
     def _looked_up(
         self, column: column_types.PlainEmbedding, ids: Object, weights: Object
     ) -> Tensor:
-        """Looks up the ids in the last dimension of a SparseTensor, and combines their rows."""
         table = tf.convert_to_tensor(self._variables[column.name])
         return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, column.combiner)
 

@@ -391,7 +391,6 @@ def _warn_of_servers(layer: str) -> None:
 def _engine(
     configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
 ) -> TPUEmbedding:
-    """Makes the engine of a layer. On SparseCores it is built at once if the sizes are known."""
     spec, driver = configuration.spec, None
     if configuration.arithmetic == sparse_core_arithmetic.NAME:
         driver = sparse_core_arithmetic.make_driver(limits)
@@ -464,7 +463,6 @@ def _activation_proxy(
 
 
 def _placeholders(plan: Plan) -> Nest:
-    """Makes placeholders of the activations; Keras only needs their shapes."""
     flat: Sequence[Tensor] = [
         tf.compat.v1.placeholder(tf.float32, [*feature.output_shape, feature.table.dim])
         for feature in plan.features

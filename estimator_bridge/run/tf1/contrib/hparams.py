@@ -223,7 +223,6 @@ def _read_bool(text: str) -> bool:
 
 
 def _cast(name: str, kind: type, value: Value) -> Value:
-    """Converts a value; raises InvalidInput if that would lose something."""
     if value is None or kind is type(None) or callable(value):
         return value
     # Python counts a bool as a number; a setting does not.

@@ -1,10 +1,8 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-A task that serves loads the native ops before its server listens, and then reports its software.
-The chief asks when it builds a step, for two reasons. A task without the native ops would refuse a
-graph that uses them there; and tasks that see another cluster, or another place in it, would wait
-for others without end. The chief asks again in every session of a training, because a restarted
-task may be on another machine.
+The chief asks for these reports in every session, because a restarted task may be on another
+machine. A task without native ops would refuse a graph that uses them there, and a task with
+another TF_CONFIG would wait for others forever.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class TaskReport(NamedTuple):
         return json.dumps(self._asdict())
 
     def versions(self) -> str:
-        """Describes the versions for a sentence."""
         return (
             f"TensorFlow {self.tensorflow} and estimator-bridge {self.package} (native sources "
             f"{self.native_sources})"
@@ -106,12 +103,10 @@ class SameSoftwareHook(tf.train.SessionRunHook):
         self._cluster = cluster
 
     def begin(self) -> None:
-        """Reads from the complete graph which tasks run native ops."""
         ops = tf.get_default_graph().get_operations()
         self._needed = {op.device for op in ops if loading.is_host_op(op.type)}
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Raises InvalidInput if a task lacks the native ops, or has another version."""
         lacking = self._needed - _devices_with_native_ops(self._cluster)
         for name, address, device in self._cluster.others():
             if device in lacking:

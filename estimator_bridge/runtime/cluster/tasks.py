@@ -1,8 +1,7 @@
 """The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-Every task runs a TensorFlow server. When the chief's program ends, the chief tells the others:
-tasks that only serve have been waiting for that, and workers with their own training stop after a
-step.
+When the chief's program ends, the chief tells all other tasks: those that only serve then exit, and
+workers with their own training stop after a step.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ class Cluster:
         return f"{counts}; this is {self.task_type} {self.task_id}"
 
     def target(self) -> str:
-        """Returns this task's address for sessions. Starts its server if none runs."""
         with _STARTING:  # several threads talk to other tasks
             return str(_server(self).target)
 
@@ -136,15 +134,12 @@ class Cluster:
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
     def tell_own(self) -> None:
-        """Tells this task about the end."""
         self._put(self.own_device, _END, _ENDED)
 
     def say_left(self) -> None:
-        """Tells the chief that this worker has stopped training."""
         self._put(self.chief, _LEFT, self.task_id)
 
     def tell_all(self, *, workers_train: bool) -> None:
-        """Ends every other task that can be reached."""
         workers = self.other_workers
         if not workers_train:
             self._tell([*workers, *self.servers])
@@ -188,13 +183,11 @@ class Cluster:
             log.warning("%s did not hear %s: %s", device, what, error.message)
 
     def session(self, device: str) -> tf.Session:
-        """Opens a session that sees only this task and the task of a device."""
         # Without the filter a session waits for every task of the cluster.
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own_device)])
         return tf.Session(self.target(), config=config)
 
     def others(self) -> list[tuple[str, str, str]]:
-        """Lists (name, address, device) of each worker and parameter server."""
         return [
             (f"{job} {index}", address, self._device(job, index))
             for job in (TaskType.WORKER, TaskType.PS)
@@ -218,7 +211,6 @@ def cluster_of(config: RunConfig) -> Cluster | None:
 
 
 def task_of(device: str) -> str:
-    """Returns the name of the task that has a device."""
     return device.rpartition("/device:")[0]
 
 

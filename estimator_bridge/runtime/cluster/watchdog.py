@@ -1,10 +1,9 @@
 """Ends the chief when a task of its cluster stops answering, because its machine froze or is lost.
 
-When a process dies, its connections are reset, and sessions recover from that. When a machine
-freezes or loses its network, the connections stay open: a session waits for it forever, and so does
-anything that would cancel the step. Therefore a thread asks every task for a sign of life, and if a
-task is silent for too long, it ends the chief. Whatever restarts tasks also restarts the chief,
-which continues from the last checkpoint.
+Sessions recover when a process dies, because that resets its connections. When a machine freezes,
+the connections stay open and a session waits forever, and so does any attempt to cancel the step.
+So a thread asks every task for a sign of life, and ends the chief after a long silence. Whatever
+restarts tasks also restarts the chief, which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ def patience_seconds() -> float | None:
 def watching(cluster: Cluster | None) -> Iterator[None]:
     """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
 
-    If a task is silent for too long, the process ends with STATUS and a message that names the
-    task, because the session that waits for the task cannot be cancelled.
+    If a task is silent for too long, the process ends with STATUS, because the session cannot be
+    cancelled.
     """
     patience = patience_seconds()
     if cluster is None or patience is None:

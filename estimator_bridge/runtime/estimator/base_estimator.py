@@ -51,7 +51,6 @@ class Estimator:
             EstimatorSpec or a TPUEstimatorSpec.
         model_dir: the directory of checkpoints and events. None takes the one in `config`, or a new
             temporary directory.
-        config: a RunConfig; None takes the default one.
         params: passed on to model_fn and input_fn.
         warm_start_from: initial values for a model_dir without a checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
@@ -160,8 +159,8 @@ class Estimator:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
         After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
-        then lets the signal have its usual effect. It does not wait for an input that delivers no
-        batch; see `loop.interruptions`.
+        then lets the signal have its usual effect. If the step still waits for its input, it is
+        cancelled.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -291,15 +290,16 @@ class Estimator:
 
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
-            serving_input_receiver_fn: returns a receiver, which holds the tensors to feed and the
-                features that are computed from them.
+            serving_input_receiver_fn: returns a receiver: the tensors to feed and the features that
+                are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
             experimental_mode: the mode in which to call the model_fn.
-            table_dtype: how the export stores the tables of the embedding config: "float32",
-                "float16", "bfloat16" or "int8", or a dict of these by table name.
-                `tf2_engine.small_types` gives bounds on the errors. Stock has no such option.
+            table_dtype: how to store the tables of the embedding config: "float32", "float16",
+                "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
+                    gives
+                bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
@@ -350,7 +350,6 @@ class Estimator:
         )
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns the directory of an evaluation's events."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
@@ -528,11 +527,6 @@ class Estimator:
 
 
 def _check_members(kind: type) -> None:
-    """Raises InvalidInput if a program's class overrides a method that the estimator itself calls.
-
-    Stock refuses it too, for its own methods. The bridge has other methods, and would call what a
-    program happens to define under one of their names.
-    """
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return
     overridden = sorted(

@@ -120,12 +120,10 @@ def _read(name: str, config: RunConfig) -> Strategy | None:
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
-    """Lists the device of each core's model; empty if TensorFlow chooses."""
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
 def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
-    """Checks the type of each item; raises WrongType with `text` otherwise."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"{text}, got {item!r}.")

@@ -57,17 +57,16 @@ _BATCH_SIZE_ARGUMENT = {
 class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
-    With `use_tpu=False`, feature columns are ordinary ones and the model's own optimizer trains the
-    tables; features of config dicts are looked up for the model. With `use_tpu=True`, the tables
-    live in the TF2 engine and follow the arithmetic of a TPU. On a machine without a TPU the engine
-    runs on the host and emulates `TPUConfig.num_shards` cores.
+    With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the TF2
+    engine holds the tables and follows the arithmetic of a TPU; without a TPU it runs on the host
+    and emulates `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`,
+    `arithmetic`, `layout` and `wire`.
 
     Args:
         model_fn, model_dir: as for `Estimator`.
         config: a TPU RunConfig.
         params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size",
             "use_tpu", and with use_tpu=True a `TPUContext` as "context".
-        use_tpu: see above.
         train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
             in training and evaluation. None splits along the first.
@@ -78,19 +77,16 @@ class TPUEstimator(Estimator):
         embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
         export_saved_model_api_version: 1 or 2, which only differ in graphs for TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: what holds the tables with use_tpu=True: "host", "software_tpu" (a software TPU with
-            that many cores), or a driver for hosts. None is "host", or "software_tpu" under
-            `run --software-tpu`.
-        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" for the first
-            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md. None is
-            "tpu" unless `run --arithmetic` says otherwise.
+        engine: what holds the tables with use_tpu=True: "host" (the default), "software_tpu", or a
+            driver for hosts.
+        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" (the default) for the
+            first generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
-            in contiguous parts, or "octaves", which balances the load even if the first rows are
-            the frequent ones. It affects no number except initial values. None is "div" unless `run
-            --layout` says otherwise.
+            (the default) in contiguous parts, or "octaves", which balances the load even if the
+            first rows are the frequent ones. It affects no number except initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
-            smaller of these two), or "summed", which rounds differently; see docs/clusters.md. None
-            is "smallest" unless `run --wire` says otherwise.
+            default: the smaller of these two), or "summed", which rounds differently; see
+            docs/clusters.md.
 
     Raises:
         InvalidSpec, InvalidInput: a setting, which the message names, is invalid or not supported.

@@ -144,10 +144,6 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
 
 
 def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: Notify) -> Tensor:
-    """Returns the ids; with quirks="stock" it asserts first that none of them is 0.
-
-    Stock drops the zeros and then takes the remaining ids, too few of them, as one per sample.
-    """
     notify(_warning(feature, DENSE_RANK_1, quirks))
     if quirks == "documented":
         return ids

@@ -42,17 +42,14 @@ class CoreLayout:
     hosts: tuple[str, ...] = (THIS_PROCESS,)
 
     def input_batch_size(self, global_batch_size: int) -> int:
-        """The `params["batch_size"]` of the input_fn."""
         reads_per_core = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
         per_core = self.input_mode in reads_per_core
         return global_batch_size // (self.count if per_core else len(self.hosts))
 
     def model_batch_size(self, global_batch_size: int) -> int:
-        """The `params["batch_size"]` of the model_fn."""
         return global_batch_size if self.is_broadcast else global_batch_size // self.count
 
     def on(self, core: int) -> AbstractContextManager[None]:
-        """Places ops that are made in this context where the core's model is."""
         return tf.device(self.devices[core]) if self.devices else contextlib.nullcontext()
 
     @property
@@ -66,9 +63,8 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Returns the layout of predictions: the cores split a batch, or one core has all of it.
 
-        One core is used where each core would read its own batches, which would lose the order of
-        the input, or where every core would get the whole batch. As in stock it raises WrongType
-        for a `batch_axis`, because padding is along the first axis.
+        One core is used where separate batches per core would lose the order of the input. As in
+        stock it raises WrongType for a `batch_axis`, because padding is along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -86,7 +82,6 @@ class SessionStartHook(tf.train.SessionRunHook):
         self._make_op = make_op
 
     def begin(self) -> None:
-        """Makes the op while the graph can still change."""
         self._op = self._make_op()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
@@ -94,7 +89,6 @@ class SessionStartHook(tf.train.SessionRunHook):
 
 
 def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
-    """Reads one batch from an input_fn, and returns it with the hooks of the input."""
     (batch,), hooks = _read(input_fn, 1)
     return batch, hooks
 
@@ -113,7 +107,6 @@ def warn_if_endless(features: Nest) -> None:
 
 
 def tell_of_queues() -> None:
-    """Logs that an input uses queues. This does not change any numbers."""
     if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         log.info(
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
@@ -134,9 +127,9 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Reads each core's batch; also returns the hooks of the input.
 
-    Calls the input_fn for each host in the order of the cores. PER_HOST_V1 splits one batch over
-    the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch of its own, from one call of the
-    input_fn or from one call per core. BROADCAST gives the same batch to every core.
+    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch
+    of its own, from one call of the input_fn or from one call per core. BROADCAST gives the same
+    batch to every core.
 
     Args:
         legacy: tells, for `batch_axis`, which features are ids.
@@ -234,9 +227,8 @@ def _split_along(
     """Splits each tensor of features and labels along its own axis.
 
     As in stock, the axes belong to the tensors in a TPU's infeed: features in the order of their
-    keys, then labels. Ids and weights of embeddings are not part of it, and are split along their
-    first axis. Lengths of sequences, and ids and masks of tensor-core columns, are part of it, with
-    one row per sample.
+    keys, then labels. Ids and weights of embeddings are not in the infeed, and are split along axis
+    0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)

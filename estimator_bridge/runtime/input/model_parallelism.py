@@ -31,7 +31,6 @@ _SHAPES = {
 
 
 def note(config: TPUConfig) -> str:
-    """Says that replicas are not split."""
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"

@@ -66,12 +66,9 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether the current or next step is still waiting for its batch.
+        """Whether the step after `returned` steps is still waiting for its batch.
 
-        It is never True for a model whose input is neither a dataset nor a queue.
-
-        Args:
-            returned: the number of steps that have returned from the session.
+        Always False for a model whose input is neither a dataset nor a queue.
         """
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
@@ -113,7 +110,6 @@ class Saving:
     before_save: Callable[[Session], None] | None
 
     def save(self, session: Session, step: int, is_valid: Callable[[], bool]) -> bool:
-        """Saves a step and makes it the latest one, or removes it if it was not valid."""
         if self.before_save is not None:
             self.before_save(session)
         with session.graph.as_default():
@@ -170,7 +166,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return None if self._done is None else tf.train.SessionRunArgs(self._done)
 
     def returned(self) -> None:
-        """Counts a step of a device loop other than its last."""
         self._num_returned += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
@@ -187,7 +182,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._last_step = int(session.run(self._saving.step))
 
     def saves(self, hooks: Sequence[Hook], step: ModelStep) -> None:
-        """Finds out from the training's hooks whether it saves, and where."""
         savers = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         if savers and step.scaffold is not None:
             path = tf_compat.path_of_saver(savers[0])
@@ -195,7 +189,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._saving = Saving(number, path, step.scaffold, step.before_save)
 
     def state(self) -> str:
-        """Says whether and where the last step is saved."""
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
             return "nothing is saved since the last checkpoint"
@@ -210,7 +203,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:
-        """Whether the current step is waiting for its input."""
         if self._session is None or self._progress is None:
             return False
         try:
@@ -231,6 +223,5 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return True
 
     def cancel(self) -> None:
-        """Cancels the current step."""
         if self._session is not None:
             self._session.close()

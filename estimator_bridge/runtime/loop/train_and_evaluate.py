@@ -33,14 +33,12 @@ def train_and_evaluate(
     """Trains an estimator, and evaluates it after checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates the checkpoints that it finds. A worker with its
-    own training loop starts some time after the chief; see `start_delay`. The estimator and the
-    specs may be stock's or the bridge's.
+    only trains, and an evaluator only evaluates. The estimator and the specs may be stock's or the
+    bridge's.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if
-        there was no evaluation. In a cluster, only a "master" (which also evaluates) returns them;
-        other tasks return None.
+        there was no evaluation. In a cluster, tasks other than a "master" return None.
 
     Raises:
         WrongType: an argument has the wrong type.
@@ -52,16 +50,12 @@ def train_and_evaluate(
 
 
 class _EvalStatus:
-    """The outcome of an evaluation."""
-
     EVALUATED = "evaluated"
     MISSING_CHECKPOINT = "missing checkpoint"
     NO_NEW_CHECKPOINT = "no new checkpoint"
 
 
 class _EvalResult(NamedTuple):
-    """What an evaluator found when it looked for a checkpoint."""
-
     status: str
     metrics: _Metrics | None = None
     checkpoint_path: str | None = None
@@ -71,11 +65,9 @@ class _ContinuousEvalListener:
     """Tells the evaluator of a cluster whether to continue. It ends at the first False."""
 
     def before_eval(self) -> bool:
-        """Whether to look for a checkpoint."""
         return True
 
     def after_eval(self, eval_result: _EvalResult) -> bool:
-        """Whether to continue after an evaluation, or after there was nothing to evaluate."""
         return True
 
 
@@ -117,7 +109,6 @@ class _TrainingExecutor:
         return self._estimator
 
     def run(self) -> _Results | None:
-        """Does the work of `train_and_evaluate`, and returns the same."""
         _assert_eval_spec(self._eval_spec)
         hooks = [*self._train_spec.hooks, *self._train_hooks]
         return _run(self._estimator, self._train_spec, self._eval_spec, hooks, self._listener)
@@ -262,7 +253,6 @@ class _Evaluator:
             _sleep(max(wait, 1.0 if results is None else 0.0))
 
     def warn_of_final_exports(self, last_step: int) -> None:
-        """Warns, after training, about exporters that still wait for a final export."""
         if self._is_last(last_step):
             return
         for exporter in self._spec.exporters:

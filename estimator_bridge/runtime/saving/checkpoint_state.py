@@ -106,7 +106,6 @@ def has_index(path: str) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Extracts the message of a session's error, without the stack of the op."""
     message = str(getattr(error, "message", error))
     return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
@@ -126,7 +125,6 @@ def unshared(error: tf.errors.OpError) -> str | None:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on this machine's file system and not a remote one."""
     return "://" not in path
 
 

@@ -43,13 +43,11 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It does not rewrite the checkpoint that it restored. Sessions save at the start of a training,
-      and a job that is killed at that moment would lose its latest checkpoint.
-    * Large variables are stored in slices, each by the task that holds the rows, and restored slice
-      by slice, so that no task needs the memory of a second table.
+    * It does not rewrite the checkpoint that it restored, which a killed job would then lose.
+    * Large variables are stored in slices, each by the task that holds the rows, so that no task
+      needs the memory of a second table.
     * Slots of tables that the checkpoint lacks get their initial values.
-    * Rows that another number of hosts or parameter servers spread by "mod" are put into this job's
-      order.
+    * Rows that another number of hosts or servers spread by "mod" are put into this job's order.
     * Errors name the file.
 
     Args:
@@ -93,7 +91,6 @@ class JobSaver(tf.train.Saver):
         self._build_for(self._stored, others)
 
     def _build_for(self, stored: Shapes, others: Sequence[Object]) -> None:
-        """Makes the ops for a checkpoint that lacks slots, or that another Saver wrote."""
         present = list(others)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
@@ -227,10 +224,6 @@ def _has_large_pieces(reader: Reader) -> bool:
 
 
 def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
-    """Creates variables for slots that only the checkpoint has, so that later ones keep them.
-
-    They come from the other `use_tpu`, or an earlier optimizer, to which the job may return.
-    """
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
     for name, shape in stored.items():
         if name not in known and tables.is_slot(name, shape):

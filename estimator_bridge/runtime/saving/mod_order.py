@@ -1,8 +1,7 @@
 """Reorders rows of tables with partition_strategy="mod" when the number of parts has changed.
 
 Part `k` of `n` holds the ids k, k + n, k + 2n, ...; there are as many parts as hosts or parameter
-servers, and a single part has all rows in the order of ids. A Saver restores rows in the order in
-which they are stored. This is the job's order only if the job has as many parts.
+servers. A Saver restores rows in the order in which they are stored.
 """
 
 from __future__ import annotations

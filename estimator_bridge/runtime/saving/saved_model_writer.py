@@ -47,10 +47,9 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    It is written next to that place and moved when it is complete, so a server that watches the
-    base directory never loads a part of it. Each mode of `receiver_fns` gets a graph.
-    `table_dtypes` gives the types of tables that should not be float32, by their variables' names
-    without a scope. The other arguments are those of `Estimator.export_saved_model`.
+    It is moved there when it is complete, so a server that watches the base directory never loads a
+    part of it. Each mode of `receiver_fns` gets a graph. `table_dtypes` gives the types of tables
+    that should not be float32, by their variables' names without a scope.
 
     Raises:
         InvalidInput: there is no mode, or the checkpoint lacks a variable of the model.
@@ -142,7 +141,6 @@ def _small_tables(
 
 
 def _initialized(session: Session) -> list[Object]:
-    """Lists the variables that the program's saver restored. It may leave some out."""
     variables: list[Variable] = tf.global_variables()
     missing = set(session.run(tf.report_uninitialized_variables(variables)))
     kept = [each for each in variables if each.op.name.encode() not in missing]

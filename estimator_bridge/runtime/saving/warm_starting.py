@@ -47,7 +47,6 @@ def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
 
 
 def checkpoint_of(settings: WarmStartSettings) -> str | None:
-    """Finds the checkpoint of the settings: the latest one if they name a directory."""
     path = os.fspath(settings.ckpt_to_initialize_from)
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
 
@@ -55,12 +54,8 @@ def checkpoint_of(settings: WarmStartSettings) -> str | None:
 def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Gives the variables of the default graph initializers that read the checkpoint.
 
-    This calls `tf.compat.v1.train.warm_start`, with some differences. A regular expression also
-    matches the engine's tables, although they are not trainable; their slots get initial values
-    unless a list names them. The dummy variables of tables hold nothing and are skipped. The backup
-    initializer of a VocabInfo may need a known shape, which TensorFlow does not provide.
-
-    Rows are copied in the order in which they are stored.
+    Unlike `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's tables.
+    Their slots get initial values unless a list names them. Rows are copied in stored order.
 
     Raises:
         InvalidInput: several hosts or parameter servers spread the rows by "mod", there or here.
@@ -109,10 +104,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow calls it with the shape [number of new values, 1], where the number is computed in
-    the session. Initializers that depend on a shape (variance scaling, orthogonal matrices, Keras')
-    cannot work with that. So they fill a variable of the whole shape, and its first values are
-    used.
+    TensorFlow computes the shape in the session. Initializers that need a known shape, such as
+    variance scaling, fill a variable of the whole shape, and its first values are used.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,10 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-The model_fn runs as on a TPU: `features[key]` is an activation. Each activation goes through a
-custom gradient together with a trainable dummy variable that has the same name as stock's. So
-everything that a program does with its trainable variables works as in stock (`minimize`,
-`compute_gradients` and `apply_gradients`, the checkpoint keys of slots), and the gradient of the
-activation is recorded before it would reach the dummy.
+Each activation goes through a custom gradient together with a trainable dummy variable that has the
+same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work as in
+stock, and the gradient of the activation is recorded before it would reach the dummy.
 """
 
 from __future__ import annotations
@@ -73,7 +71,6 @@ class ActivationProxy:
             }
 
     def resolve(self, activations: Mapping[str, Tensor]) -> None:
-        """Connects the placeholders to the activations that the lookup returned."""
         for key, tensor in self._placeholders.items():
             tf_compat.rewire(tensor, activations[key])
 

@@ -45,7 +45,6 @@ class Client:
         """Completes the default config of sessions."""
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction | None:
-        """Chooses the device function of graphs, given the one of the RunConfig."""
         return configured
 
 
@@ -69,7 +68,6 @@ class InGraph(Client):
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Places ops that have no device beside their inputs."""
         return following(configured)
 
 
@@ -116,7 +114,6 @@ class BetweenGraph(Client):
 
 @functools.cache
 def announce(cluster: Cluster) -> None:
-    """Says once that each worker has to run the program itself, or that this worker does."""
     if cluster.is_chief:
         cluster.say_workers_train()
     else:

@@ -1,13 +1,9 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-This follows stock, where a TPU runs one computation on all of its cores. A model_fn may therefore
-keep variables and tensors in collections, lists or objects, and finds nothing there but what this
-one call put in.
-
-Variables, lookup tables and everything else that outlives a step belong to core 0, and only core 0
-assigns to variables and runs UPDATE_OPS. On a TPU every core has its own copy of the variables: all
-apply the same summed gradients to it, and each updates moving averages from its part of the batch.
-A checkpoint saves the copy of core 0, which is the only copy that the emulation has.
+As in stock, the model_fn is called once, so it may keep variables and tensors in objects. Variables
+and everything else that outlives a step belong to core 0, and only core 0 assigns to variables and
+runs UPDATE_OPS. On a TPU every core has its own copy of the variables, and a checkpoint saves the
+copy of core 0, which is the only one here.
 """
 
 from __future__ import annotations

@@ -100,7 +100,6 @@ def arithmetic_of(engine: Engine) -> Arithmetic:
 
 
 def check_engine(engine: Engine) -> None:
-    """Raises InvalidInput for a name other than HOST and SOFTWARE_TPU."""
     if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
             f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
@@ -127,7 +126,6 @@ class Device(abc.ABC):
         """Returns the op that sends the gradients of all cores and updates the tables."""
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        """Runs an op of `engine.retrieve()` if the variables may be out of date."""
         session.run(retrieve)
 
 
@@ -201,8 +199,7 @@ class _SoftwareTpuDevice(Device):
 class _HoldHook(tf.train.SessionRunHook):
     """Takes the software TPU for a session: configures it and loads the tables from the variables.
 
-    An evaluation between two training loops takes the TPU away. The variables are up to date at
-    that point, as after every loop, and the training takes the TPU back.
+    An evaluation between two training loops takes the TPU away, and the training takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:

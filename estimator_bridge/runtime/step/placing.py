@@ -31,9 +31,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device beside their inputs.
 
-    Ops without a device would run on the client, so identities and reshapes between the parts of a
-    step would carry every activation and gradient there and back. An op on a resource stays with
-    it.
+    Otherwise they would run on the client and carry every activation and gradient there and back.
     """
 
     def device_of(op: Object) -> str:

@@ -69,7 +69,6 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
 
 
 def slot_suffix(optimizer: Optimizer, slot: str) -> str:
-    """The part of a slot variable's name that follows the table's name."""
     row = next(row for row in OPTIMIZERS.values() if row.engine is type(optimizer))
     return row.slots[slot]
 

@@ -114,8 +114,6 @@ def id_column(
 
 
 class _Numbers:
-    """Base class of features of numbers. `shape` may be an int."""
-
     key: str
     shape: tuple[int, ...]
 
@@ -125,7 +123,6 @@ class _Numbers:
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return self.key
 
 
@@ -154,8 +151,8 @@ class SequenceNumeric(_Numbers):
     Attributes:
         key: of a SparseTensor, [batch, steps times the numbers of a step] or [batch, steps, ...].
         shape: of a step.
-        default_value: what stands where an example has no number, and in the steps behind its end.
-        dtype: what Examples hold.
+        default_value: fills in missing numbers, and steps after an example's end.
+        dtype: the type in Examples.
         normalizer_fn: applied to the SparseTensor first; None applies nothing.
     """
 
@@ -174,7 +171,6 @@ class Indicator:
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_indicator"
 
 
@@ -189,12 +185,10 @@ class PlainEmbedding:
 
     @property
     def ids(self) -> preprocessing.Column:
-        """How its ids are made."""
         return self.categorical_column
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_embedding"
 
 
@@ -204,17 +198,14 @@ ModelColumn = (
 
 
 def scope_name(column: ModelColumn) -> str:
-    """Returns a column's name in the form that names of variables have."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", column_name(column))
 
 
 def column_name(column: ModelColumn) -> str:
-    """Returns the name that a feature column had."""
     return name_of(column) if isinstance(column, preprocessing.Column) else column.name
 
 
 def name_of(column: preprocessing.Column) -> str:
-    """Returns the name that the feature column of these ids had."""
     if isinstance(column, preprocessing.Sequence):
         return name_of(column.column)
     if isinstance(column, preprocessing.Weighted):
@@ -238,7 +229,6 @@ def key_of(column: preprocessing.Column) -> str:
 
 
 def num_buckets(column: preprocessing.Column) -> int:
-    """Returns the number of ids of a column, which is the number of rows in its table."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return num_buckets(column.column)
     if isinstance(column, preprocessing.Bucketized):
@@ -276,13 +266,10 @@ class ByStep:
 
         EMB.SGD(learning_rate=ByStep(falling_rate))
 
-    A `ColumnEmbedding` connects the rates of its tables to its own step.
-
     Args:
         function: computes the rate from the step, an int64 scalar.
 
     Attributes:
-        function: the argument.
         step: the step of the `ColumnEmbedding`, or 0 before there is one.
     """
 

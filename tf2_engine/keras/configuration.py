@@ -35,7 +35,6 @@ class Configuration:
     trains: bool
 
     def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
-        """Replaces table names by the user's TableConfigs as keys."""
         names = (table.name or "" for table in self.spec.tables)
         return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
 

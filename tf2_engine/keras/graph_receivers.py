@@ -40,9 +40,6 @@ def graph_receiver(
             them with any ops. It runs once, in its own graph. If it returns a spec and a function,
             as a `parsing_receiver` does, these are used directly.
 
-    Returns:
-        The arguments of `TableModel.export_saved_model` after the folder.
-
     Raises:
         WrongType: it does not return a `ServingInputReceiver`, or receives something other than
             dense placeholders.

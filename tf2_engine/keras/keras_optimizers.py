@@ -103,16 +103,15 @@ def translate_keras_optimizer(
 ) -> Optimizer:
     """Translates a Keras optimizer to the engine's optimizer that updates in the same way.
 
-    The learning rate is read from the Keras optimizer at every step. It may be a number that
-    changes later, a schedule of `iterations` or a callable, and includes the legacy `decay`.
+    The learning rate, a number, a schedule or a callable, is read from the Keras optimizer at every
+    step, and includes the legacy `decay`.
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             and of `tf.tpu.experimental.embedding` are returned as the engine's.
         bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
-            depends on `iterations`, which has to be counted up, as `apply_gradients` of that
-            optimizer does; epsilon is added to the root; and all rows move in every step. False is
-            Adam as on a TPU by default, and as tensorflow-recommenders sends it there: no
+            depends on `iterations`, which `apply_gradients` has to count up; epsilon is added to
+            the root; and all rows move in every step. False is Adam as on a TPU by default: no
             correction, epsilon inside the root, and only rows of the batch move.
         lazy_adam: whether only rows of the batch move. None decides as above.
 

@@ -1,8 +1,7 @@
 """Puts arguments of layers into their configs: objects in a program, JSON in Keras' files.
 
-In a program Keras copies a layer from its config, and the copies share optimizers. In its files
-Keras writes the config as JSON, but cannot write the configs of tables, columns and TensorFlow's
-initializers. A `Setting` holds such an argument as it is, and can write and read it.
+Keras cannot write the configs of tables, columns and TensorFlow's initializers to its files. A
+`Setting` holds such an argument, and can write and read it.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class Setting:
     package: str
 
     def get_config(self) -> dict[str, Object]:
-        """Writes the argument as JSON; raises WrongType if that is not possible."""
         writer = _Writer(self.package)
         value = writer.write(self.value)
         return {"value": value, "objects": writer.objects, "package": self.package}
@@ -133,7 +131,6 @@ class PassiveLayer(Configurable):
 
 
 def plain(argument: Object) -> Object:
-    """Unwraps a `Setting`."""
     return argument.value if isinstance(argument, Setting) else argument
 
 
@@ -162,7 +159,6 @@ def _is_plain(value: Object) -> bool:
 
 
 def package_of(layer: Object) -> str:
-    """Returns the package of the Keras of a layer, an optimizer or a rate."""
     return keras_of(layer).__name__.split(".")[0]
 
 
@@ -225,7 +221,6 @@ class _Writer:
         return {"package": package, "config": config}
 
     def sequence(self, value: Object) -> Object:
-        """Writes a list as a list, and a tuple with a mark."""
         if hasattr(value, "_fields"):
             raise errors.WrongType(
                 f"A {type(value).__name__}, a namedtuple, cannot be written into a file of Keras. "
@@ -235,7 +230,6 @@ class _Writer:
         return {"tuple": items} if isinstance(value, tuple) else items
 
     def mapping(self, value: Mapping[Object, Object]) -> Object:
-        """Writes a dict as pairs, because keys can be numbers and tuples."""
         return {"dict": [[self.write(key), self.write(each)] for key, each in value.items()]}
 
 
@@ -261,8 +255,6 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
 
 
 class _Reader:
-    """Reads what a `_Writer` wrote."""
-
     def __init__(self) -> None:
         self.objects: list[Object] = []
 
@@ -282,7 +274,6 @@ class _Reader:
     def restored(
         self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str
     ) -> Object:
-        """Makes an object of one of the known classes."""
         name = value[noun]
         if name not in classes:
             raise errors.InvalidSpec(

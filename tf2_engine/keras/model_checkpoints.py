@@ -25,8 +25,6 @@ class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
 
     Args:
-        model: a `TableModel`.
-        directory: the folder of the checkpoints, also an attribute.
         names: names in checkpoints of layers whose own names differ, by these.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
         slot_names: see `TableModel`.
@@ -49,7 +47,6 @@ class ModelCheckpoints:
         self._numbers: dict[str, Variable] = {}
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None."""
         path: str | None = tf.train.latest_checkpoint(self.directory)
         return path
 
@@ -82,7 +79,6 @@ class ModelCheckpoints:
         self.count_steps()
 
     def save(self) -> None:
-        """Writes a checkpoint, unless this step has one."""
         step = self._model.with_tables.step
         adams = [each for each in self._model.optimizers if type(each).__name__ == "Adam"]
         for name, variable in self._powers.items():
@@ -102,7 +98,6 @@ class ModelCheckpoints:
             iterations.assign(tf.cast(step, iterations.dtype))
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
-        """Makes a Keras callback that saves a checkpoint every `save_steps` steps."""
         bases = (_SavedModelSteps, tf.keras.callbacks.Callback)
         return type("SavedModelSteps", bases, {})(self._model, self, max_steps, save_steps)
 
@@ -182,7 +177,6 @@ class _SavedModelSteps:
         self._first, self._saved = 0, -1
 
     def on_train_begin(self, logs: Object = None) -> None:
-        """Counts from the step at which the training begins, as estimators and epochs do."""
         self._first = self._of.global_step
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
@@ -202,11 +196,6 @@ class _SavedModelSteps:
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
-    """Returns the name of a layer's variable in checkpoints: names of layers joined by "/".
-
-    Args:
-        names: names in checkpoints of layers whose own names differ, by these.
-    """
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
     name = path.partition("/")[2] or path  # A variable of the model itself has its own name.
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)

@@ -16,7 +16,6 @@ class NoEngine(tf.Module):
 
     @property
     def tables(self) -> Mapping[str, Object]:
-        """No tables."""
         return {}
 
     def load(self) -> None:

@@ -64,7 +64,6 @@ class RuleOptimizerBase:
         return self._of_slots.rule
 
     def build(self, variables: Sequence[Variable]) -> None:
-        """Makes the slots of variables, once."""
         if self._of_slots.variables:
             return
         super().build(variables)  # type: ignore[misc]
@@ -102,7 +101,6 @@ class RuleOptimizerBase:
             slots[name].assign(value)
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments. Inside a program they are the same objects."""
         package = package_of(self)
         return {
             "rule": Setting(self._of_slots.rule, package),
@@ -118,8 +116,6 @@ class RuleOptimizerBase:
 
 
 class _Slots:
-    """The rule and the slots, in an object that Keras does not look into."""
-
     def __init__(self, rule: Rule, starts: Mapping[str, float]) -> None:
         self.rule, self.starts = rule, dict(starts)
         self.variables: dict[str, list[Variable]] = {}
@@ -168,5 +164,4 @@ def _update_rows(
 
 
 def value_of(variable: Object) -> Variable:
-    """Returns the TensorFlow variable in a Keras 3 variable."""
     return variable.value if hasattr(variable, "path") else variable

@@ -22,9 +22,8 @@ def exportable(model: Object) -> tf.Module:
     The parts are the layers, and the modules, lookup tables and variables that are attributes of
     the model, also inside lists, tuples and dicts. Vocabulary files become assets.
 
-    Keras 3 adds its own signature to a model that is saved, and traces it with dense tensors, of
-    float32 unless the model is functional. So it cannot save a model of SparseTensors or
-    RaggedTensors, or a subclassed model of ids.
+    Keras 3 would trace its own signature with dense tensors, and so cannot save a model of
+    SparseTensors or RaggedTensors, or a subclassed model of ids.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -45,15 +44,13 @@ def export_saved_model(
 
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
-    The model itself does not change.
-
     Args:
-        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
+        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers. It does not change.
         path: the folder to write.
         signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
             They are traced again, with the small tables.
-        table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8", or a
-            dict of these by table name. `tf2_engine.small_types` gives bounds on the errors.
+        table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict of these by table name.
+            `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
         InvalidSpec: there is no such type or table, or a type cannot hold a row.

@@ -41,15 +41,12 @@ class _State:
     Attributes:
         names: names in checkpoints of layers whose own names differ.
         slot_names: names of optimizers' slots in checkpoints.
-        without_tables: replaces the embedding in a model that has none.
         of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
             identity of variables.
         trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
-        observer: sees training steps. May be None.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
         events: the event file of evaluations. None before the first one.
-        warm_start: where variables start if there is no checkpoint. None: as they are made.
         metrics: those of `metrics_of`, for each traced step.
     """
 
@@ -86,12 +83,11 @@ class TableModelBase:
                 return {"loss": loss}
 
     A subclass defines those of `train_step`, `test_step` and `predict_step` that it needs.
-    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables of
-    layers are called by the names of layers, joined by "/", and variables of optimizers by the
-    names of slots in `tf.compat.v1.train`. So a program continues from a converted checkpoint of
-    its predecessor if the predecessor's layers had the same names. For the same reason the betas of
-    an Adam are rounded to float32 when variables are made: the predecessor computed 1 - beta from
-    rounded betas, which for 0.999 is 1.3e-5 less.
+    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables are
+    called by the names of layers, joined by "/", and by the names of slots in `tf.compat.v1.train`.
+    So a program continues from a converted checkpoint if its predecessor's layers had the same
+    names. The betas of an Adam are rounded to float32, because the predecessor computed 1 - beta
+    from rounded betas, which for 0.999 is 1.3e-5 less.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
@@ -182,7 +178,6 @@ class TableModelBase:
         return self._state.checkpoints
 
     def observe(self, observer: Observer) -> None:
-        """Makes an observer see training steps that are traced from now on."""
         self._state.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
@@ -224,11 +219,7 @@ class TableModelBase:
         return [gradients[id(each)] for each in chosen], chosen
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
-        """Applies (gradient, variable) pairs.
-
-        Args:
-            optimizer: by default the one of `compile`.
-        """
+        """Applies (gradient, variable) pairs with an optimizer, by default the one of `compile`."""
         pairs, optimizer = list(pairs), optimizer or self.optimizer
         self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
         if self._state.observer is not None:
@@ -380,7 +371,6 @@ class TableModelBase:
         return dict(zip(specs, results, strict=True))
 
     def reset_metrics(self) -> None:
-        """Starts all metrics anew, as Keras does before an evaluation."""
         super().reset_metrics()  # type: ignore[misc]
         for each in self._state.metrics:
             each.restart()
@@ -434,9 +424,7 @@ class TableModelBase:
             inputs: what clients send: a `tf.TensorSpec`, or a dict of them by name.
             to_features: computes features from it.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict of these by table name. `tf2_engine.small_types` gives bounds on the
-                errors.
+            table_dtype: see `tf2_engine.keras.export_saved_model`.
 
         Raises:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
@@ -600,7 +588,7 @@ def _identity(gradient: Object) -> Object:
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
     """Limits a dataset to the number of batches in an option, and removes the option.
 
-    Keras warns that the input has ended if there are fewer, which is normal for an evaluation.
+    Given the option, Keras would warn about an input that ends earlier, as evaluations often do.
     """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset

@@ -1,7 +1,6 @@
 """The variables that a layer shows to Keras. Checkpoints do not get them from there.
 
-Keras would put a weight that it makes itself into checkpoints under its own key. A table would be
-stored twice, and the virtual variable of one arithmetic would take the place of the other's table.
+Keras would store a weight that it makes itself under its own key, and a table twice.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Keras2Weights:
 
     @property
     def trainable_weights(self) -> list[Object]:
-        """The variables that training updates."""
         of_tables = [each for each in _variables(self) if self.trainable and each.trainable]
         return [*super().trainable_weights, *of_tables]  # type: ignore[misc]
 
@@ -71,12 +69,10 @@ class Keras3Weights:
 
     @property
     def weights(self) -> list[Object]:
-        """All variables except those of metrics and random numbers."""
         return [*super().weights, *_variables(self)]  # type: ignore[misc]
 
     @property
     def trainable(self) -> bool:
-        """Whether training updates the layer."""
         return bool(super().trainable)  # type: ignore[misc]
 
     @trainable.setter

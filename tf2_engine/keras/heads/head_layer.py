@@ -196,7 +196,6 @@ def spread(weights: Tensor | None, values: Tensor) -> Tensor | None:
 
 
 def in_range(labels: Tensor, count: int, message: str) -> Tensor:
-    """Checks that labels are between 0 and `count` - 1, and returns them."""
     checks = [
         tf.debugging.assert_non_negative(labels, message),
         tf.debugging.assert_less_equal(labels, tf.cast(count - 1, labels.dtype), message),

@@ -51,7 +51,6 @@ class NumberHeadLayer(HeadLayer):
         return {"predictions": self._link(logits), "logits": logits}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature."""
         outputs = OfExamples({"outputs": predictions["predictions"]})
         return {SERVING_DEFAULT: outputs, REGRESSION: outputs, PREDICT: dict(predictions)}
 

@@ -26,14 +26,13 @@ class ColumnEmbeddingLayer(PassiveLayer):
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    `prepare` makes the ids. Use it in `Dataset.map` for a TPU, which accepts no strings. Elsewhere
-    a call does it if it has not been done.
+    A call makes the ids with `prepare` unless that was done. For a TPU, which accepts no strings,
+    call `prepare` in `Dataset.map`.
 
     Args:
         columns: `TableColumn`s in a list or a dict.
         optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
-        batch_size: the size of the global batch, which SparseCores need to know. Elsewhere it has
-            no effect, and batches can have any size.
+        batch_size: the size of the global batch, which only SparseCores need to know.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
 
     Attributes:
@@ -85,7 +84,6 @@ class ColumnEmbeddingLayer(PassiveLayer):
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads what `save_own_variables` wrote."""
         self.step.assign(store["global_step"][()])
 
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
@@ -137,7 +135,6 @@ class FixedLayer(PassiveLayer):
         return {}
 
     def build_from_config(self, config: object) -> None:
-        """Makes the variables so that Keras can restore them."""
         if not self.built:
             self.build(None)
 
@@ -252,12 +249,10 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
 
 
 def lengths_key(key: str) -> str:
-    """Returns the key of the feature with a sequence's lengths."""
     return f"{key}/lengths"
 
 
 def ids_of(column: ModelColumn) -> preprocessing.Column | None:
-    """Returns the column of ids from which a column is made, or None."""
     if isinstance(column, preprocessing.Column):
         return column
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):

@@ -163,8 +163,6 @@ def _spec(
 
 
 class _ChooseCenters(tf.train.SessionRunHook):
-    """Runs the op that chooses centers until there are enough; only the chief runs it."""
-
     def __init__(self, initialize: Op, is_initialized: Variable, is_chief: bool) -> None:
         self._initialize, self._is_initialized = initialize, is_initialized
         self._is_chief = is_chief

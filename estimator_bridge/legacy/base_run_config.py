@@ -44,8 +44,6 @@ class ConfigProperty(property):
 
 
 class _OfTask(property):
-    """A property that TF_CONFIG determines."""
-
     def __init__(self, doc: str) -> None:
         super().__init__(lambda config: getattr(config._task, self._attribute), doc=doc)
 

@@ -121,7 +121,6 @@ class TPUEstimatorSpec(NamedTuple):
         return self._replace(**_checked_fields(self._asdict()))
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Returns the same model for a host; calls the functions of metrics and host call."""
         metrics = None if self.eval_metrics is None else host_calls.call_host_fn(self.eval_metrics)
         fields = {
             name: getattr(self, name) for name in self._fields if name in EstimatorSpec._fields
@@ -202,12 +201,10 @@ def _checked_predictions(predictions: Object, mode: str | None) -> Nest:
 def checked_hooks(
     hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
 ) -> tuple[Object, ...]:
-    """Returns SessionRunHooks as a tuple; stock's message calls their class `kind`."""
     return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
 
 
 def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
-    """Returns objects of one class as a tuple; `message` begins the error for any other."""
     things = tuple(things or ())
     for each in things:
         if not isinstance(each, kind):

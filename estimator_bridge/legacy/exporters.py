@@ -57,8 +57,6 @@ class Exporter(abc.ABC):
 
 
 class _SavedModelExporter(Exporter):
-    """Writes SavedModels; `LatestExporter` describes the arguments."""
-
     def __init__(
         self,
         name: str,
@@ -150,11 +148,6 @@ class FinalExporter(_SavedModelExporter):
 
 
 def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
-    """Whether the current loss is below the best one.
-
-    Raises:
-        InvalidInput: a result has no loss.
-    """
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result), strict=True):
         if not result or _LOSS not in result:
             raise errors.InvalidInput(f"`{name}` has no {_LOSS!r} to compare: {result}.")
@@ -164,9 +157,8 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
-    After a restart, the best earlier result is read from event files, without the evaluation that
-    is being exported. With quirks="stock" (set for the estimator or the process), the first model
-    after a restart is always exported, and later ones are compared with it.
+    After a restart, the best earlier result is read from event files. With quirks="stock", the
+    first model after a restart is always exported, and later ones are compared with it.
 
     Args:
         event_file_pattern: event files below the model_dir that have the results of earlier jobs;

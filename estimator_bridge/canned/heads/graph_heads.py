@@ -1,7 +1,6 @@
-"""The heads of TensorFlow 1's estimators: losses and metrics of `tf.compat.v1`, in graphs.
+"""The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
 
-They differ from the public heads in the loss, by default the sum over a batch, in the optimizers,
-those of `tf.compat.v1.train`, and in the metrics: `tf.compat.v1.metrics.auc` integrates in another
+Their loss is by default the sum over a batch, and `tf.compat.v1.metrics.auc` integrates in another
 way than Keras.
 """
 
@@ -175,7 +174,6 @@ def graph_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> GraphHead:
-    """Makes the head of TensorFlow 1 for two or more classes."""
     if n_classes != 2:
         return GraphMultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
     if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):

@@ -170,7 +170,6 @@ def per_replica(loss: Tensor, reduction: str) -> Tensor:
 
 
 def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
-    """Makes the train op of a Keras optimizer, or of a function of the program."""
     head_checks.check_list("update_ops", call.update_ops)
     check_one_way_to_train(call)
     # The names of the optimizer's slots begin with this scope.

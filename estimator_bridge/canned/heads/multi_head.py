@@ -105,7 +105,6 @@ class MultiHead(Head):
             }
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Makes a metric of each head's loss; `update_metrics` adds the metrics of each head."""
         means: Metrics = {}
         if regularization_losses is not None:
             key = MetricKeys.LOSS_REGULARIZATION
@@ -123,7 +122,6 @@ class MultiHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the losses by head, and makes and updates the metrics of each head."""
         by_head = self._by_head(logits, labels)
         if regularization_losses is not None:
             key = self._summary_key(MetricKeys.LOSS_REGULARIZATION)

@@ -98,9 +98,8 @@ class SingleHead(Head):
     ) -> Tensor:
         """Computes the loss of a batch, a scalar.
 
-        The losses of the examples are multiplied by their weights and summed. With the reduction
-        SUM_OVER_BATCH_SIZE the sum is divided by the number of losses, not by the sum of the
-        weights. Regularization losses are added.
+        The losses are multiplied by their weights and summed. SUM_OVER_BATCH_SIZE divides by the
+        number of losses, not by the sum of the weights. Regularization losses are added.
         """
         with tf.name_scope("losses"):
             logits = head_checks.checked_logits(logits, self.logits_dimension)

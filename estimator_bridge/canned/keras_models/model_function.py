@@ -32,10 +32,7 @@ class KerasBatch(NamedTuple):
 
 
 def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
-    """Orders a batch by a Keras model's inputs and outputs.
-
-    Features may be {'features': ..., 'sample_weights': ...}.
-    """
+    """Orders a batch by a Keras model's inputs and outputs."""
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
         features, weights = features[_FEATURES], features[_WEIGHTS]

@@ -184,7 +184,6 @@ class UpdateWeightsHook(tf.train.SessionRunHook):
         self._update: Op = None
 
     def begin(self) -> None:
-        """Makes the op while the graph can still be changed."""
         self._update = self._ascent.update_weights(self._train_op)
 
     def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:

@@ -112,7 +112,6 @@ def read_examples(
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
-    """Reads a batch's values of the columns of a linear layer."""
     name = optimizer.example_id_column
     if name not in features:
         raise errors.InvalidInput(

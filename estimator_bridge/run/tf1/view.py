@@ -30,8 +30,6 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 class ContribModule(ModuleType):
     """A module of `tf.contrib`, whose names are loaded when they are first used.
 
-    `hasattr` finds only what works. Modules without names can still be imported.
-
     Args:
         path: the path below `tensorflow.contrib`; empty for that itself.
         view: finds the modules below this one.

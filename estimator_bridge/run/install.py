@@ -67,6 +67,7 @@ def install(replace: bool = False) -> list[str]:
 
 
 def installed() -> list[Installed]:
+    """Lists every name that leads to the bridge now, in the order in which they were set."""
     return list(_installed)
 
 

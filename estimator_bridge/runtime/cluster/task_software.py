@@ -59,7 +59,6 @@ class TaskReport(NamedTuple):
 
 
 def serve(cluster: Cluster) -> None:
-    """Reports what this process runs, then serves the cluster until the chief ends."""
     report = of_this_process()._replace(tasks=cluster.tasks, trains=False)
     cluster.target()
     _say(cluster, report)
@@ -67,13 +66,11 @@ def serve(cluster: Cluster) -> None:
 
 
 def say_that_it_trains(cluster: Cluster) -> None:
-    """Tells a chief that expects this worker to serve that it runs its own training."""
     versions = tf.version.VERSION, __version__, source_digest()
     _say(cluster, TaskReport(*versions, False, cluster.tasks, trains=True))
 
 
 def of_this_process() -> TaskReport:
-    """Describes the software of this process. Compiles the native ops if they will be used."""
     has_native_ops = loading.host_ops() is not None
     return TaskReport(tf.version.VERSION, __version__, source_digest(), has_native_ops)
 
@@ -95,8 +92,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 class SameSoftwareHook(tf.train.SessionRunHook):
     """Ends a training if a task on which its step uses native ops no longer has them.
 
-    It asks before the first step of each session, that is at the start and after a task was lost.
-    The step itself would fail with TensorFlow's "Op type not registered".
+    It asks before the first step of each session, and so also after a task was lost.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -80,12 +80,6 @@ class Cluster:
             return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
-        """Ends all other tasks when this process ends, even after an error.
-
-        Args:
-            workers_train: workers have their own steps, and parameter servers serve until these
-                end.
-        """
         _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
@@ -108,11 +102,6 @@ class Cluster:
         log.info("The chief has ended, and so does this task.")
 
     def wait_for_end(self, train_yourself: Callable[[], None] | None = None) -> None:
-        """Blocks until the chief ends.
-
-        Args:
-            train_yourself: called when the chief says that workers run their own training.
-        """
         with tf.Graph().as_default(), self.session(self.own_device) as session:
             message = _queue(self.own_device, _END).dequeue()
             while session.run(message) == _TRAIN_YOURSELF:
@@ -128,7 +117,6 @@ class Cluster:
         )
 
     def say_workers_train(self) -> None:
-        """Makes workers that only serve warn, as soon as they can be reached."""
         for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()

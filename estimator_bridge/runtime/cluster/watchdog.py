@@ -51,7 +51,7 @@ class Watched:
 
 
 class Silences:
-    """Counts how long tasks are silent.
+    """Counts how long tasks are silent. A task that has never answered has not started yet.
 
     Time is added in small parts, so that an hour in which the chief itself was frozen does not
     count.
@@ -62,10 +62,6 @@ class Silences:
         self.interval = min(patience / _ASKS_PER_PATIENCE, _LONGEST_INTERVAL)
 
     def add(self, seconds: float) -> Watched | None:
-        """Adds the time since the last call, and returns a task that has been silent for too long.
-
-        A task that has never answered has not started yet, and is waited for.
-        """
         for task in self.tasks:
             if task.silent is not None:
                 task.silent += min(seconds, 2 * self.interval)
@@ -77,8 +73,7 @@ class Silences:
 def patience_seconds() -> float | None:
     """Reads for how many seconds a task may be silent. None (from 0) means forever.
 
-    Raises:
-        InvalidInput: the environment variable is not such a number.
+    Raises InvalidInput if the environment variable is not such a number.
     """
     text = os.environ.get(VARIABLE, "")
     try:

@@ -92,7 +92,6 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """The directory of checkpoints and events."""
         return str(self._config.model_dir)
 
     @property
@@ -127,12 +126,10 @@ class Estimator:
 
     @property
     def config(self) -> RunConfig:
-        """A copy of the RunConfig."""
         return copy.deepcopy(self._config)
 
     @property
     def params(self) -> Object:
-        """A copy of the params."""
         return copy.deepcopy(self._params)
 
     @property
@@ -341,10 +338,7 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`.
-
-        The variables come from the training graph, or else from that of evaluation or prediction.
-        """
+        """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`."""
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
         )
@@ -415,7 +409,6 @@ class Estimator:
         return clients.Client()
 
     def _is_in_graph(self) -> bool:
-        """Whether the chief of a cluster is its only client, as with use_tpu=True."""
         return False
 
     def _check_cluster(self, cluster: tasks.Cluster) -> None:

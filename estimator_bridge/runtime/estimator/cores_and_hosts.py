@@ -22,8 +22,8 @@ def num_replicas(config: TPUConfig) -> int:
     """Counts the replicas of the model: one per core, or fewer with model parallelism.
 
     Raises:
-        InvalidInput: `num_shards` contradicts the number of cores that `run` or the environment
-            asks for, or the cores cannot be divided among replicas.
+        InvalidInput: `num_shards` contradicts the number of cores asked for, or the cores cannot be
+            divided among replicas.
     """
     cores, per_replica = default_cores(), config.num_cores_per_replica or 1
     if cores is None:
@@ -50,10 +50,6 @@ def input_hosts(
 
     As on a TPU pod, evaluations have several hosts only in PER_HOST_V2 mode. Predictions, which
     keep the order of the input, and BROADCAST mode have one host, which is always this process.
-
-    Args:
-        workers: the devices of a cluster's workers. Without any, this process emulates the hosts.
-        input_mode: a member of InputPipelineConfig.
 
     Raises:
         InvalidInput: the cluster does not have as many hosts as asked for, or their number does not

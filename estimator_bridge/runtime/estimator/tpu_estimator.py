@@ -293,7 +293,7 @@ class TPUEstimator(Estimator):
         """Whether all hosts of a layout call the input_fn themselves.
 
         Unless a number of hosts is set, the workers of a cluster call an input_fn that asks for its
-        host. To find out, it is called once in a graph of its own.
+        host, which a call in a graph of its own finds out.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True

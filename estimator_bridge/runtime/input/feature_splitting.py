@@ -42,8 +42,7 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        notify: called with a line for each feature whose ids are read in an unexpected way. The
-            lines do not depend on the batch size, so a caller can log each of them once.
+        notify: called with a line for each feature whose ids are read in an unexpected way.
 
     Raises:
         MissingFeature: an id or weight feature is missing.
@@ -76,8 +75,6 @@ def split_features(
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
     """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core.
-
-    Leaves are Tensors, SparseTensors and RaggedTensors. None stays None.
 
     Raises:
         InvalidInput: a leaf is a scalar, or the number of cores does not divide its first axis.
@@ -173,7 +170,6 @@ def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
 
 
 def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
-    """Computes the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
     )

@@ -94,7 +94,6 @@ def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
 
 
 def warn_if_endless(features: Nest) -> None:
-    """Warns if the features come from an input that cannot end, so predictions would not either."""
     tensors = [leaf for leaf in tf.nest.flatten(features) if isinstance(leaf, tf.Tensor)]
     if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
         return
@@ -115,7 +114,6 @@ def tell_of_queues() -> None:
 
 
 def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
-    """Reads a dataset's batch for each replica of a strategy; also returns the input's hooks."""
     return _read(input_fn, count, f"Under a strategy of {count} replicas")
 
 

@@ -79,7 +79,6 @@ def evaluate(
 def predict(
     job: EstimatorJob, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
-    """Yields predictions until the input ends, one sample or one batch at a time."""
     with (
         _reading(job, "prediction") as reading,
         model_step.new_graph(
@@ -178,7 +177,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps.
 
     With `update`, it runs all steps but the last inside the first session call. It must then be the
-    last hook, so that the others run once, as with a TPU that makes all steps.
+    last hook, so that the others run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -203,8 +202,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes one event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    Numbers become simple values and arrays tensors. Bytes are serialized summaries, whose values
-    become `<metric>/0`, `<metric>/1` and so on.
+    Bytes are serialized summaries, whose values become `<metric>/0`, `<metric>/1` and so on.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())

@@ -1,9 +1,7 @@
 """Ends a training in a session on a signal: after its step, or while it waits for its input.
 
-A step is only cancelled if nothing but its input ops has run. Two counters in the session decide
-that: batches that have arrived, and steps that are done. They are compared with the number of steps
-that have returned, because a step can be done and not returned yet: what hooks fetch is not part of
-its train_op.
+A step is only cancelled if nothing but its input ops has run. Counters of arrived batches and
+finished steps decide that.
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ class Progress:
         self._train_op = train_op
 
     def count(self) -> tuple[Op, Tensor]:
-        """Returns a train_op that counts its batch and itself, and the count of steps after it."""
         arrived = self._add(0, self._inputs)
         counted = self._add(1, [self._train_op, arrived])
         with tf.control_dependencies([counted]), tf.device(self._device):
@@ -152,7 +149,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
 
     @property
     def running(self) -> int | None:
-        """The number of the current session call; a device loop counts as one."""
         return self._number if self._is_running else None
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
@@ -195,7 +191,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
     def count(self, step: ModelStep, device: str) -> ModelStep:
-        """Makes the step count its batches and its ends, on a device of this process."""
         if not self._is_watched:
             return step
         self._progress = Progress(getattr(step.train_op, "op", step.train_op), device)
@@ -211,7 +206,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             return False
 
     def rescue(self, still_waits: Callable[[], bool]) -> bool:
-        """Saves while a step waits for its input; returns whether it was waiting all the time."""
         if self._saving is None or self._session is None:
             return True
         step = int(self._session.run(self._saving.step))

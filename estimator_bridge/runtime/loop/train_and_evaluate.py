@@ -159,8 +159,8 @@ def _run(
 def start_delay(config: Object) -> float:
     """Returns the seconds after which a worker with its own training loop starts.
 
-    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60. The
-    first steps change a model most, and many workers at once would all make the same change.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60,
+    because the first steps change a model most.
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
@@ -168,8 +168,6 @@ def start_delay(config: Object) -> float:
 
 
 class _EvaluationListener(tf.train.CheckpointSaverListener):
-    """Evaluates checkpoints as they are written, at most one per `throttle_secs`."""
-
     def __init__(self, evaluator: _Evaluator, throttle_secs: float) -> None:
         self._evaluator, self._throttle_secs = evaluator, throttle_secs
         self.results: _Results = (None, None)
@@ -211,7 +209,6 @@ class _Evaluator:
         self._evaluated: str | None = None
 
     def evaluate_and_export(self) -> tuple[_Metrics, list[Object]] | None:
-        """Evaluates and exports the latest checkpoint; None if there is no new one."""
         path = self._estimator.latest_checkpoint()
         if path is None or path == self._evaluated:
             return None
@@ -236,7 +233,6 @@ class _Evaluator:
         return metrics, exports
 
     def evaluate_while_others_train(self, listener: _ContinuousEvalListener) -> None:
-        """Evaluates each checkpoint up to the last step, or forever if that is not known."""
         _sleep(self._spec.start_delay_secs)
         while listener.before_eval():
             start = time.monotonic()

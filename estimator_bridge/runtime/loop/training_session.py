@@ -71,7 +71,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             self._step_after: Tensor = self._global_step.read_value()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Computes the step at which to stop. A session that is created again keeps it."""
         self._current_step = int(session.run(self._global_step))
         self._unmoved.see(self._current_step, 0)
         if self._last_step is None:
@@ -162,7 +161,6 @@ def train(
 
 
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
-    """Opens the session of a training. Only a chief initializes, restores and saves."""
     config = job.config
     if job.client.end is not None:
         return worker_session(job, step, hooks, job.client.end)

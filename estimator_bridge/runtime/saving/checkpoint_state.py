@@ -43,8 +43,8 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    If the state file is damaged or names a missing checkpoint, `tf.train.latest_checkpoint` returns
-    None, and training would start again and overwrite the others.
+    Unlike `tf.train.latest_checkpoint`, it does not return None for a damaged state file or a
+    missing checkpoint: training would start again and overwrite the others.
 
     Raises:
         UnreadableCheckpoint: the latest checkpoint is gone. The message names the file and the last
@@ -87,7 +87,6 @@ def reading(path: str) -> Iterator[None]:
 
 
 def step_of(path: str) -> int:
-    """Reads the global step of a checkpoint; raises UnreadableCheckpoint if it has none."""
     with reading(path):
         if not has_index(path):
             return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
@@ -101,7 +100,6 @@ def step_of(path: str) -> int:
 
 
 def has_index(path: str) -> bool:
-    """Whether `Reader` can read a checkpoint: it is local and not of V1."""
     return is_local(path) and os.path.exists(f"{path}.index")
 
 

@@ -76,7 +76,6 @@ class JobSaver(tf.train.Saver):
         super().__init__(builder=tf_compat.SaverBuilderOfSlices(), **options)
 
     def build(self) -> None:
-        """Makes the ops, including those for missing slots: once a session runs it is too late."""
         if self._is_built:
             return
         others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
@@ -120,7 +119,6 @@ class JobSaver(tf.train.Saver):
         return shape is not None and self._tables.is_slot(tf_compat.checkpoint_key(variable), shape)
 
     def restore(self, sess: Session, save_path: str) -> None:
-        """Restores a checkpoint; UnreadableCheckpoint names the file and a good checkpoint."""
         if not checkpoint_state.has_index(save_path):
             super().restore(sess, save_path)
         else:
@@ -180,7 +178,6 @@ class JobSaver(tf.train.Saver):
 
 
 def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
-    """Adds the job's Saver to the default graph, unless the program has its own."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
     stored, in_one_piece = None, False

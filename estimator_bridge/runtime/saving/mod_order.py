@@ -53,8 +53,6 @@ class RowsByMod:
 
 
 class _Part:
-    """A variable that holds rows of a table, with an op that overwrites some of them."""
-
     def __init__(self, variable: Variable) -> None:
         dtype = variable.dtype.base_dtype
         self._ids = tf.placeholder(tf.int64, [None])
@@ -62,7 +60,6 @@ class _Part:
         self._write = tf.scatter_update(variable, self._ids, self._rows)
 
     def read(self, session: Session, reader: Reader, tensor: StoredTensor, places: Array) -> None:
-        """Overwrites all rows with the rows at `places`, int64 [rows], of a stored tensor."""
         at_once = max(1, _BYTES_AT_ONCE // max(1, tensor.row_size))
         for first in range(0, len(places), at_once):
             some = places[first : first + at_once]

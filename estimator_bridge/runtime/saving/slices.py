@@ -60,15 +60,11 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to be read again for each of its slices.
-
-    Earlier versions wrote pieces of up to twice the size of a slice; these are read twice.
-    """
+    """Whether a stored piece is too large to be read again for each of its slices."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
 def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
-    """Cuts ranges into pieces of `rows` rows. The last piece of a range may have fewer."""
     for start, count in ranges:
         for first in range(0, count, rows):
             yield start + first, min(rows, count - first)

@@ -23,11 +23,9 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Reads the `warm_start_from` of an estimator.
+    """Reads the `warm_start_from` of an estimator: a path, or a WarmStartSettings of any kind.
 
-    Raises:
-        InvalidInput: it is neither None, nor the path of a checkpoint, its directory or a
-            SavedModel, nor a WarmStartSettings (stock's or the bridge's).
+    Raises InvalidInput for anything else.
     """
     if warm_start_from is None:
         return None

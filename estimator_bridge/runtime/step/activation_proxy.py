@@ -22,7 +22,6 @@ Shape = Sequence[int | None]
 
 
 def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
-    """Makes a tensor that the model can use before its source exists; see `tf_compat.rewire`."""
     return tf.identity(tf.placeholder(dtype, shape), name=name)
 
 

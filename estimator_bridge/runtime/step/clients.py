@@ -60,7 +60,6 @@ class InGraph(Client):
 
     @property
     def hooks(self) -> list[Hook]:
-        """The hook that ends a training when a restarted task has come back without native ops."""
         return [task_software.SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
@@ -103,7 +102,6 @@ class BetweenGraph(Client):
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Takes the RunConfig's function, or spreads the variables over the parameter servers."""
         if configured is not None:
             return configured
         setter: DeviceFunction = tf.train.replica_device_setter(

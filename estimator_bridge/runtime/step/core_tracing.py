@@ -53,7 +53,6 @@ class CoreTracer:
 
     @contextlib.contextmanager
     def trace(self) -> Iterator[Batch]:
-        """Opens the scope in which to call the model_fn, and yields the batch for it."""
         batch: Batch = self._structure
         number: TensorLike = 0
         with self._cores.on(0):
@@ -97,7 +96,6 @@ class CoreTracer:
         return bool(self._sums)
 
     def join(self) -> None:
-        """Makes each total the sum of its cores' terms, once all cores have been copied."""
         for each in self._sums:
             for group in each.groups:
                 total = sum_in_order([each.terms[core] for core in group])
@@ -124,10 +122,9 @@ class CoreTracer:
     def _copies(
         self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Copies all ops that `wanted` depend on, and returns the copies by the names of `wanted`.
+        """Copies all ops that `wanted` depend on, except shared ones; returns copies by name.
 
-        The copies read the tensors in `replaced` instead of core 0's. Ops that all cores share are
-        not copied.
+        The copies read the tensors in `replaced` instead of core 0's.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}

@@ -30,11 +30,7 @@ LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 
 
 def wire_of(wire: Wire | None) -> Wire:
-    """Checks the form in which gradients go to parameter servers, or takes the default for None.
-
-    Raises:
-        InvalidInput: there is no such form.
-    """
+    """Checks the form in which gradients go to parameter servers, or takes the default for None."""
     chosen = DEFAULTS.wire if wire is None else wire
     if chosen not in WIRES:
         names = ", ".join(map(repr, WIRES))
@@ -45,12 +41,9 @@ def wire_of(wire: Wire | None) -> Wire:
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
     """Checks how rows of large tables are spread over parameter servers.
 
-    Args:
-        layout: the argument of a TPUEstimator. None takes the default.
-        strategy: the `partition_strategy` of the spec.
-
     Raises:
-        InvalidInput: there is no such layout, or the spec asks for "mod", which is itself a layout.
+        InvalidInput: there is no such layout, or the spec's `partition_strategy` is "mod", which is
+            itself a layout.
     """
     chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
@@ -130,8 +123,6 @@ class Device(abc.ABC):
 
 
 class _HostDevice(Device):
-    """The engine on a host driver, where the variables are the tables."""
-
     def __init__(self, engine: TPUEmbedding) -> None:
         self.engine = engine
 

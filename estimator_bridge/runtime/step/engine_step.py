@@ -53,7 +53,6 @@ class EngineSettings:
 def build_engine_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
 ) -> ModelStep:
-    """Builds a step in the default graph. The model_fn is called once, for any number of cores."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
@@ -150,7 +149,6 @@ class _Embedding:
             self.proxies.append(proxy)
 
     def connect(self) -> Op:
-        """Builds the engine around the traced model, and returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         settings, training = self._settings, self._training
         servers = getattr(settings.engine, "servers", None)

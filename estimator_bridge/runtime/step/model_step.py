@@ -91,7 +91,6 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
 
 
 def check_spec(mode: str, spec: Object) -> None:
-    """Raises InvalidInput if the model_fn returned something else, or a spec that lacks a field."""
     if not hasattr(spec, "loss") or not hasattr(spec, "train_op"):
         raise errors.InvalidInput(
             f"model_fn should return an EstimatorSpec or TPUEstimatorSpec, got {spec!r}."
@@ -146,7 +145,7 @@ def new_graph(
     """Opens a graph, and a strategy's scope in it, with its seed set and a global step.
 
     With `resource_step` None, the global step is a reference variable if the program's variables
-    are. A fetched step is then the value after the training step, as in stock.
+    are.
 
     Raises:
         OutOfOrder: this is a fork of a process that has opened a graph, which would be run in a

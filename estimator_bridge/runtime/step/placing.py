@@ -20,9 +20,8 @@ DeviceFunction = Callable[[Object], str]
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
     """Determines where the ops of each core's model go. A core runs on one of `workers`.
 
-    A variable goes to the parameter server that holds the fewest bytes so far. Without this, the
-    worker of the first core, which makes the variables, would hold and serve all of them. Python
-    functions only exist in the chief.
+    A variable goes to the parameter server with the fewest bytes so far. Python functions only
+    exist in the chief.
     """
     strategy = _Balanced(len(cluster.servers))
     return tuple(_of_core(cluster, worker, strategy) for worker in workers)
@@ -55,8 +54,6 @@ def _of_core(cluster: Cluster, worker: str, strategy: _Balanced) -> DeviceFuncti
 
 
 class _Balanced:
-    """Assigns each variable to the parameter server with the fewest bytes."""
-
     def __init__(self, num_servers: int) -> None:
         self._bytes = [0] * num_servers
 

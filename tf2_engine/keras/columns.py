@@ -99,12 +99,7 @@ def shared_embedding_columns(
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
 ) -> TableColumn:
-    """Makes a feature whose values already are row ids of a table.
-
-    Args:
-        table: a `tf.tpu.experimental.embedding.TableConfig`.
-        weight_key: the feature with the weights of the ids.
-    """
+    """Makes a feature whose values already are row ids of a `TableConfig`."""
     ids: preprocessing.Column = preprocessing.Identity(key, table.vocabulary_size)
     if weight_key is not None:
         ids = preprocessing.Weighted(ids, weight_key)
@@ -219,7 +214,6 @@ def name_of(column: preprocessing.Column) -> str:
 
 
 def key_of(column: preprocessing.Column) -> str:
-    """Returns the feature that a column reads. A cross reads several: this returns its name."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return key_of(column.column)
     if isinstance(column, preprocessing.Crossed):

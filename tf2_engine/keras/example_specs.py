@@ -38,8 +38,7 @@ def parsing_receiver(
 ) -> Callable[[], Receiver]:
     """Makes a receiver of serialized Examples for `TableModel.export_saved_model`.
 
-    The receiver returns the spec of the Examples, [batch] string, and a function that parses
-    features.
+    It returns the spec of the Examples, [batch] string, and a function that parses features.
 
     Args:
         feature_spec: see `tf.io.parse_example`.

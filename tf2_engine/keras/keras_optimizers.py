@@ -1,8 +1,4 @@
-"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name.
-
-It reads what all generations of Keras have in public: `get_config`, `learning_rate` and
-`iterations`.
-"""
+"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name."""
 
 from __future__ import annotations
 
@@ -60,7 +56,6 @@ class OptimizerRate:
 
     @property
     def iterations(self) -> Tensor:
-        """The number of steps that the optimizer has counted."""
         return tf.convert_to_tensor(self.optimizer.iterations)
 
     def __call__(self) -> Tensor:
@@ -94,7 +89,6 @@ class BiasCorrectedRate:
 
 
 def is_keras_optimizer(optimizer: Object) -> bool:
-    """Whether an object is an optimizer of any Keras."""
     return all(hasattr(optimizer, name) for name in ("get_config", "apply_gradients", "iterations"))
 
 

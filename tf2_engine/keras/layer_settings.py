@@ -135,7 +135,6 @@ def plain(argument: Object) -> Object:
 
 
 def keras_of(layer: Object) -> types.ModuleType:
-    """Finds the Keras of a layer, an optimizer or a rate: an imported one, or else `tf.keras`."""
     for name in reversed(KERASES):
         module = sys.modules.get(name)
         if module is None:
@@ -148,7 +147,6 @@ def keras_of(layer: Object) -> types.ModuleType:
 
 
 def registered(keras: types.ModuleType, kind: type) -> type:
-    """Registers a class under its name for a Keras' files, and returns it."""
     register = keras.utils.register_keras_serializable("tf2_engine")
     register(Setting)
     return register(kind)
@@ -163,7 +161,6 @@ def package_of(layer: Object) -> str:
 
 
 def from_file(value: Object) -> Object:
-    """Reads the setting whose config a file contains. Other values stay as they are."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
         return Setting.from_config(value["config"])
     return value

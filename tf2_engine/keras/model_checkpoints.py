@@ -87,11 +87,9 @@ class ModelCheckpoints:
         self._manager.save(step)
 
     def variables(self) -> dict[str, Variable]:
-        """All variables except tables and the step, by their names in checkpoints."""
         return dict(self._named())
 
     def count_steps(self) -> None:
-        """Makes the optimizers count their steps from the global step."""
         step = self._model.with_tables.step
         for optimizer in self._model.optimizers:
             iterations = optimizer_slots.iterations(optimizer)
@@ -121,7 +119,6 @@ class ModelCheckpoints:
 
     @property
     def computed(self) -> list[str]:
-        """The names in checkpoints of values that Keras computes from settings and the step."""
         return [self._names.get(name, name) for name in COMPUTED]
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:

@@ -60,7 +60,6 @@ class RuleOptimizerBase:
 
     @property
     def rule(self) -> Rule:
-        """The rule by which variables are updated."""
         return self._of_slots.rule
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -75,7 +74,6 @@ class RuleOptimizerBase:
                 self._of_slots.variables[name] = slot
 
     def slots(self) -> dict[str, list[Variable]]:
-        """The variables of each slot, in the order of the trained variables."""
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:

@@ -82,7 +82,6 @@ def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
 
 
 def _untraced(name: str, function: Object) -> Object:
-    """Returns a tf.function as it was before it was traced."""
     signature = getattr(function, "input_signature", None)
     if signature is None or not hasattr(function, "python_function"):
         raise errors.WrongType(
@@ -93,10 +92,6 @@ def _untraced(name: str, function: Object) -> Object:
 
 
 def resources_of(function: Object) -> list[Object]:
-    """Finds the lookup tables and modules to which a function refers, for an export.
-
-    They are in its closure or its module, as are other functions that refer to more of them.
-    """
     resources: list[Object] = []
     functions = [function]
     for each in functions:  # the list grows

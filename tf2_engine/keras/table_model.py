@@ -140,8 +140,7 @@ class TableModelBase:
 
         Args:
             directory: None keeps no checkpoints.
-            save_steps: steps between checkpoints, counted from the start of a training. One is also
-                saved at the end.
+            save_steps: steps between checkpoints. One is also saved at the end.
             max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
@@ -155,9 +154,9 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes variables and tables start from another model, if there is no checkpoint.
+        """Makes trained variables and tables start from another model, if there is no checkpoint.
 
-        This concerns the trained variables of layers and the tables, but no slots of optimizers.
+        Slots of optimizers do not.
 
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
@@ -208,11 +207,7 @@ class TableModelBase:
     ) -> tuple[list[Object], list[Object]]:
         """Computes gradients of all replicas' mean loss, and returns them and their variables.
 
-        Args:
-            variables: by default all `dense_variables`.
-
-        Raises:
-            InvalidInput: the tape has already given the gradients of another loss.
+        The arguments and errors are those of `minimize`.
         """
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
@@ -228,11 +223,9 @@ class TableModelBase:
         optimizer.apply_gradients(pairs)
 
     def variables_below(self, scope: str) -> list[Object]:
-        """Lists the `dense_variables` whose names in checkpoints start with `scope`."""
         return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
 
     def trained_by(self, optimizer: Object) -> list[Object]:
-        """Lists the variables that an optimizer was told to train, or else all."""
         return self._state.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
@@ -242,7 +235,7 @@ class TableModelBase:
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
         """Computes all gradients by the identity of variables, updates tables, and counts the step.
 
-        Computing the gradients of tables updates them, so this is done once per tape.
+        It runs once per tape, because computing the gradients of tables updates them.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
@@ -283,14 +276,13 @@ class TableModelBase:
         """Trains up to a step, for a number of steps, or to the end of the dataset.
 
         If checkpoints are kept, training starts from the latest one and saves more. With
-        `validation_data` the model is evaluated whenever one is saved, and the metrics go to event
-        files in the folder `eval` of the checkpoints.
+        `validation_data` the model is evaluated at each of them, and the metrics go to their folder
+        `eval`.
 
         Args:
             x: a dataset of (features, labels).
             max_steps, steps: at most one of them.
-            save_every: steps between checkpoints in this training. None is `save_steps` of
-                `keep_checkpoints`.
+            save_every: steps between checkpoints. None is `save_steps` of `keep_checkpoints`.
             options: as in `keras.Model.fit`.
         """
         forks.check()
@@ -479,11 +471,7 @@ class TableModelBase:
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Makes all variables for such batches, without running anything.
-
-        Args:
-            spec: the `Dataset.element_spec` of features, or of (features, labels).
-        """
+        """Makes all variables for batches with such an `element_spec`, without running anything."""
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
         optimizers = self.optimizers
@@ -517,11 +505,7 @@ class TableModelBase:
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Makes all variables, and restores them from the latest checkpoint, once.
-
-        Args:
-            x: the data for training or prediction.
-        """
+        """Makes all variables for the data `x`, and restores the latest checkpoint, once."""
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
@@ -541,7 +525,6 @@ class TableModelBase:
         self._state.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:
-        """Converts raw features of batches to ids, for the strategy's replicas."""
         dataset = x if self.embedding is None else x.map(self._with_ids)
         dataset = dataset.prefetch(2)
         strategy = self.distribute_strategy

@@ -71,11 +71,6 @@ class WarmStart(NamedTuple):
 def warm_start(
     checkpoint: Object, names: str = ".*", old_names: Mapping[str, str] | None = None
 ) -> WarmStart:
-    """Reads where variables start; see `TableModel.warm_start_from`.
-
-    Raises:
-        WrongType: the checkpoint is not a path.
-    """
     if isinstance(checkpoint, WarmStart):
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):

@@ -105,10 +105,6 @@ class Keras3Weights:
 
 
 def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
-    """Traces a function and returns Keras 3 placeholders for its outputs.
-
-    The inputs are nests of placeholders (also of SparseTensors and RaggedTensors), or None.
-    """
     traced = tf.function(function, autograph=False).get_concrete_function(
         *tf.nest.map_structure(_type_spec, inputs)
     )

@@ -173,10 +173,7 @@ class CoreTracer:
         return op.name in self._updates or _assigns(op)
 
     def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
-        """Builds the definition of an op's copy, which takes its inputs from the copied ops.
-
-        The copy gets the core's device, its own loop names, and its own random numbers.
-        """
+        """Builds the definition of an op's copy, for its core's device, loops and seeds."""
         node = op.node_def
         inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
         node.ClearField("input")

@@ -155,9 +155,8 @@ class StopIfHigherBase(_StopIfCrossedBase):
     """Ends the training of a `TableModel` once a metric of an evaluation is above a threshold.
 
     Args:
-        metric: a key of the evaluations.
         limit: the threshold.
-        min_steps, every_secs, every_steps: see `StopIfNoDecrease`, which raises the same errors.
+        metric, min_steps, every_secs, every_steps: see `StopIfNoDecrease`, also for errors.
     """
 
     _beyond = staticmethod(operator.gt)

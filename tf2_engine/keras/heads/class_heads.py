@@ -64,7 +64,6 @@ class ClassHeadLayer(HeadLayer):
         return {SERVING_DEFAULT: classes, CLASSIFICATION: classes, PREDICT: dict(predictions)}
 
     def _ids_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Converts labels to ids, [batch, 1] of any number type."""
         labels = tf.reshape(labels, [tf.shape(logits)[0], 1])
         ids = labels if self._ids is None else self._ids.lookup(labels)
         return in_range(
@@ -72,7 +71,6 @@ class ClassHeadLayer(HeadLayer):
         )
 
     def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
-        """Computes predictions from the logits of all classes, [batch, classes]."""
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
         return {
             "probabilities": tf.nn.softmax(logits),
@@ -92,8 +90,7 @@ class MultiClassHeadLayer(ClassHeadLayer):
     Args:
         n_classes: the number of classes.
         label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
-        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
-            `BinaryClassHead`.
+        options: as in `BinaryClassHead`.
     """
 
     def __init__(

@@ -151,7 +151,6 @@ class HeadLayer(PassiveLayer):
         return tf.ensure_shape(losses, expected)
 
     def _divisor(self, losses: BatchLosses) -> Tensor:
-        """The float32 scalar by which the sum of the losses is divided."""
         weights = spread(losses.weights, losses.values)
         if weights is None or self._reduction == "sum_over_batch_size":
             return tf.cast(tf.size(losses.values), tf.float32)
@@ -164,7 +163,6 @@ class HeadLayer(PassiveLayer):
         return 1
 
     def _computed_results(self) -> dict[str, Tensor]:
-        """Metrics that are computed from other metrics, by name."""
         return {}
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
@@ -186,12 +184,10 @@ class HeadLayer(PassiveLayer):
         return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        """Updates all metrics except the loss. `labels` are those of the program."""
         raise NotImplementedError
 
 
 def spread(weights: Tensor | None, values: Tensor) -> Tensor | None:
-    """Repeats the weight of an example for each of its values. None without weights."""
     return None if weights is None else tf.broadcast_to(weights, tf.shape(values))
 
 

@@ -49,7 +49,6 @@ _AT_THRESHOLD = "{}/positive_threshold_{:g}"
 
 
 def thresholds_of(thresholds: Sequence[float]) -> list[float]:
-    """Lists the thresholds; raises InvalidSpec unless all are between 0 and 1."""
     if not all(0.0 < each < 1.0 for each in thresholds):
         raise errors.InvalidSpec(
             f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
@@ -58,7 +57,6 @@ def thresholds_of(thresholds: Sequence[float]) -> list[float]:
 
 
 def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]:
-    """Yields new metrics of accuracy, precision and recall, from a Keras' module of metrics."""
     for each in thresholds:
         accuracy, precision, recall = _keys_at(each)
         yield metrics.BinaryAccuracy(name=accuracy, threshold=each)

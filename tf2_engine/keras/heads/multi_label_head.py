@@ -24,10 +24,8 @@ class MultiLabelHeadLayer(ClassHeadLayer):
     Args:
         n_classes: the number of classes.
         label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
-        thresholds: as in `BinaryClassHead`.
         classes_for_class_based_metrics: classes, by id or name, that get their own metrics.
-        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
-            `BinaryClassHead`.
+        thresholds, options: as in `BinaryClassHead`.
 
     Raises:
         InvalidSpec: there is no such class.
@@ -64,7 +62,6 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         return in_range(labels, 2, "Labels must be 0 or 1 for each class, or a SparseTensor.")
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Converts labels to 1 for the classes of each example and 0 for the others, int64."""
         ids = labels.values if labels.dtype != tf.string else self._looked_up(labels.values)
         message = f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
         known = labels.with_values(in_range(ids, self._count, message))

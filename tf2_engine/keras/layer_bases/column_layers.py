@@ -131,7 +131,6 @@ class FixedLayer(PassiveLayer):
     """Base class of layers whose variables do not depend on the shapes of inputs."""
 
     def get_build_config(self) -> dict[str, Object]:
-        """Returns an empty config, because `build_from_config` does not need the inputs."""
         return {}
 
     def build_from_config(self, config: object) -> None:
@@ -188,7 +187,6 @@ class EmbeddingColumnsLayer(ColumnsLayer):
     """Base class of layers whose columns can be `PlainEmbedding`s; see `OrderedLayer`."""
 
     def _make_variables(self) -> None:
-        """Makes the tables that are ordinary variables, [categories, dimension]."""
         for each in self._columns:
             if isinstance(each, column_types.PlainEmbedding):
                 initializers = keras_of(self).initializers

@@ -239,8 +239,7 @@ class EmbeddingLayer(PassiveLayer):
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
-            weights: None, or the same structure with a weight tensor or None per feature. A dict
-                need not have features without weights.
+            weights: None, or the same structure with a weight tensor or None per feature.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
                 the feature config. Features are then looked up on the host, and not trained.
 
@@ -256,12 +255,9 @@ class EmbeddingLayer(PassiveLayer):
 
     @do_not_convert
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
-        """Packs a batch into four tensors, which the layer accepts in its place.
+        """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
-        Use it in the input pipeline; see `TPUEmbedding.pack` of the engine.
-
-        Args:
-            features, weights: as for `call`: all features of one replica.
+        The layer accepts them in place of a batch; see `TPUEmbedding.pack` of the engine.
 
         Raises:
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
@@ -321,9 +317,8 @@ class EmbeddingLayer(PassiveLayer):
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
-    The layer counts the optimizer's steps if nothing else does. If the tables are trained, the
-    gradient of `virtual` triggers their update. `served` are tables in small types, by name, while
-    an export with such tables is written.
+    If the tables are trained, the gradient of `virtual` triggers their update. `served` are tables
+    in small types, by name, while an export with such tables is written.
     """
 
     configuration: Configuration
@@ -339,7 +334,6 @@ class _State:
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns a name that pairs the ops of one call in a graph, equal on every core."""
         number = soft_tpu.next_call() or next(self._names)
         return f"{self.configuration.spec.tables[0].name}_{number}"
 
@@ -363,10 +357,7 @@ class _State:
 
 
 def _warn_of_servers(layer: str) -> None:
-    """Warns that Keras 3 does not train models under a ParameterServerStrategy, if one is in scope.
-
-    Its `fit` fails before it calls a layer, with an error about datasets.
-    """
+    """Warns under a ParameterServerStrategy that Keras 3 does not train models there."""
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
             "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
@@ -468,7 +459,6 @@ def _with_sparse_restored(value: Object) -> Object:
 
 
 def _placeholder_of_ids(samples: SparseTensor) -> SparseTensor:
-    """Makes a placeholder of [batch, ids] from one of [batch]."""
     ids = tf.compat.v1.sparse_placeholder(samples.dtype)
     dense_shape = tf.ensure_shape(ids.dense_shape, [2])
     sparse = tf.SparseTensor(tf.ensure_shape(ids.indices, [None, 2]), ids.values, dense_shape)

@@ -1,7 +1,6 @@
 """Estimators that ignore the features: the Baseline classes of TensorFlow 1 and 2.
 
-The logits are a bias, the same for every example: a classifier learns the frequencies of the
-classes, and a regressor the mean of the labels.
+A classifier learns the frequencies of the classes, and a regressor the mean of the labels.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tenso
 
 
 def _weight_key(args: Arguments) -> str | None:
-    """The feature with a classifier's weights. As in stock, a regressor's may be any feature."""
     column = args.weight_column if hasattr(args, "n_classes") else None
     if column is None or isinstance(column, str):
         return column

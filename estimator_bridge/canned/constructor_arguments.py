@@ -132,7 +132,6 @@ def _head(version: Version, arguments: Arguments) -> Object:
 
 
 def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
-    """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name."""
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])
         if not learning_rate:

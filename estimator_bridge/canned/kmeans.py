@@ -108,7 +108,7 @@ class KMeansClustering(Estimator):
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:
-        """The centers, [num_clusters, dimensions]."""
+        """Returns the centers, [num_clusters, dimensions]."""
         return self.get_variable_value(self.CLUSTER_CENTERS_VAR_NAME)
 
     def _predictions(self, input_fn: InputFn, key: str) -> Iterator[Array]:

@@ -167,7 +167,7 @@ def from_file(value: Object) -> Object:
 
 
 class _Writer:
-    """Writes one argument as a JSON value, and the objects to which it refers by number.
+    """Writes one argument as a JSON value.
 
     Each object is written once, so that features which share a table still share it in a copy.
     """

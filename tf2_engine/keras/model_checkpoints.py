@@ -158,12 +158,7 @@ class ModelCheckpoints:
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps, and at the end of a training.
-
-    Args:
-        max_steps: the step at which training ends. None ends with the data.
-        save_steps: None only saves at the end.
-    """
+    """Saves a model every `save_steps` steps (None: never), and at the end of a training."""
 
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None

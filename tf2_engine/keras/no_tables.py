@@ -31,14 +31,7 @@ class _NoLayer(NamedTuple):
 
 
 class NoTables(tf.Module):
-    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps.
-
-    Attributes:
-        step: the global step, int64.
-        tables: a layer without variables.
-        observer: the observer of the model, which sees nothing here.
-        columns, weights: empty.
-    """
+    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps."""
 
     columns: tuple[()] = ()
     weights: tuple[()] = ()

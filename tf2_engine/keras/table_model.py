@@ -39,15 +39,12 @@ class _State:
     """The state of a model, in an object that Keras does not look into.
 
     Attributes:
-        names: names in checkpoints of layers whose own names differ.
-        slot_names: names of optimizers' slots in checkpoints.
         of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
             identity of variables.
         trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
         events: the event file of evaluations. None before the first one.
-        metrics: those of `metrics_of`, for each traced step.
     """
 
     names: dict[str, str]

@@ -214,7 +214,6 @@ def _mean_loss(losses: Losses) -> MetricOp:
 
 
 def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
-    """Averages values; the weight of an example applies to all of its values."""
     with tf.name_scope(key) as scope:
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)

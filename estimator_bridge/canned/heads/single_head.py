@@ -250,7 +250,6 @@ class SingleHead(Head):
         """Makes metrics, except for the losses and the later ones."""
 
     def _later_metrics(self) -> Metrics:
-        """Makes the metrics that stock makes after the regularization loss."""
         return {}
 
     @abc.abstractmethod

@@ -18,12 +18,9 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
 class KerasBatch(NamedTuple):
-    """A batch as a Keras model takes it.
+    """A batch as a Keras model takes it: inputs and targets in the model's order.
 
-    Attributes:
-        inputs: the tensors in the order of the model's inputs, or by name.
-        targets: the labels in the order of the model's outputs.
-        weights: the weights of the examples as the program gives them, or None.
+    `weights` are those of the examples as the program gives them, or None.
     """
 
     inputs: Nest
@@ -48,11 +45,7 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
 
 
 def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
-    """Lists the weights of the examples for each output of a model; None for an output without.
-
-    Args:
-        weights: a tensor if there is one output, or else a list, or a dict by output.
-    """
+    """Lists the weights of the examples for each output of a model; None for an output without."""
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
     if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):
@@ -120,11 +113,8 @@ class KerasSource:
     """A compiled Keras model, and how its estimator saves, measures and exports.
 
     Attributes:
-        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
-            names.
+        by_object: whether checkpoints have keys of `tf.train.Checkpoint`, not variable names.
         optimizer_settings: the config of the model's optimizer, or a list of configs.
-
-    The others are the arguments of `model_to_estimator`.
     """
 
     model: Object

@@ -125,7 +125,6 @@ def array_rows(columns: Sequence[Array]) -> Rows:
 
 
 def frame_rows(frame: Object) -> Rows:
-    """Reads a pandas DataFrame of scalars; its index gives the numbers of the rows."""
     columns = [
         np.asarray(frame.index.values),
         *(_array_of(frame[name], name) for name in frame.columns),

@@ -25,8 +25,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 class ExampleTable:
     """Four numbers for each example, by the hash of its name; saved in checkpoints.
 
-    Args:
-        num_shards: the number of tables; an example is in table hash modulo `num_shards`.
+    An example is in table hash modulo `num_shards`.
     """
 
     def __init__(self, num_shards: int) -> None:
@@ -211,7 +210,6 @@ def _check_regularization(optimizer: LinearSDCA) -> None:
 
 
 def _copies(parts: Sequence[Variable]) -> Parts:
-    """Makes a variable of zeros for each part; v2's class makes them trainable, as in stock."""
     return [
         tf.compat.v2.Variable(tf.zeros(part.shape), name=f"{part.op.name}_unshrunk")
         for part in parts

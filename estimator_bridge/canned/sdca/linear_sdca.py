@@ -45,12 +45,6 @@ class LinearSDCA:
 def check_sdca(
     optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
 ) -> None:
-    """Checks that a LinearSDCA fits the other arguments of an estimator.
-
-    Args:
-        outputs: the number of classes, or of numbers in a label; `most` is the largest possible
-            one.
-    """
     if not isinstance(optimizer, LinearSDCA):
         return
     if sparse_combiner != "sum":

@@ -207,11 +207,8 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
 
-    Features with tables are the activations that a `ColumnEmbedding` returns. Features of other
-    columns are raw, and are computed on a host.
-
-    Args:
-        columns: one column or several.
+    Features with tables are the activations that a `ColumnEmbedding` returns; others are raw, and
+    are computed on a host.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:

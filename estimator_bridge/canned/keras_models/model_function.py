@@ -18,9 +18,10 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
 class KerasBatch(NamedTuple):
-    """A batch as a Keras model takes it: inputs and targets in the model's order.
+    """A batch as a Keras model takes it.
 
-    `weights` are those of the examples as the program gives them, or None.
+    `inputs` are in the order of the model's inputs or by name, `targets` in the order of its
+    outputs, and `weights` (those of the examples, or None) as the program gives them.
     """
 
     inputs: Nest

@@ -107,10 +107,10 @@ class SameSoftwareHook(tf.train.SessionRunHook):
         for name, address, device in self._cluster.others():
             if device in lacking:
                 raise errors.InvalidInput(
-                    f"The task {name} at {address} was started again without the native ops, on "
-                    "which the step of the chief is there. Start it where they load "
-                    "(`estimator-bridge doctor` says whether), or start the chief again: from the "
-                    "last checkpoint it goes on with TensorFlow's ops on that task."
+                    f"The task {name} at {address} was started again without the native ops, "
+                    "which the chief's step uses there. Start the task where they load (see "
+                    "`estimator-bridge doctor`), or restart the chief: it continues from the last "
+                    "checkpoint, with TensorFlow's own ops on that task."
                 )
 
 

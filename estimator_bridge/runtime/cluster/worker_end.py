@@ -54,7 +54,7 @@ class WorkerEnd:
         self.come.set()
         if not self._training.acquire(timeout=LEAVING_SECS):
             log.warning(
-                "The chief has ended, and the step of %s %d has not in %g seconds: the task ends.",
+                "The chief has ended. %s %d exits, because its step did not end within %g seconds.",
                 *(self._cluster.task_type, self._cluster.task_id, LEAVING_SECS),
             )
             sys.stdout.flush()

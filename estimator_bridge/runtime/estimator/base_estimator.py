@@ -202,7 +202,7 @@ class Estimator:
             with contextlib.nullcontext() if end is None else end.training():
                 loss = training_session.train(job, schedule, listeners)
         except ChiefHasEnded:
-            log.info("The chief has ended, so that there is nothing to train.")
+            log.info("The chief has ended, so this worker has nothing to train.")
             return self
         except KeyboardInterrupt as interrupt:
             # The traceback starts at the user's call; our internal frames would only distract.

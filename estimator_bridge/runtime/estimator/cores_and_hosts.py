@@ -30,8 +30,8 @@ def num_replicas(config: TPUConfig) -> int:
         return config.num_shards or 1
     if cores % per_replica:
         raise errors.InvalidInput(
-            f"TPUConfig.num_cores_per_replica={per_replica}, of which the {cores} core(s) of "
-            f"`run --cores` or ${CORES_VARIABLE} are no multiple."
+            f"TPUConfig.num_cores_per_replica={per_replica} does not divide the {cores} core(s) of "
+            f"`run --cores` or ${CORES_VARIABLE}. Change one of them."
         )
     replicas = cores // per_replica
     if config.num_shards not in (None, replicas):

@@ -68,8 +68,8 @@ class CoreLayout:
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
-                f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
-                "use InputPipelineConfig.PER_HOST_V2, which has no use for it."
+                f"`batch_axis`={self.batch_axis} is not possible in predictions. Leave it out, or "
+                "use InputPipelineConfig.PER_HOST_V2, which does not need it."
             )
         splits = self.input_mode == InputPipelineConfig.PER_HOST_V1
         return self if splits else dataclasses.replace(self, count=1)

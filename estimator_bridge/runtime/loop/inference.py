@@ -233,7 +233,7 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
         try:
             serialized = tf.Summary.FromString(value)
         except Exception:  # TensorFlow has no public name for protobuf's error
-            log.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
+            log.warning("Skipped the metric %s: its bytes are not a serialized summary.", name)
             return
         for number, part in enumerate(serialized.value):
             part.tag = f"{name}/{number}"
@@ -243,4 +243,4 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
     elif isinstance(value, np.ndarray):
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
     else:
-        log.warning("The metric %s, %r, cannot be shown as a summary; skipped.", name, value)
+        log.warning("Skipped the metric %s: %r cannot be written as a summary.", name, value)

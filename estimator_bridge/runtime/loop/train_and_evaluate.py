@@ -197,8 +197,8 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         results = self._evaluator.evaluate_and_export()
         if results is None:
             raise errors.NoNewCheckpoint(
-                f"Step {step} was to be evaluated, but no checkpoint was written since the last "
-                "evaluation."
+                f"Step {step} cannot be evaluated, because no checkpoint was written since the "
+                "last evaluation."
             )
         self.results = results
 

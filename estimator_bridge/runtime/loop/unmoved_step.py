@@ -29,8 +29,8 @@ class UnmovedStep:
             self._first = global_step
         elif self._steps_seen >= _STEPS and global_step == self._first:
             log.warning(
-                "The global step is %d, as it was %d training steps ago, so that the training "
-                "never ends by its steps. The train_op has to move it: "
+                "The global step is %d, as it was %d training steps ago, so the training never "
+                "reaches its last step. Make the train_op increment it: "
                 "`optimizer.minimize(loss, global_step=tf.compat.v1.train.get_global_step())`.",
                 *(global_step, self._steps_seen),
             )

@@ -142,7 +142,7 @@ class JobSaver(tf.train.Saver):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
         if self._restored is not None and _absolute(path) == _absolute(self._restored):
-            log.info("%s was restored, and is kept as it is.", path)
+            log.info("%s was just restored, so it is not written again.", path)
             return path
         try:
             return super().save(sess, save_path, global_step, **options)

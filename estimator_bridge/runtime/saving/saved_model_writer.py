@@ -57,8 +57,8 @@ def write_saved_model(
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:
         raise errors.InvalidInput(
-            f"There is nothing to export for the modes {sorted(map(str, receiver_fns))}; give a "
-            f"receiver function for some of {list(_TAGS)}."
+            f"There is no mode to export among {sorted(map(str, receiver_fns))}. Give a receiver "
+            f"function for at least one of {list(_TAGS)}."
         )
     session_config = config.session_config or default_session_config()
     final, temporary = new_directories(os.fsdecode(export_dir_base))

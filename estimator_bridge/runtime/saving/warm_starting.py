@@ -85,17 +85,17 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if parts:
         raise errors.InvalidInput(
             f"`warm_start_from`: parameter servers hold {parts} in the order of "
-            'partition_strategy="mod", and rows are copied in that of their ids. Use "div", or '
-            "restore a checkpoint of this model instead."
+            'partition_strategy="mod", but rows are copied in the order of their ids. Use "div", '
+            "or restore a checkpoint of this model instead."
         )
     with Reader(checkpoint) as reader:
         sliced = {name: each.shape for name, each in reader.tensors.items() if each.hosts > 1}
     spread = [name for name in sorted(sliced) if tables.is_table_or_slot(name, sliced[name])]
     if spread:
         raise errors.InvalidInput(
-            f"`warm_start_from`: {checkpoint} holds {spread} as several hosts with "
-            'partition_strategy="mod" keep them, whose order fits no other number of hosts. Start '
-            "from the result of `estimator-bridge convert --to names`."
+            f"`warm_start_from`: {checkpoint} holds {spread} in the row order of several hosts "
+            'with partition_strategy="mod", which fits no other number of hosts. Start from the '
+            "result of `estimator-bridge convert --to names`."
         )
 
 

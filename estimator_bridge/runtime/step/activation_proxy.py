@@ -81,8 +81,8 @@ class ActivationProxy:
             def gradient(upstream: Tensor) -> Object:
                 if key in self.gradients:
                     raise errors.GradientTakenTwice(
-                        f"Feature {key!r}: the gradient of its activation is taken twice; the "
-                        "device can receive it once. Compute all gradients of the loss in one call."
+                        f"Feature {key!r}: the gradient of its activation is computed twice, but "
+                        "the device accepts it once. Compute all gradients in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
                 # In a model that trains nothing but tables, only this makes the update of the step

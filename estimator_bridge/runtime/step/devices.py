@@ -54,8 +54,8 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
     if chosen != "div":
         raise errors.InvalidInput(
             f"`layout`={chosen!r}, but the embedding spec has `partition_strategy`='mod', which is "
-            "a layout of its own, as even as octaves. Leave one of the two out; checkpoints of "
-            "octaves have the rows in the order of their ids."
+            "itself a layout and as even as octaves. Leave out one of the two. With octaves, "
+            "checkpoints have the rows in the order of their ids."
         )
     return "mod"
 

@@ -1,7 +1,6 @@
 """Estimators that ignore the features: the Baseline classes of TensorFlow 1 and 2.
 
-The logits are a bias, the same for every example: a classifier learns the frequencies of the
-classes, and a regressor the mean of the labels.
+A classifier learns the frequencies of the classes, and a regressor the mean of the labels.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 def _checked_batch(
     features: Mapping[str, Tensor], weight_key: str | None
 ) -> tuple[Tensor, list[Op]]:
-    """Reads the size of the batch, and checks that all features but the weights have it."""
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
         raise errors.InvalidInput(
@@ -92,7 +90,6 @@ def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tenso
 
 
 def _weight_key(args: Arguments) -> str | None:
-    """The feature with a classifier's weights. As in stock, a regressor's may be any feature."""
     column = args.weight_column if hasattr(args, "n_classes") else None
     if column is None or isinstance(column, str):
         return column

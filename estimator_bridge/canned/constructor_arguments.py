@@ -132,10 +132,6 @@ def _head(version: Version, arguments: Arguments) -> Object:
 
 
 def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
-    """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name.
-
-    `learning_rate` is used if `optimizer` is a name.
-    """
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])
         if not learning_rate:
@@ -155,7 +151,7 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
     """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
 
-    `learning_rate` is used if `optimizer` is a name; None means Keras's default.
+    A `learning_rate` of None means Keras's default.
     """
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):
@@ -186,7 +182,6 @@ def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -
 
 
 def counting_steps(optimizer: Object) -> Object:
-    """Makes a Keras optimizer count its steps in the global step."""
     optimizer.iterations = tf.train.get_or_create_global_step()
     return optimizer
 
@@ -205,7 +200,6 @@ def layer_partitioner(config: RunConfig | None) -> Object:
 
 
 def input_partitioner(config: RunConfig | None) -> Object:
-    """Splits variables of feature columns into parts of at least 64 MiB."""
     return tf.min_max_variable_partitioner(
         max_partitions=config.num_ps_replicas if config else 0, min_slice_size=_LARGE_SLICE
     )

@@ -41,8 +41,7 @@ def dnn_logit_fn_builder(
 ) -> Callable[[Mapping[str, Tensor], str], Tensor]:
     """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
-    other arguments are the same as in `DNNClassifier`.
+    It creates variables in the open variable scope. The arguments are those of `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 

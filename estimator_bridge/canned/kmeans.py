@@ -108,7 +108,7 @@ class KMeansClustering(Estimator):
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:
-        """The centers, [num_clusters, dimensions]."""
+        """Returns the centers, [num_clusters, dimensions]."""
         return self.get_variable_value(self.CLUSTER_CENTERS_VAR_NAME)
 
     def _predictions(self, input_fn: InputFn, key: str) -> Iterator[Array]:
@@ -163,8 +163,6 @@ def _spec(
 
 
 class _ChooseCenters(tf.train.SessionRunHook):
-    """Runs the op that chooses centers until there are enough; only the chief runs it."""
-
     def __init__(self, initialize: Op, is_initialized: Variable, is_chief: bool) -> None:
         self._initialize, self._is_initialized = initialize, is_initialized
         self._is_chief = is_chief

@@ -38,8 +38,7 @@ def linear_logit_fn_builder(
 ) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
-    other arguments are the same as in `LinearClassifier`.
+    It creates variables in the open variable scope. The arguments are those of `LinearClassifier`.
     """
 
     def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:
@@ -49,7 +48,6 @@ def linear_logit_fn_builder(
 
 
 def default_rate(largest: float, columns: Sequence[Object]) -> float:
-    """The learning rate of a linear model's default optimizer: smaller for many columns."""
     return min(largest, 1.0 / math.sqrt(len(columns)))
 
 

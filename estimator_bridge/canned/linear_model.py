@@ -65,7 +65,6 @@ class LinearLayer(Layer):
         return _parts([self.bias])
 
     def weights_of(self, column: Object) -> list[Variable]:
-        """The weights of a column, [buckets or width, units], or their parts."""
         return _parts([self._state.get_variable(column, "weights")])
 
     def build(self, _: Object) -> None:
@@ -116,8 +115,6 @@ class LinearLayer(Layer):
 
 
 class _LinearModel(Model):
-    """Wraps the layer under its own name, so that ops are named and inputs cast as in stock."""
-
     def __init__(self, layer: LinearLayer) -> None:
         super().__init__(name=layer.name)
         self._linear_layer = layer
@@ -133,7 +130,6 @@ def v1_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> Tensor:
-    """Computes the logits of a linear model in the open variable scope, and adds its summaries."""
     if tf_compat.is_new_column(feature_columns):
         layer = LinearLayer(feature_columns, units, sparse_combiner, V1_NAME)
         return apply_layer(layer, features).logits
@@ -156,7 +152,6 @@ def keras_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> LinearResult:
-    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries."""
     check_new_columns(feature_columns)
     return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 
@@ -177,7 +172,6 @@ def _num_weights(column: Object) -> int:
 
 
 def _parts(variables: Object) -> list[Variable]:
-    """Lists variables, with those that a partitioner has split replaced by their parts."""
     parts: list[Variable] = []
     for variable in variables:
         is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))

@@ -43,10 +43,6 @@ def v1_logits(
     mode: str,
     input_partitioner: Object,
 ) -> Tensor:
-    """Computes logits with TensorFlow 1 variables, in the open variable scope.
-
-    `input_partitioner` splits the variables of columns; None leaves that to the scope.
-    """
     return _V1Network(settings, units, input_partitioner)(features, mode)
 
 
@@ -62,9 +58,8 @@ def keras_logits(
 def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variable]:
     """Lists what a Keras optimizer trains: the variables of a network, and shared tables.
 
-    The table of `shared_embeddings` belongs to its columns and to no layer. Stock passes the
-    optimizer the variables of layers, so it never trains the table; quirks="stock" does the same,
-    with a warning.
+    Stock never trains the tables of `shared_embeddings`, which belong to no layer; quirks="stock"
+    does the same, with a warning.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]
@@ -122,7 +117,6 @@ class _Network(Model):
         return logits
 
     def _make_input(self, columns: Sequence[Object]) -> Object:
-        """Makes the layer that concatenates the columns' values."""
         raise NotImplementedError
 
     def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
@@ -138,8 +132,6 @@ class _Network(Model):
 
 
 class _V1Network(_Network):
-    """Layers of `tf.compat.v1.layers`, with variables in variable scopes."""
-
     def __init__(self, settings: NetworkSettings, units: int, input_partitioner: Object) -> None:
         super().__init__(settings, units)
         self._input_partitioner = input_partitioner
@@ -195,8 +187,6 @@ class _V1Network(_Network):
 
 
 class _KerasNetwork(_Network):
-    """Keras layers, whose names are the scopes of their variables."""
-
     def _make_input(self, columns: Sequence[Object]) -> Object:
         check_new_columns(columns)
         with tf.name_scope(_INPUT_SCOPE) as scope:

@@ -118,8 +118,6 @@ class RNNClassifier(RNNEstimator):
 
 
 class _RecurrentNetwork(Model):
-    """Columns, a recurrent layer and logits."""
-
     def __init__(
         self, layer: Object, units: int, sequence_columns: Columns, context: Columns | None
     ) -> None:

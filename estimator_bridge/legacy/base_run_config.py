@@ -44,8 +44,6 @@ class ConfigProperty(property):
 
 
 class _OfTask(property):
-    """A property that TF_CONFIG determines."""
-
     def __init__(self, doc: str) -> None:
         super().__init__(lambda config: getattr(config._task, self._attribute), doc=doc)
 
@@ -205,7 +203,6 @@ _SETTINGS = {
 
 
 def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:
-    """Returns the `model_dir` of the argument or of TF_CONFIG, which must agree."""
     argument = None if model_dir is None else os.fspath(model_dir)
     configured: str | None = config.get("model_dir")
     requirements.check("RunConfig", "model_dir", argument, _NOT_EMPTY)

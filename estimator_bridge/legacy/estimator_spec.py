@@ -121,7 +121,6 @@ class TPUEstimatorSpec(NamedTuple):
         return self._replace(**_checked_fields(self._asdict()))
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Returns the same model for a host; calls the functions of metrics and host call."""
         metrics = None if self.eval_metrics is None else host_calls.call_host_fn(self.eval_metrics)
         fields = {
             name: getattr(self, name) for name in self._fields if name in EstimatorSpec._fields
@@ -135,7 +134,6 @@ class TPUEstimatorSpec(NamedTuple):
 
 
 def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
-    """Checks and fills in the fields that both classes have; returns all fields."""
     mode = fields["mode"]
     predictions = _checked_predictions(fields["predictions"], mode)
     filled = {
@@ -175,7 +173,6 @@ def _checked_train_op(train_op: Object, mode: str | None) -> Op:
 
 
 def _checked_loss(loss: Object, mode: str | None) -> Tensor | None:
-    """Returns the loss as a scalar; raises InvalidSpec if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise errors.InvalidSpec(f"Missing loss: mode {mode!r} needs the `loss` of a model_fn.")
@@ -204,12 +201,10 @@ def _checked_predictions(predictions: Object, mode: str | None) -> Nest:
 def checked_hooks(
     hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
 ) -> tuple[Object, ...]:
-    """Returns SessionRunHooks as a tuple; stock's message calls their class `kind`."""
     return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
 
 
 def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
-    """Returns objects of one class as a tuple; `message` begins the error for any other."""
     things = tuple(things or ())
     for each in things:
         if not isinstance(each, kind):

@@ -57,8 +57,6 @@ class Exporter(abc.ABC):
 
 
 class _SavedModelExporter(Exporter):
-    """Writes SavedModels; `LatestExporter` describes the arguments."""
-
     def __init__(
         self,
         name: str,
@@ -150,11 +148,6 @@ class FinalExporter(_SavedModelExporter):
 
 
 def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
-    """Whether the current loss is below the best one.
-
-    Raises:
-        InvalidInput: a result has no loss.
-    """
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result), strict=True):
         if not result or _LOSS not in result:
             raise errors.InvalidInput(f"`{name}` has no {_LOSS!r} to compare: {result}.")
@@ -164,9 +157,8 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
-    After a restart, the best earlier result is read from event files, without the evaluation that
-    is being exported. With quirks="stock" (set for the estimator or the process), the first model
-    after a restart is always exported, and later ones are compared with it.
+    After a restart, the best earlier result is read from event files. With quirks="stock", the
+    first model after a restart is always exported, and later ones are compared with it.
 
     Args:
         event_file_pattern: event files below the model_dir that have the results of earlier jobs;
@@ -211,7 +203,6 @@ class BestExporter(_SavedModelExporter):
         return True
 
     def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
-        """Takes up the earlier runs in a model_dir, which may or may not have exported models."""
         results = self._earlier_results() if self._event_file_pattern else []
         # The event files already have the evaluation that is being exported.
         step = eval_result.get(tf.GraphKeys.GLOBAL_STEP)
@@ -227,7 +218,6 @@ class BestExporter(_SavedModelExporter):
             self._best = self._best_of(result for _, result in results)
 
     def _earlier_results(self) -> list[tuple[int, Metrics]]:
-        """Returns the step and the results of each evaluation in the event files."""
         files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
         if not files:
             log.warning(

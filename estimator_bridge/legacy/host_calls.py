@@ -40,11 +40,7 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
 
 
 def check_host_call(name: str, host_call: Object) -> None:
-    """Checks that a host call is None, or a pair of a function and the tensors that it takes.
-
-    Raises:
-        InvalidSpec, WrongType, SignatureMismatch: see `TPUEstimatorSpec`.
-    """
+    """Checks a host call as `TPUEstimatorSpec` describes it."""
     if host_call is None:
         return
     what = f"`TPUEstimatorSpec.{name}`"
@@ -70,8 +66,7 @@ def check_host_call(name: str, host_call: Object) -> None:
 def call_host_fn(host_call: HostCall) -> Nest:
     """Calls the function of a pair (function, tensors) with the tensors.
 
-    Tensors computed from the global step have the step before it is incremented, as on a TPU, which
-    sends its tensors earlier.
+    As on a TPU, which sends its tensors earlier, the global step is read before it is incremented.
     """
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
@@ -81,8 +76,7 @@ def call_host_fn(host_call: HostCall) -> Nest:
 def _read_before_counting(tensors: Nest) -> Nest:
     """Replaces tensors computed from the global step by copies made before it is incremented.
 
-    Otherwise both run in one session call in any order, and a summary that is written every N steps
-    would be written twice or not at all.
+    Otherwise a summary that is written every N steps could be written twice or not at all.
     """
     graph = tf.compat.v1.get_default_graph()
     variable = tf.compat.v1.train.get_global_step(graph)
@@ -110,7 +104,6 @@ def _read_before_counting(tensors: Nest) -> Nest:
 
 
 def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
-    """Yields the ops that give a variable a value computed from its old one."""
     for op in graph.get_operations():
         kind = op.type.removesuffix("VariableOp")
         if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:

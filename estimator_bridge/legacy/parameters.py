@@ -1,7 +1,6 @@
 """The optimizers of legacy TPU embeddings, one class of settings each.
 
-Arguments, their order and defaults, and attributes are stock's. An optimizer states its own
-settings; the shared ones are added once, where stock has them. If TensorFlow has a class of the
+Arguments, their order and defaults, and attributes are stock's. If TensorFlow has a class of the
 same name, the bridge's class derives from it, so that stock's estimator accepts it.
 """
 
@@ -117,7 +116,6 @@ def _stock_class(name: str) -> type | None:
 
 
 def _fixed(value: object) -> Any:
-    """Makes a setting that is not an argument. The factory puts it into `vars` like the others."""
     return dataclasses.field(default_factory=lambda: value, init=False)
 
 
@@ -248,6 +246,5 @@ class FrequencyEstimatorParameters(OptimizationParameters):
 
 
 def is_parameters(thing: object) -> bool:
-    """Whether an object is a legacy optimizer, stock's or the bridge's."""
     names = {"OptimizationParameters", "_OptimizationParameters"}
     return not names.isdisjoint(requirements.class_names(thing)) and hasattr(thing, "learning_rate")

@@ -41,7 +41,6 @@ def classifier_parse_example_spec_v2(
     label_default: Object = None,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Does what `classifier_parse_example_spec` does, for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)
@@ -72,7 +71,6 @@ def regressor_parse_example_spec_v2(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Does what `regressor_parse_example_spec` does, for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)

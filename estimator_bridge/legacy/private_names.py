@@ -62,8 +62,7 @@ def model_fn_inference_on_tpu(
 ) -> EstimatorSpec:
     """Returns the model's spec for predictions, as in an export for CPUs.
 
-    Stock makes the model part of a graph for TPUs. The bridge exports no such graph, so
-    `batch_config` has no effect.
+    The bridge exports no graph for TPUs, so `batch_config` has no effect.
     """
     arguments = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
     names = argument_names(model_fn)
@@ -74,7 +73,6 @@ def model_fn_inference_on_tpu(
 
 
 def check_positive_integer(value: Object, name: str) -> None:
-    """Raises WrongType unless a value is an int, and InvalidInput unless it is positive."""
     if not isinstance(value, int):
         raise errors.WrongType(f"{name} must be int, got {type(value).__name__} {value!r}.")
     if value <= 0:
@@ -82,7 +80,6 @@ def check_positive_integer(value: Object, name: str) -> None:
 
 
 def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
-    """Returns the names of the arguments that a function still takes."""
     return argument_names(fn)
 
 
@@ -97,7 +94,6 @@ def should_run_distribute_coordinator(config: Object) -> bool:
 
 
 def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
-    """Returns the step of the latest checkpoint, or 0 if none can be read."""
     path = tf.train.latest_checkpoint(checkpoint_dir)
     try:
         return int(tf.train.load_variable(path, tf.compat.v1.GraphKeys.GLOBAL_STEP))
@@ -117,7 +113,6 @@ class MultiHostDatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 
 
 def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
-    """Splits the result of an input_fn, a dataset or a batch, into features, labels and hooks."""
     hooks: list[Object] = []
     if isinstance(result, (tf.compat.v1.data.Dataset, tf.data.Dataset)):
         iterator = tf.compat.v1.data.make_initializable_iterator(result)
@@ -129,14 +124,12 @@ def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Object], **arguments: Object
 ) -> Callable[[], Object]:
-    """Makes a function whose receiver is fed features and labels like an input_fn's."""
     with tf.Graph().as_default():
         features, labels, _ = parse_input_fn_result(input_fn(**arguments))
     return build_raw_supervised_input_receiver_fn(features, labels)
 
 
 def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
-    """Splits a batch into features and labels; labels may be None."""
     if isinstance(result, (list, tuple)):
         if len(result) != 2:
             raise errors.InvalidInput(
@@ -161,7 +154,6 @@ Filter = Callable[[Sequence[Path]], list[Path]]
 
 
 def _largest_export_versions(n: int) -> Filter:
-    """Makes a filter that keeps the n exports with the largest versions."""
     return lambda paths: sorted(_by_version(paths)[-n:] if n > 0 else [])
 
 
@@ -176,7 +168,6 @@ def _one_of_every_n_export_versions(n: int) -> Filter:
 
 
 def _mod_export_version(n: int) -> Filter:
-    """Makes a filter that keeps the versions that are multiples of n."""
     return lambda paths: sorted(each for each in paths if _version(each) % n == 0)
 
 
@@ -189,7 +180,6 @@ def _negation(f: Filter) -> Filter:
 
 
 def _get_paths(base_dir: str, parser: Callable[[Path], Path | None]) -> list[Path]:
-    """Returns the entries of a folder for which `parser` returns a Path, in order."""
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base_dir))
     paths = (parser(Path(os.path.join(base_dir, name), None)) for name in names)
     return sorted(path for path in paths if path)

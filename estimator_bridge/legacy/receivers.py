@@ -178,11 +178,6 @@ def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDi
 
 
 def _tensors(what: str, tensors: Nest, *more_key_types: type) -> TensorDict:
-    """Checks tensors and returns them by key; a single one gets the default key of serving.
-
-    Args:
-        what: what one of the tensors is called, such as "feature" or "label".
-    """
     _check_given(what, tensors)
     keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
     for key, value in keyed.items():

@@ -18,14 +18,12 @@ _Value = TypeVar("_Value")
 class Requirement(NamedTuple):
     """A test that refuses some values of a setting, and the error.
 
-    Comparisons are written like stock's, so that NaN passes here as well; the engine refuses it and
-    names the table.
+    NaN passes, as in stock; the engine refuses it and names the table.
 
     Attributes:
         refused: whether a value is refused.
         text: the requirement, with `{name}` for the setting and, unless it comes last, `{value}`.
-            It
-            contains the words of stock's message, which programs and their tests look for.
+            Programs look for its words, which are stock's.
         error: the class of the error; it derives from the built-in error that stock raises.
     """
 
@@ -54,7 +52,6 @@ def one_of(values: tuple[object, ...], text: str) -> Requirement:
 
 
 def optional(requirement: Requirement) -> Requirement:
-    """Returns the same requirement, except that None passes."""
     return requirement._replace(
         refused=lambda value: value is not None and requirement.refused(value)
     )
@@ -64,7 +61,6 @@ POSITIVE_INT = (optional(INTEGER), optional(POSITIVE))
 
 
 def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
-    """Returns a setting's value; raises the error of the first requirement that refuses it."""
     for requirement in requirements:
         if _is_refused(requirement, value):
             text = requirement.text.format(name=name, value=value)
@@ -74,7 +70,6 @@ def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _
 
 
 def _is_refused(requirement: Requirement, value: Object) -> bool:
-    """Whether a value is refused, or cannot be compared."""
     try:
         return bool(requirement.refused(value))
     except (TypeError, ValueError):
@@ -84,13 +79,11 @@ def _is_refused(requirement: Requirement, value: Object) -> bool:
 def check_settings(
     owner: str, settings: Mapping[str, Object], requirements: Mapping[str, Requirement]
 ) -> None:
-    """Checks every setting that has a requirement; see `check`."""
     for name, requirement in requirements.items():
         check(owner, name, settings[name], requirement)
 
 
 def checked(kind: Object) -> Object:
-    """Makes a class of named tuples pass each new instance through its method `_checked`."""
     unchecked: Callable[..., Object] = kind.__new__
     signature = inspect.signature(unchecked)
 
@@ -107,20 +100,12 @@ def checked(kind: Object) -> Object:
 
 
 def class_names(thing: Object) -> tuple[str, ...]:
-    """Returns the names of an object's class and of its base classes.
-
-    Legacy objects are recognized by these names and by attributes, so that stock's and the bridge's
-    are treated alike in every version.
-    """
+    """Lists the class names of an object, base classes included, to recognize legacy objects."""
     return tuple(kind.__name__ for kind in type(thing).__mro__)
 
 
 def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Returns the names of a function's open arguments, without *args and **kwargs.
-
-    Raises:
-        WrongSetting: Python does not know the arguments.
-    """
+    """Returns the names of a function's open arguments; raises WrongSetting if they are unknown."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -139,7 +124,6 @@ def takes_any_number(function: Callable[..., object]) -> bool:
 
 
 def check_estimator(owner: str, thing: Object) -> None:
-    """Raises WrongType if an object is not an estimator, stock's or the bridge's."""
     if {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing)):
         raise errors.WrongType(
             f"`{owner}`: `estimator` must have type `tf.estimator.Estimator`, got {thing!r}."

@@ -137,8 +137,8 @@ class RunConfig(base_run_config.RunConfig):
         **settings: the arguments of the base class.
 
     Raises:
-        InvalidSpec: as in the base class; or both `master` and `cluster` are given, or a `cluster`
-            and a `session_config` with a cluster.
+        InvalidSpec: as in the base class; or `cluster` is given together with `master`, or with a
+            `session_config` that has a cluster.
     """
 
     def __init__(

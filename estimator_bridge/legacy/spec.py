@@ -124,7 +124,6 @@ class EmbeddingConfigSpec(_Spec):
         return to_tf2(self, step=step, target=target, batch_size=batch_size)
 
     def _replace(self, **changes: Object) -> EmbeddingConfigSpec:
-        """Returns a spec with other values for some fields, or other `quirks`."""
         quirks = checked_quirks(changes.pop("quirks", self.quirks))
         spec = super()._replace(**changes)
         vars(spec).update(vars(self), _quirks=quirks)
@@ -139,18 +138,15 @@ class EmbeddingConfigSpec(_Spec):
 
 
 def is_tpu_column(column: Object) -> bool:
-    """Whether a column describes its table as TPU embedding columns do."""
     return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
 
 
 def is_tensor_core_column(column: Object) -> bool:
-    """Whether a column's table is an ordinary variable on the TPU."""
     device = getattr(column, "_embedding_lookup_device", None)
     return getattr(device, "name", None) == "TPU_TENSOR_CORE"
 
 
 def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:
-    """Separates the columns that the engine has a table for from the tensor-core ones."""
     columns: list[Object] = []
     tensor_core_columns: list[Object] = []
     for column in feature_columns:

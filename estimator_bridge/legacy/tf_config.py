@@ -1,7 +1,7 @@
 """The place of this process in the cluster, from the environment variable TF_CONFIG.
 
-TensorFlow's servers accept any text as an address, so a mistake in the cluster would make them wait
-forever, in silence, for tasks that do not exist. The form of TF_CONFIG is therefore checked first.
+Its form is checked first: TensorFlow's servers accept any text as an address, and would wait
+forever for tasks that do not exist.
 """
 
 from __future__ import annotations
@@ -156,7 +156,6 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
 
 
 def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tuple[str, int]:
-    """Checks the task by stock's rules, with stock's messages; returns its type and index."""
     set_in = 'If "cluster" is set in TF_CONFIG,'
     has_master = chief == TaskType.MASTER
     task_type, index = place.get("type") or "", _index_of(place)
@@ -189,12 +188,6 @@ def _first(*rules: tuple[object, str]) -> str | None:
 
 
 def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) -> None:
-    """Raises InvalidSpec if a part of TF_CONFIG has the wrong type.
-
-    Args:
-        cluster: its "cluster", which must have a list of strings for each job.
-        place: its "task", which must be an object.
-    """
     for name in _TEXTS:
         if not isinstance(config.get(name, ""), str):
             raise errors.InvalidSpec(
@@ -217,10 +210,7 @@ def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) ->
 
 
 def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
-    """Raises InvalidSpec if no server can listen at an address, or if two tasks share one.
-
-    TensorFlow's servers accept any text, and would wait forever for tasks that are not there.
-    """
+    """Raises InvalidSpec if no server can listen at an address, or if two tasks share one."""
     names = {
         (job, index): address
         for job, addresses in cluster.items()
@@ -246,7 +236,6 @@ def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
 
 
 def _index_of(place: Mapping[str, Object]) -> int | None:
-    """Returns the index of a task, or None; raises InvalidSpec if it is not a whole number."""
     index = place.get("index")
     if index is None:
         return None

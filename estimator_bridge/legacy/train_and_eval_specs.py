@@ -96,12 +96,10 @@ class EvalSpec(NamedTuple):
 
 
 def is_train_spec(thing: Object) -> bool:
-    """Whether an object is a `TrainSpec`, stock's or the bridge's."""
     return isinstance(thing, tuple) and hasattr(thing, "saving_listeners")
 
 
 def is_eval_spec(thing: Object) -> bool:
-    """Whether an object is an `EvalSpec`, stock's or the bridge's."""
     return isinstance(thing, tuple) and hasattr(thing, "throttle_secs")
 
 

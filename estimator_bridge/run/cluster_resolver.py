@@ -63,8 +63,6 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
 
 
 def in_place_of(stock: type) -> type:
-    """Makes a class that builds `stock` if this process has a TPU, and a `LocalResolver` if not."""
-
     def make(cls: type, *args: Object, **settings: Object) -> Object:
         if tf.config.list_physical_devices("TPU"):
             return stock(*args, **settings)

@@ -38,8 +38,8 @@ class Installed(NamedTuple):
 def install(replace: bool = False) -> list[str]:
     """Makes the names of `stock_names` lead to the bridge where TensorFlow has none.
 
-    On TF 2.16 and later it also makes TensorFlow load Keras 2, which legacy programs are written
-    for, unless TF_USE_LEGACY_KERAS is set. Call it before `tf.keras` is first used.
+    On TF 2.16 and later it also makes TensorFlow load Keras 2, which legacy programs need, unless
+    TF_USE_LEGACY_KERAS is set. Call it before `tf.keras` is first used.
 
     Args:
         replace: also replace stock's estimator where it is installed, and make
@@ -67,7 +67,7 @@ def install(replace: bool = False) -> list[str]:
 
 
 def installed() -> list[Installed]:
-    """Returns every name that leads to the bridge now, in the order in which they were set."""
+    """Lists every name that leads to the bridge now, in the order in which they were set."""
     return list(_installed)
 
 
@@ -89,13 +89,11 @@ def local_resolvers() -> Iterator[None]:
 
 
 def has_stock() -> bool:
-    """Whether stock's estimator is installed and fits this TensorFlow."""
     # `importlib.util.find_spec` would find the modules that `install` added.
     return is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
 
 
 def public_module(path: str) -> ModuleType:
-    """Returns a public module of TensorFlow. Many can be reached only as attributes."""
     module: ModuleType = load(path.replace(".", ":", 1))
     return module
 
@@ -163,7 +161,6 @@ def _install_attributes(replace: bool) -> None:
 
 
 def _install_moved_names() -> None:
-    """Adds names that private modules of TensorFlow used to have."""
     for path, name, home in stock_names.MOVED:
         module = importlib.import_module(path)
         if not hasattr(module, name):
@@ -178,7 +175,6 @@ def _install_moved_names() -> None:
 
 
 def _install_stand_ins() -> None:
-    """Replaces functions that look for a TPU by ones that need none."""
     for paths, name, stand_in in stock_names.STAND_INS:
         make = load(stand_in)
         for path in paths:
@@ -199,7 +195,7 @@ def _change(
 ) -> Object:
     """Sets an attribute of a module or an entry of `sys.modules` until `changes` closes.
 
-    Returns the value before, which is `_ABSENT` if there was none. Setting `_ABSENT` deletes.
+    `_ABSENT` stands for a missing value: it is returned if there was none, and setting it deletes.
     """
     values = vars(owner) if isinstance(owner, ModuleType) else owner
     before = values.get(name, _ABSENT)

@@ -11,7 +11,6 @@ from estimator_bridge import errors
 
 
 def tensorflow_version() -> tuple[int, int]:
-    """Returns the version of the installed TensorFlow without importing it."""
     for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version(name)

@@ -24,7 +24,6 @@ from tf2_engine.types import Object
 
 
 def load(target: str) -> Object:
-    """Imports "module" or "module:attribute"; the attribute may have dots."""
     module, _, attributes = target.partition(":")
     names = filter(None, attributes.split("."))
     return functools.reduce(getattr, names, importlib.import_module(module))
@@ -35,9 +34,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-    The module has the names that `stock_names.SYMBOLS` gives it. Names in `unsupported.REASONS`
-    raise an `Unsupported` with the way out. The first name that is used makes `tf.keras` Keras 2,
-    or raises TooLate.
+    The module has the names of `stock_names.SYMBOLS`; those of `unsupported.REASONS` raise
+    Unsupported. The first name that is used makes `tf.keras` Keras 2, or raises TooLate.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -68,9 +66,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 def refusal(message: str, name: str) -> errors.EngineError:
     """Returns the error that a module's `__getattr__` should raise for a name it lacks.
 
-    Usually that is an AttributeError, so that `hasattr` works. `from module import name` would turn
-    it into an ImportError without a reason, so in that case the result is an ImportError with the
-    message.
+    Usually that is an AttributeError, so that `hasattr` works. For `from module import name`, where
+    Python would drop the message, it is an ImportError.
     """
     caller = sys._getframe(2)
     error: errors.EngineError = errors.Unsupported(message)
@@ -149,7 +146,6 @@ class LeftOutModules:
     def find_spec(
         self, path: str, search: object = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises UnsupportedImport below the packages; other finders find other modules."""
         if not path.startswith(self._roots):
             return None
         reasons = (

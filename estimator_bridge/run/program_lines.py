@@ -20,7 +20,6 @@ _OF_PACKAGES = tuple(
 
 
 def is_of_program(filename: str) -> bool:
-    """Whether a source file is the user's, not the library's or a package's."""
     return "<" not in filename and not os.path.realpath(filename).startswith(_OF_PACKAGES)
 
 
@@ -41,7 +40,6 @@ def place(filename: str, line: int | None) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Returns the type and the message of an error on one line."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     kind, text = type(error).__name__, " ".join(message.split())
     return f"{kind}: {text}" if text else kind

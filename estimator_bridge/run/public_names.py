@@ -1,6 +1,5 @@
 """TensorFlow's public names, for commands that read a program without running it.
 
-`audit` and `migrate` ask which names TensorFlow 1 and 2 have and which of them are the same object.
 If TensorFlow is not installed, a module built from a list of its names answers.
 """
 
@@ -58,8 +57,6 @@ def upgrades() -> dict[str, Upgrade]:
 
 
 class _Function:
-    """Stands for a function whose parameters are listed."""
-
     def __init__(self, names: list[str]) -> None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
@@ -69,16 +66,11 @@ class _Function:
 
 
 def is_installed() -> bool:
-    """Checks whether TensorFlow can be imported, without importing it."""
     return importlib.util.find_spec("tensorflow") is not None
 
 
 def tensorflow() -> ModuleType:
-    """Returns TensorFlow with Keras 2 as its `tf.keras`, or the listed names.
-
-    TensorFlow chooses its Keras once per process, when `tf.keras` is first used, and `audit --run`
-    goes on to run the program in the same process.
-    """
+    """Returns TensorFlow with Keras 2 as its `tf.keras`, or the listed names."""
     if not is_installed():
         return listed()
     keras_choice.use_legacy_keras()
@@ -87,7 +79,6 @@ def tensorflow() -> ModuleType:
 
 @functools.cache
 def listed() -> ModuleType:
-    """Builds a module that has the listed names, with placeholders for everything but modules."""
     lines = [line.split() for line in LIST.read_text(encoding="ascii").splitlines()]
     objects: dict[str, object] = {
         key.removeprefix("("): _Function(names) for key, *names in lines if key.startswith("(")
@@ -102,7 +93,6 @@ def listed() -> ModuleType:
 
 
 def has(module: object, name: str) -> bool:
-    """Whether a module has a name. Attributes of objects that are not listed count as existing."""
     for part in name.split("."):
         if not isinstance(module, ModuleType) or all(each.startswith("_") for each in vars(module)):
             return True
@@ -113,7 +103,6 @@ def has(module: object, name: str) -> bool:
 
 
 def parameters(function: object) -> list[str]:
-    """Returns a function's parameters; none if they are unknown or it takes any number."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -35,7 +35,6 @@ class StartedProgram(NamedTuple):
     package: str = ""
 
     def beside(self, file: str) -> StartedProgram:
-        """Returns the program of another file in the same folder, started in the same way."""
         if not self.is_module:
             return program_of(file)
         name = ".".join(filter(None, [self.package, pathlib.Path(file).stem]))
@@ -108,7 +107,6 @@ def _module(name: str) -> StartedProgram:
 
 
 def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
-    """Runs a program in this process, as `python program arguments` or `python -m` would."""
     # Python puts the folder of the program first, too.
     sys.path.insert(0, program.folder)
     if program.is_module:
@@ -120,7 +118,6 @@ def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
 
 
 def imports_bridge(script: str) -> bool:
-    """Whether a script imports the bridge itself, as programs that `migrate` wrote do."""
     try:
         tree = ast.parse(pathlib.Path(script).read_bytes())
     except SyntaxError:  # It is reported when the script runs.

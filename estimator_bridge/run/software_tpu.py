@@ -17,9 +17,8 @@ from tf2_engine.types import Object
 def stock_on_software_tpu() -> Iterator[None]:
     """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
 
-    The software TPU has one core on one host, and `TPUClusterResolver` finds this process. A
-    `num_shards` given to `TPUConfig` becomes None, which lets stock use all cores there are; a line
-    on stderr says so once per value.
+    The software TPU has one core on one host. A `num_shards` given to `TPUConfig` becomes None,
+    which lets stock use all cores there are; stderr says so.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
@@ -76,7 +75,6 @@ def bridge_on_software_tpu() -> Iterator[None]:
 
 
 def stock_estimator() -> Object:
-    """Returns the namespace of stock's estimators; raises MissingStock if there are none."""
     try:
         from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
     except ImportError as error:

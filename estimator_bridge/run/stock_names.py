@@ -341,7 +341,6 @@ _OLD_MODULES = {
 
 
 def parents(path: str) -> list[str]:
-    """Returns the paths of the modules above one, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
@@ -368,13 +367,10 @@ _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
 
 
 def lacking(module: str) -> frozenset[str]:
-    """Returns the functions and classes that stock has in a module and the bridge lacks.
+    """Returns the functions and classes of a module (by its full path) that the bridge lacks.
 
-    They can be imported, as from stock, and fail only when they are used: many programs and
-    libraries import a name that they never need.
-
-    Args:
-        module: its full path.
+    They can be imported and fail only when they are used: many programs import a name that they
+    never need.
     """
     names = (_lacking_names().get(module.removeprefix(f"{root}."), ()) for root in LIBRARIES)
     return frozenset(name for each in names for name in each)

@@ -51,8 +51,6 @@ def strategy_in_place_of(stock: type) -> type:
 
 
 def function_in_place_of(stock: Callable[..., Object]) -> Callable[..., Object]:
-    """Wraps `initialize_tpu_system` or `shutdown_tpu_system` to do nothing without a TPU."""
-
     @functools.wraps(stock)
     def call(cluster_resolver: Object = None) -> Object:
         if not _is_without_tpu(cluster_resolver):

@@ -1,7 +1,7 @@
 """Makes the layers as subclasses of each Keras' `Layer`: the same code over another base class.
 
-`tf.keras` is Keras 2 on TensorFlow 2.15. On later versions it is Keras 3, or tf_keras with
-TF_USE_LEGACY_KERAS=1. A model only accepts layers of its own Keras, and one program may use two.
+`tf.keras` can be Keras 2 or 3. A model only accepts layers of its own Keras, and one program may
+use two.
 """
 
 from __future__ import annotations

@@ -99,12 +99,7 @@ def shared_embedding_columns(
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
 ) -> TableColumn:
-    """Makes a feature whose values already are row ids of a table.
-
-    Args:
-        table: a `tf.tpu.experimental.embedding.TableConfig`.
-        weight_key: the feature with the weights of the ids.
-    """
+    """Makes a feature whose values already are row ids of a `TableConfig`."""
     ids: preprocessing.Column = preprocessing.Identity(key, table.vocabulary_size)
     if weight_key is not None:
         ids = preprocessing.Weighted(ids, weight_key)
@@ -114,8 +109,6 @@ def id_column(
 
 
 class _Numbers:
-    """Base class of features of numbers. `shape` may be an int."""
-
     key: str
     shape: tuple[int, ...]
 
@@ -125,7 +118,6 @@ class _Numbers:
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return self.key
 
 
@@ -154,8 +146,8 @@ class SequenceNumeric(_Numbers):
     Attributes:
         key: of a SparseTensor, [batch, steps times the numbers of a step] or [batch, steps, ...].
         shape: of a step.
-        default_value: what stands where an example has no number, and in the steps behind its end.
-        dtype: what Examples hold.
+        default_value: fills in missing numbers, and steps after an example's end.
+        dtype: the type in Examples.
         normalizer_fn: applied to the SparseTensor first; None applies nothing.
     """
 
@@ -174,7 +166,6 @@ class Indicator:
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_indicator"
 
 
@@ -189,12 +180,10 @@ class PlainEmbedding:
 
     @property
     def ids(self) -> preprocessing.Column:
-        """How its ids are made."""
         return self.categorical_column
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_embedding"
 
 
@@ -204,17 +193,14 @@ ModelColumn = (
 
 
 def scope_name(column: ModelColumn) -> str:
-    """Returns a column's name in the form that names of variables have."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", column_name(column))
 
 
 def column_name(column: ModelColumn) -> str:
-    """Returns the name that a feature column had."""
     return name_of(column) if isinstance(column, preprocessing.Column) else column.name
 
 
 def name_of(column: preprocessing.Column) -> str:
-    """Returns the name that the feature column of these ids had."""
     if isinstance(column, preprocessing.Sequence):
         return name_of(column.column)
     if isinstance(column, preprocessing.Weighted):
@@ -228,7 +214,6 @@ def name_of(column: preprocessing.Column) -> str:
 
 
 def key_of(column: preprocessing.Column) -> str:
-    """Returns the feature that a column reads. A cross reads several: this returns its name."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return key_of(column.column)
     if isinstance(column, preprocessing.Crossed):
@@ -238,7 +223,6 @@ def key_of(column: preprocessing.Column) -> str:
 
 
 def num_buckets(column: preprocessing.Column) -> int:
-    """Returns the number of ids of a column, which is the number of rows in its table."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return num_buckets(column.column)
     if isinstance(column, preprocessing.Bucketized):
@@ -276,13 +260,10 @@ class ByStep:
 
         EMB.SGD(learning_rate=ByStep(falling_rate))
 
-    A `ColumnEmbedding` connects the rates of its tables to its own step.
-
     Args:
         function: computes the rate from the step, an int64 scalar.
 
     Attributes:
-        function: the argument.
         step: the step of the `ColumnEmbedding`, or 0 before there is one.
     """
 

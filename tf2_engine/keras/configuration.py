@@ -25,8 +25,7 @@ _NOT_PIPELINED = (
 class Configuration:
     """The checked arguments of a layer. Its spec has optimizers of the engine.
 
-    The user's TableConfigs are in the order of the spec. `arithmetic` is one of ARITHMETICS. A
-    layer trains if every table has an optimizer.
+    The user's TableConfigs are in the order of the spec. `arithmetic` is one of ARITHMETICS.
     """
 
     spec: specs.EngineSpec
@@ -35,7 +34,6 @@ class Configuration:
     trains: bool
 
     def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
-        """Replaces table names by the user's TableConfigs as keys."""
         names = (table.name or "" for table in self.spec.tables)
         return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
 
@@ -50,16 +48,6 @@ def configure(
     bias_correction: bool,
     pipelined: bool,
 ) -> Configuration:
-    """Reads the arguments of a layer, without changing them.
-
-    Args:
-        optimizer: for tables that have none.
-        arithmetic: the user's choice, or None for the default.
-        made_here: the layer itself made the optimizer from its name.
-
-    Raises:
-        InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
-    """
     tables = tuple(specs.table_configs(feature_config))
     optimizers = [table.optimizer or optimizer for table in tables]
     trains = all(each is not None for each in optimizers)

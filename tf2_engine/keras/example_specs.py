@@ -17,8 +17,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
     """Makes the arguments of `tf.io.parse_example` for the features of columns, by key.
 
-    They equal those from `tf.feature_column.make_parse_example_spec` for the original feature
-    columns.
+    They equal those of `tf.feature_column.make_parse_example_spec`.
 
     Raises:
         InvalidSpec: two columns read a feature differently.
@@ -39,8 +38,7 @@ def parsing_receiver(
 ) -> Callable[[], Receiver]:
     """Makes a receiver of serialized Examples for `TableModel.export_saved_model`.
 
-    The receiver returns the spec of the Examples, [batch] string, and a function that parses
-    features.
+    It returns the spec of the Examples, [batch] string, and a function that parses features.
 
     Args:
         feature_spec: see `tf.io.parse_example`.
@@ -51,7 +49,6 @@ def parsing_receiver(
 
 
 def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
-    """Yields (key, parsing spec) for each feature that a column reads."""
     if isinstance(column, str):  # inside a cross
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):

@@ -41,9 +41,6 @@ def graph_receiver(
             three tensors, NAME_indices, NAME_values and NAME_dense_shape. If the function returns a
             spec and a function, as a `parsing_receiver` does, these are used directly.
 
-    Returns:
-        The arguments of `TableModel.export_saved_model` after the folder.
-
     Raises:
         WrongType: it does not return a `ServingInputReceiver`, or receives something other than
             dense and sparse placeholders.

@@ -1,8 +1,4 @@
-"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name.
-
-It reads what all generations of Keras have in public: `get_config`, `learning_rate` and
-`iterations`.
-"""
+"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name."""
 
 from __future__ import annotations
 
@@ -60,7 +56,6 @@ class OptimizerRate:
 
     @property
     def iterations(self) -> Tensor:
-        """The number of steps that the optimizer has counted."""
         return tf.convert_to_tensor(self.optimizer.iterations)
 
     def __call__(self) -> Tensor:
@@ -94,7 +89,6 @@ class BiasCorrectedRate:
 
 
 def is_keras_optimizer(optimizer: Object) -> bool:
-    """Whether an object is an optimizer of any Keras."""
     return all(hasattr(optimizer, name) for name in ("get_config", "apply_gradients", "iterations"))
 
 
@@ -103,16 +97,15 @@ def translate_keras_optimizer(
 ) -> Optimizer:
     """Translates a Keras optimizer to the engine's optimizer that updates in the same way.
 
-    The learning rate is read from the Keras optimizer at every step. It may be a number that
-    changes later, a schedule of `iterations` or a callable, and includes the legacy `decay`.
+    The learning rate, a number, a schedule or a callable, is read from the Keras optimizer at every
+    step, and includes the legacy `decay`.
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             and of `tf.tpu.experimental.embedding` are returned as the engine's.
         bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
-            depends on `iterations`, which has to be counted up, as `apply_gradients` of that
-            optimizer does; epsilon is added to the root; and all rows move in every step. False is
-            Adam as on a TPU by default, and as tensorflow-recommenders sends it there: no
+            depends on `iterations`, which `apply_gradients` has to count up; epsilon is added to
+            the root; and all rows move in every step. False is Adam as on a TPU by default: no
             correction, epsilon inside the root, and only rows of the batch move.
         lazy_adam: whether only rows of the batch move. None decides as above.
 

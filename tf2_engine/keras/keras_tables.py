@@ -21,11 +21,10 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
 
     `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each can
-    read what the other wrote. The Keras optimizer owns the slots; the optimizers of the spec are
-    ignored. Under a strategy the variables are like all others of the model.
+    read what the other wrote. The Keras optimizer owns the slots.
 
-    With `distinct`, gradients contain each row once. This matters because Keras 3's optimizers
-    square each occurrence of a row instead of their sum. Keras 2's optimizers add them up first.
+    With `distinct`, gradients contain each row once. Keras 3's optimizers would otherwise square
+    each occurrence of a row instead of their sum.
 
     Attributes:
         parameters: the variable of each table by name.
@@ -53,8 +52,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values where lookups need another gradient.
 
-        Replicas cannot reduce the gradients of rows if their numbers differ (CollectiveGatherV2
-        fails), so they use gradients of whole tables.
+        Replicas use gradients of whole tables, because CollectiveGatherV2 fails if their numbers of
+        rows differ.
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:

@@ -1,8 +1,7 @@
 """Puts arguments of layers into their configs: objects in a program, JSON in Keras' files.
 
-In a program Keras copies a layer from its config, and the copies share optimizers. In its files
-Keras writes the config as JSON, but cannot write the configs of tables, columns and TensorFlow's
-initializers. A `Setting` holds such an argument as it is, and can write and read it.
+Keras cannot write the configs of tables, columns and TensorFlow's initializers to its files. A
+`Setting` holds such an argument, and can write and read it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ Instance = TypeVar("Instance")
 
 @functools.cache
 def _classes() -> dict[str, type]:
-    """Lists, by name, the classes that are written as their constructor arguments."""
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
@@ -76,7 +74,6 @@ class Setting:
     package: str
 
     def get_config(self) -> dict[str, Object]:
-        """Writes the argument as JSON; raises WrongType if that is not possible."""
         writer = _Writer(self.package)
         value = writer.write(self.value)
         return {"value": value, "objects": writer.objects, "package": self.package}
@@ -134,12 +131,10 @@ class PassiveLayer(Configurable):
 
 
 def plain(argument: Object) -> Object:
-    """Unwraps a `Setting`."""
     return argument.value if isinstance(argument, Setting) else argument
 
 
 def keras_of(layer: Object) -> types.ModuleType:
-    """Finds the Keras of a layer, an optimizer or a rate: an imported one, or else `tf.keras`."""
     for name in reversed(KERASES):
         module = sys.modules.get(name)
         if module is None:
@@ -152,7 +147,6 @@ def keras_of(layer: Object) -> types.ModuleType:
 
 
 def registered(keras: types.ModuleType, kind: type) -> type:
-    """Registers a class under its name for a Keras' files, and returns it."""
     register = keras.utils.register_keras_serializable("tf2_engine")
     register(Setting)
     return register(kind)
@@ -163,19 +157,17 @@ def _is_plain(value: Object) -> bool:
 
 
 def package_of(layer: Object) -> str:
-    """Returns the package of the Keras of a layer, an optimizer or a rate."""
     return keras_of(layer).__name__.split(".")[0]
 
 
 def from_file(value: Object) -> Object:
-    """Reads the setting whose config a file contains. Other values stay as they are."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
         return Setting.from_config(value["config"])
     return value
 
 
 class _Writer:
-    """Writes one argument as a JSON value, and the objects to which it refers by number.
+    """Writes one argument as a JSON value.
 
     Each object is written once, so that features which share a table still share it in a copy.
     """
@@ -226,7 +218,6 @@ class _Writer:
         return {"package": package, "config": config}
 
     def sequence(self, value: Object) -> Object:
-        """Writes a list as a list, and a tuple with a mark."""
         if hasattr(value, "_fields"):
             raise errors.WrongType(
                 f"A {type(value).__name__}, a namedtuple, cannot be written into a file of Keras. "
@@ -236,7 +227,6 @@ class _Writer:
         return {"tuple": items} if isinstance(value, tuple) else items
 
     def mapping(self, value: Mapping[Object, Object]) -> Object:
-        """Writes a dict as pairs, because keys can be numbers and tuples."""
         return {"dict": [[self.write(key), self.write(each)] for key, each in value.items()]}
 
 
@@ -245,7 +235,6 @@ def _name_of(kind: type, classes: Mapping[str, type]) -> str:
 
 
 def _arguments_of(value: Object) -> dict[str, Object]:
-    """Returns the constructor arguments of an object whose attributes have their names."""
     names = inspect.signature(type(value)).parameters
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
@@ -263,8 +252,6 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
 
 
 class _Reader:
-    """Reads what a `_Writer` wrote."""
-
     def __init__(self) -> None:
         self.objects: list[Object] = []
 
@@ -284,7 +271,6 @@ class _Reader:
     def restored(
         self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str
     ) -> Object:
-        """Makes an object of one of the known classes."""
         name = value[noun]
         if name not in classes:
             raise errors.InvalidSpec(

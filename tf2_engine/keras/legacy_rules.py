@@ -1,8 +1,4 @@
-"""Update rules of Keras optimizers that no optimizer of the engine has.
-
-They are those of `tf.keras.optimizers.legacy`, for checkpoints of estimators that trained with
-them.
-"""
+"""Update rules of `tf.keras.optimizers.legacy` that no optimizer of the engine has."""
 
 from __future__ import annotations
 

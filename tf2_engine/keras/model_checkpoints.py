@@ -25,8 +25,6 @@ class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
 
     Args:
-        model: a `TableModel`.
-        directory: the folder of the checkpoints, also an attribute.
         names: names in checkpoints of layers whose own names differ, by these.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
         slot_names: see `TableModel`.
@@ -49,7 +47,6 @@ class ModelCheckpoints:
         self._numbers: dict[str, Variable] = {}
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None."""
         path: str | None = tf.train.latest_checkpoint(self.directory)
         return path
 
@@ -82,7 +79,6 @@ class ModelCheckpoints:
         self.count_steps()
 
     def save(self) -> None:
-        """Writes a checkpoint, unless this step has one."""
         step = self._model.with_tables.step
         adams = [each for each in self._model.optimizers if type(each).__name__ == "Adam"]
         for name, variable in self._powers.items():
@@ -91,18 +87,15 @@ class ModelCheckpoints:
         self._manager.save(step)
 
     def variables(self) -> dict[str, Variable]:
-        """All variables except tables and the step, by their names in checkpoints."""
         return dict(self._named())
 
     def count_steps(self) -> None:
-        """Makes the optimizers count their steps from the global step."""
         step = self._model.with_tables.step
         for optimizer in self._model.optimizers:
             iterations = optimizer_slots.iterations(optimizer)
             iterations.assign(tf.cast(step, iterations.dtype))
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
-        """Makes a Keras callback that saves a checkpoint every `save_steps` steps."""
         bases = (_SavedModelSteps, tf.keras.callbacks.Callback)
         return type("SavedModelSteps", bases, {})(self._model, self, max_steps, save_steps)
 
@@ -126,7 +119,6 @@ class ModelCheckpoints:
 
     @property
     def computed(self) -> list[str]:
-        """The names in checkpoints of values that Keras computes from settings and the step."""
         return [self._names.get(name, name) for name in COMPUTED]
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
@@ -166,12 +158,7 @@ class ModelCheckpoints:
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps, and at the end of a training.
-
-    Args:
-        max_steps: the step at which training ends. None ends with the data.
-        save_steps: None only saves at the end.
-    """
+    """Saves a model every `save_steps` steps (None: never), and at the end of a training."""
 
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
@@ -182,7 +169,6 @@ class _SavedModelSteps:
         self._first, self._saved = 0, -1
 
     def on_train_begin(self, logs: Object = None) -> None:
-        """Counts from the step at which the training begins, as estimators and epochs do."""
         self._first = self._of.global_step
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
@@ -202,11 +188,6 @@ class _SavedModelSteps:
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
-    """Returns the name of a layer's variable in checkpoints: names of layers joined by "/".
-
-    Args:
-        names: names in checkpoints of layers whose own names differ, by these.
-    """
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
     name = path.partition("/")[2] or path  # A variable of the model itself has its own name.
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)

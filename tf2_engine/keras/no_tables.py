@@ -16,7 +16,6 @@ class NoEngine(tf.Module):
 
     @property
     def tables(self) -> Mapping[str, Object]:
-        """No tables."""
         return {}
 
     def load(self) -> None:
@@ -32,14 +31,7 @@ class _NoLayer(NamedTuple):
 
 
 class NoTables(tf.Module):
-    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps.
-
-    Attributes:
-        step: the global step, int64.
-        tables: a layer without variables.
-        observer: the observer of the model, which sees nothing here.
-        columns, weights: empty.
-    """
+    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps."""
 
     columns: tuple[()] = ()
     weights: tuple[()] = ()

@@ -59,7 +59,6 @@ _ROWS: Mapping[str, SlotRow] = {
 
 
 def name_of(optimizer: Object) -> str:
-    """Returns the Keras class of an optimizer, or of the rule that it has."""
     kind = type(_rule_of(optimizer)).__name__
     return _ROWS[kind].name or kind if kind in _ROWS else kind
 
@@ -84,7 +83,6 @@ def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]
 
 
 def numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
-    """Yields name and value of settings that a legacy Keras optimizer stores as variables."""
     rule = _rule_of(optimizer)
     config = optimizer.get_config() if rule is optimizer else vars(rule)
     row = _ROWS.get(type(rule).__name__)
@@ -95,7 +93,6 @@ def numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
 
 
 def _rule_of(optimizer: Object) -> Object:
-    """Returns the rule of a `RuleOptimizer`, or any other optimizer itself."""
     return optimizer.rule if isinstance(optimizer, RuleOptimizerBase) else optimizer
 
 

@@ -38,11 +38,9 @@ class RateByStepBase:
             )
 
     def __call__(self, step: Object) -> Tensor:
-        """Computes the rate at a step, a float32 scalar."""
         return tf.cast(self.function(tf.cast(step, tf.int64)), tf.float32)
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments. Inside a program they are the same objects."""
         return {"function": Setting(self.function, package_of(self))}
 
     @classmethod

@@ -60,11 +60,9 @@ class RuleOptimizerBase:
 
     @property
     def rule(self) -> Rule:
-        """The rule by which variables are updated."""
         return self._of_slots.rule
 
     def build(self, variables: Sequence[Variable]) -> None:
-        """Makes the slots of variables, once."""
         if self._of_slots.variables:
             return
         super().build(variables)  # type: ignore[misc]
@@ -76,7 +74,6 @@ class RuleOptimizerBase:
                 self._of_slots.variables[name] = slot
 
     def slots(self) -> dict[str, list[Variable]]:
-        """The variables of each slot, in the order of the trained variables."""
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
@@ -102,7 +99,6 @@ class RuleOptimizerBase:
             slots[name].assign(value)
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments. Inside a program they are the same objects."""
         package = package_of(self)
         return {
             "rule": Setting(self._of_slots.rule, package),
@@ -118,8 +114,6 @@ class RuleOptimizerBase:
 
 
 class _Slots:
-    """The rule and the slots, in an object that Keras does not look into."""
-
     def __init__(self, rule: Rule, starts: Mapping[str, float]) -> None:
         self.rule, self.starts = rule, dict(starts)
         self.variables: dict[str, list[Variable]] = {}
@@ -158,7 +152,6 @@ def _update_rows(
     gradient: tf.IndexedSlices,
     rate: Tensor,
 ) -> None:
-    """Updates the rows of a batch, each with the sum of its gradients."""
     ids, places = tf.unique(gradient.indices)
     summed = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
     rows = {name: tf.gather(each, ids) for name, each in slots.items()}
@@ -169,5 +162,4 @@ def _update_rows(
 
 
 def value_of(variable: Object) -> Variable:
-    """Returns the TensorFlow variable in a Keras 3 variable."""
     return variable.value if hasattr(variable, "path") else variable

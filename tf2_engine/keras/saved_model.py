@@ -22,9 +22,8 @@ def exportable(model: Object) -> tf.Module:
     The parts are the layers, and the modules, lookup tables and variables that are attributes of
     the model, also inside lists, tuples and dicts. Vocabulary files become assets.
 
-    Keras 3 adds its own signature to a model that is saved, and traces it with dense tensors, of
-    float32 unless the model is functional. So it cannot save a model of SparseTensors or
-    RaggedTensors, or a subclassed model of ids.
+    Keras 3 would trace its own signature with dense tensors, and so cannot save a model of
+    SparseTensors or RaggedTensors, or a subclassed model of ids.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -45,15 +44,13 @@ def export_saved_model(
 
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
-    The model itself does not change.
-
     Args:
-        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
+        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers. It does not change.
         path: the folder to write.
         signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
             They are traced again, with the small tables.
-        table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8", or a
-            dict of these by table name. `tf2_engine.small_types` gives bounds on the errors.
+        table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict of these by table name.
+            `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
         InvalidSpec: there is no such type or table, or a type cannot hold a row.
@@ -85,7 +82,6 @@ def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
 
 
 def _untraced(name: str, function: Object) -> Object:
-    """Returns a tf.function as it was before it was traced."""
     signature = getattr(function, "input_signature", None)
     if signature is None or not hasattr(function, "python_function"):
         raise errors.WrongType(
@@ -96,10 +92,6 @@ def _untraced(name: str, function: Object) -> Object:
 
 
 def resources_of(function: Object) -> list[Object]:
-    """Finds the lookup tables and modules to which a function refers, for an export.
-
-    They are in its closure or its module, as are other functions that refer to more of them.
-    """
     resources: list[Object] = []
     functions = [function]
     for each in functions:  # the list grows
@@ -122,7 +114,6 @@ def resources_of(function: Object) -> list[Object]:
 
 
 def _resources(model: Object) -> Iterator[Object]:
-    """Yields the lookup tables, modules and variables that models hold besides their layers."""
     for name, value in vars(model).items():
         for each in _flat(value):
             is_layer = hasattr(each, "trainable_weights")
@@ -135,7 +126,6 @@ def _resources(model: Object) -> Iterator[Object]:
 
 
 def _flat(value: Object) -> Iterator[Object]:
-    """Yields the leaves of nested lists and dicts, whose keys may have no order."""
     if isinstance(value, (list, tuple, dict)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _flat(each)

@@ -39,18 +39,12 @@ class _State:
     """The state of a model, in an object that Keras does not look into.
 
     Attributes:
-        names: names in checkpoints of layers whose own names differ.
-        slot_names: names of optimizers' slots in checkpoints.
-        without_tables: replaces the embedding in a model that has none.
         of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
             identity of variables.
         trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
-        observer: sees training steps. May be None.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
         events: the event file of evaluations. None before the first one.
-        warm_start: where variables start if there is no checkpoint. None: as they are made.
-        metrics: those of `metrics_of`, for each traced step.
     """
 
     names: dict[str, str]
@@ -86,12 +80,11 @@ class TableModelBase:
                 return {"loss": loss}
 
     A subclass defines those of `train_step`, `test_step` and `predict_step` that it needs.
-    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables of
-    layers are called by the names of layers, joined by "/", and variables of optimizers by the
-    names of slots in `tf.compat.v1.train`. So a program continues from a converted checkpoint of
-    its predecessor if the predecessor's layers had the same names. For the same reason the betas of
-    an Adam are rounded to float32 when variables are made: the predecessor computed 1 - beta from
-    rounded betas, which for 0.999 is 1.3e-5 less.
+    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables are
+    called by the names of layers, joined by "/", and by the names of slots in `tf.compat.v1.train`.
+    So a program continues from a converted checkpoint if its predecessor's layers had the same
+    names. The betas of an Adam are rounded to float32, because the predecessor computed 1 - beta
+    from rounded betas, which for 0.999 is 1.3e-5 less.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
@@ -144,8 +137,7 @@ class TableModelBase:
 
         Args:
             directory: None keeps no checkpoints.
-            save_steps: steps between checkpoints, counted from the start of a training. One is also
-                saved at the end.
+            save_steps: steps between checkpoints. One is also saved at the end.
             max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
@@ -159,9 +151,9 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes variables and tables start from another model, if there is no checkpoint.
+        """Makes trained variables and tables start from another model, if there is no checkpoint.
 
-        This concerns the trained variables of layers and the tables, but no slots of optimizers.
+        Slots of optimizers do not.
 
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
@@ -182,7 +174,6 @@ class TableModelBase:
         return self._state.checkpoints
 
     def observe(self, observer: Observer) -> None:
-        """Makes an observer see training steps that are traced from now on."""
         self._state.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
@@ -213,22 +204,14 @@ class TableModelBase:
     ) -> tuple[list[Object], list[Object]]:
         """Computes gradients of all replicas' mean loss, and returns them and their variables.
 
-        Args:
-            variables: by default all `dense_variables`.
-
-        Raises:
-            InvalidInput: the tape has already given the gradients of another loss.
+        The arguments and errors are those of `minimize`.
         """
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
         return [gradients[id(each)] for each in chosen], chosen
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
-        """Applies (gradient, variable) pairs.
-
-        Args:
-            optimizer: by default the one of `compile`.
-        """
+        """Applies (gradient, variable) pairs with an optimizer, by default the one of `compile`."""
         pairs, optimizer = list(pairs), optimizer or self.optimizer
         self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
         if self._state.observer is not None:
@@ -237,11 +220,9 @@ class TableModelBase:
         optimizer.apply_gradients(pairs)
 
     def variables_below(self, scope: str) -> list[Object]:
-        """Lists the `dense_variables` whose names in checkpoints start with `scope`."""
         return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
 
     def trained_by(self, optimizer: Object) -> list[Object]:
-        """Lists the variables that an optimizer was told to train, or else all."""
         return self._state.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
@@ -251,7 +232,7 @@ class TableModelBase:
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
         """Computes all gradients by the identity of variables, updates tables, and counts the step.
 
-        Computing the gradients of tables updates them, so this is done once per tape.
+        It runs once per tape, because computing the gradients of tables updates them.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
@@ -292,14 +273,13 @@ class TableModelBase:
         """Trains up to a step, for a number of steps, or to the end of the dataset.
 
         If checkpoints are kept, training starts from the latest one and saves more. With
-        `validation_data` the model is evaluated whenever one is saved, and the metrics go to event
-        files in the folder `eval` of the checkpoints.
+        `validation_data` the model is evaluated at each of them, and the metrics go to their folder
+        `eval`.
 
         Args:
             x: a dataset of (features, labels).
             max_steps, steps: at most one of them.
-            save_every: steps between checkpoints in this training. None is `save_steps` of
-                `keep_checkpoints`.
+            save_every: steps between checkpoints. None is `save_steps` of `keep_checkpoints`.
             options: as in `keras.Model.fit`.
         """
         forks.check()
@@ -380,7 +360,6 @@ class TableModelBase:
         return dict(zip(specs, results, strict=True))
 
     def reset_metrics(self) -> None:
-        """Starts all metrics anew, as Keras does before an evaluation."""
         super().reset_metrics()  # type: ignore[misc]
         for each in self._state.metrics:
             each.restart()
@@ -397,7 +376,6 @@ class TableModelBase:
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
     def _write_evaluation(self, results: Mapping[str, Object]) -> None:
-        """Writes metrics for TensorBoard, and for callbacks of trainings that continue this one."""
         if self.eval_dir is None:
             return
         if self._state.events is None:
@@ -435,9 +413,7 @@ class TableModelBase:
             inputs: what clients send: a `tf.TensorSpec`, or a dict of them by name.
             to_features: computes features from it.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict of these by table name. `tf2_engine.small_types` gives bounds on the
-                errors.
+            table_dtype: see `tf2_engine.keras.export_saved_model`.
 
         Raises:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
@@ -492,11 +468,7 @@ class TableModelBase:
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Makes all variables for such batches, without running anything.
-
-        Args:
-            spec: the `Dataset.element_spec` of features, or of (features, labels).
-        """
+        """Makes all variables for batches with such an `element_spec`, without running anything."""
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
         optimizers = self.optimizers
@@ -530,11 +502,7 @@ class TableModelBase:
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Makes all variables, and restores them from the latest checkpoint, once.
-
-        Args:
-            x: the data for training or prediction.
-        """
+        """Makes all variables for the data `x`, and restores the latest checkpoint, once."""
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
@@ -543,7 +511,6 @@ class TableModelBase:
         self._read_checkpoint(purpose)
 
     def _read_checkpoint(self, purpose: str) -> None:
-        """Restores the latest checkpoint, unless this was done for this purpose or for training."""
         if self._state.restored_for in ("training", purpose):
             return
         if self._state.checkpoints is not None:
@@ -555,7 +522,6 @@ class TableModelBase:
         self._state.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:
-        """Converts raw features of batches to ids, for the strategy's replicas."""
         dataset = x if self.embedding is None else x.map(self._with_ids)
         dataset = dataset.prefetch(2)
         strategy = self.distribute_strategy
@@ -571,7 +537,6 @@ class TableModelBase:
 
 
 def _check_is_on_one_machine(model: str) -> None:
-    """Raises InvalidSpec under a strategy whose steps a model cannot count."""
     strategy = tf.distribute.get_strategy()
     is_of_servers = is_server_strategy(strategy)
     if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -603,7 +568,7 @@ def _identity(gradient: Object) -> Object:
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
     """Limits a dataset to the number of batches in an option, and removes the option.
 
-    Keras warns that the input has ended if there are fewer, which is normal for an evaluation.
+    Given the option, Keras would warn about an input that ends earlier, as evaluations often do.
     """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset

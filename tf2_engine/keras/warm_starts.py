@@ -47,7 +47,6 @@ class WarmStart(NamedTuple):
             engine.load()
 
     def _tables(self, engine: Object) -> Iterator[tuple[str, Variable]]:
-        """Yields the tables to assign, by name."""
         for table, variable in {} if engine is None else engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
             # An estimator's variable has no such prefix.
@@ -72,11 +71,6 @@ class WarmStart(NamedTuple):
 def warm_start(
     checkpoint: Object, names: str = ".*", old_names: Mapping[str, str] | None = None
 ) -> WarmStart:
-    """Reads where variables start; see `TableModel.warm_start_from`.
-
-    Raises:
-        WrongType: the checkpoint is not a path.
-    """
     if isinstance(checkpoint, WarmStart):
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):

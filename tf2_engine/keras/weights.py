@@ -1,7 +1,6 @@
 """The variables that a layer shows to Keras. Checkpoints do not get them from there.
 
-Keras would put a weight that it makes itself into checkpoints under its own key. A table would be
-stored twice, and the virtual variable of one arithmetic would take the place of the other's table.
+Keras would store a weight that it makes itself under its own key, and a table twice.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ class LayerVariables:
 
 
 def _variables(layer: Object) -> list[Object]:
-    """The variables of a layer; none while its constructor runs."""
     layer_variables = getattr(layer, "_layer_variables", None)
     return [] if layer_variables is None else layer_variables.variables
 
@@ -36,7 +34,6 @@ class Keras2Weights:
 
     @property
     def trainable_weights(self) -> list[Object]:
-        """The variables that training updates."""
         of_tables = [each for each in _variables(self) if self.trainable and each.trainable]
         return [*super().trainable_weights, *of_tables]  # type: ignore[misc]
 
@@ -72,12 +69,10 @@ class Keras3Weights:
 
     @property
     def weights(self) -> list[Object]:
-        """All variables except those of metrics and random numbers."""
         return [*super().weights, *_variables(self)]  # type: ignore[misc]
 
     @property
     def trainable(self) -> bool:
-        """Whether training updates the layer."""
         return bool(super().trainable)  # type: ignore[misc]
 
     @trainable.setter
@@ -110,10 +105,6 @@ class Keras3Weights:
 
 
 def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
-    """Traces a function and returns Keras 3 placeholders for its outputs.
-
-    The inputs are nests of placeholders (also of SparseTensors and RaggedTensors), or None.
-    """
     traced = tf.function(function, autograph=False).get_concrete_function(
         *tf.nest.map_structure(_type_spec, inputs)
     )

@@ -48,7 +48,6 @@ class LabelClasses:
         self._eager_tables: dict[str, Object] = {}
 
     def ids_of(self, names: Tensor) -> Tensor:
-        """Looks up int64 ids by name; -1 for names outside of the vocabulary."""
         return self._table("name").lookup(names)
 
     def names_of(self, ids: Tensor) -> Tensor:
@@ -57,12 +56,10 @@ class LabelClasses:
         return self._table("id").lookup(ids)
 
     def all_ids(self, logits: Tensor) -> Tensor:
-        """Repeats all ids for each example of the logits, [batch, classes] int32."""
         batch = tf.shape(logits)[0]
         return tf.tile(tf.expand_dims(tf.range(self.count), 0), [batch, 1])
 
     def all_names(self, logits: Tensor) -> Tensor:
-        """Repeats all names for each example of the logits, [batch, classes] strings."""
         batch = tf.shape(logits)[0]
         if self.vocabulary:
             names = tf.convert_to_tensor([self.vocabulary])
@@ -109,7 +106,6 @@ def check_vocabulary(vocabulary: Object, n_classes: int) -> None:
 def predictions_of(
     makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
 ) -> Predictions:
-    """Computes the predictions with the given keys, or all; those in `first` come first."""
     head_checks.check_prediction_keys(keys or (), makers)
     chosen = [key for key in makers if key in (keys or makers)]
     # The order of ops decides their names, which appear in export signatures.
@@ -155,7 +151,6 @@ def threshold_keys(*thresholds: float) -> list[str]:
 
 
 def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> Metrics:
-    """Makes accuracy, precision and recall at each threshold; `name_of` names each metric."""
     metrics: dict[str, Object] = {}
     for threshold in thresholds:
         accuracy, precision, recall = keys = threshold_keys(threshold)

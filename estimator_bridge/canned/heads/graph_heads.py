@@ -1,7 +1,6 @@
-"""The heads of TensorFlow 1's estimators: losses and metrics of `tf.compat.v1`, in graphs.
+"""The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
 
-They differ from the public heads in the loss, by default the sum over a batch, in the optimizers,
-those of `tf.compat.v1.train`, and in the metrics: `tf.compat.v1.metrics.auc` integrates in another
+Their loss is by default the sum over a batch, and `tf.compat.v1.metrics.auc` integrates in another
 way than Keras.
 """
 
@@ -97,7 +96,6 @@ class GraphHead(SingleHead):
         predictions: Predictions,
         regularization: Tensor | None,
     ) -> MetricOps:
-        """Makes all metrics, named after the head; `labels` are the program's."""
         with self._metrics_scope():
             metrics = self._metric_ops(labels, losses, predictions)
             if regularization is not None:
@@ -109,7 +107,6 @@ class GraphHead(SingleHead):
         return tf.name_scope(None, "metrics")
 
     def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
-        """Makes the metrics except the regularization loss."""
         raise NotImplementedError
 
 
@@ -177,7 +174,6 @@ def graph_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> GraphHead:
-    """Makes the head of TensorFlow 1 for two or more classes."""
     if n_classes != 2:
         return GraphMultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
     if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
@@ -218,7 +214,6 @@ def _mean_loss(losses: Losses) -> MetricOp:
 
 
 def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
-    """Averages values; the weight of an example applies to all of its values."""
     with tf.name_scope(key) as scope:
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
@@ -226,7 +221,6 @@ def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
 
 
 def _accuracy_baseline(label_mean: MetricOp) -> MetricOp:
-    """Computes the accuracy of always predicting the more frequent class."""
     value, update = label_mean
     with tf.name_scope(None, MetricKeys.ACCURACY_BASELINE):
         return (

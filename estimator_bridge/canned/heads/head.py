@@ -140,7 +140,6 @@ class Head(abc.ABC):
         return spec.as_estimator_spec()
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
-        """Makes a TPUEstimatorSpec; takes the arguments of `create_estimator_spec`."""
         raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
     def _summary_key(self, key: str) -> str:
@@ -171,7 +170,6 @@ def per_replica(loss: Tensor, reduction: str) -> Tensor:
 
 
 def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
-    """Makes the train op of a Keras optimizer, or of a function of the program."""
     head_checks.check_list("update_ops", call.update_ops)
     check_one_way_to_train(call)
     # The names of the optimizer's slots begin with this scope.

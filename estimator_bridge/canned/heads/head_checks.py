@@ -1,7 +1,7 @@
-"""Checks the inputs of heads: immediately if values are known, or else when the graph runs.
+"""Checks the inputs of heads.
 
-In a graph, functions return their tensor behind an assertion, which raises InvalidArgumentError.
-Eagerly, and for shapes that are known in a graph, they raise InvalidInput.
+Eagerly, and for shapes that are known in a graph, functions raise InvalidInput. Otherwise they
+return their tensor behind an assertion, which raises InvalidArgumentError.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def check_trainable(variables: Object) -> None:
 
 
 def checked_logits(logits: Tensor, width: int) -> Tensor:
-    """Checks logits and casts them to float32, [..., width]."""
     with tf.name_scope(None, "logits", (logits,)) as scope:
         logits = tf.cast(logits, tf.float32)
         if tf.executing_eagerly():
@@ -148,9 +147,8 @@ def checked_weights(
 ) -> Tensor | float:
     """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
-    Args:
-        per_logit: whether weights may have a value for each logit, [..., logits].
-        numeric: whether the column must be numeric rather than any dense column.
+    `per_logit` also allows a weight for each logit, [..., logits]. `numeric` requires a numeric
+    column.
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:
@@ -176,7 +174,6 @@ def checked_weights(
 def checked_losses(
     loss_fn: Callable[..., Tensor], labels: Tensor, logits: Tensor, features: Nest, width: int
 ) -> Tensor:
-    """Calls a program's loss function, which returns a loss for each example, [..., width]."""
     optional = {"features": features} if "features" in argument_names(loss_fn) else {}
     with tf.name_scope(None, "call_loss_fn", [labels, logits, *tf.nest.flatten(features)]):
         losses = loss_fn(labels=labels, logits=logits, **optional)

@@ -105,7 +105,6 @@ class MultiHead(Head):
             }
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Makes a metric of each head's loss; `update_metrics` adds the metrics of each head."""
         means: Metrics = {}
         if regularization_losses is not None:
             key = MetricKeys.LOSS_REGULARIZATION
@@ -123,7 +122,6 @@ class MultiHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the losses by head, and makes and updates the metrics of each head."""
         by_head = self._by_head(logits, labels)
         if regularization_losses is not None:
             key = self._summary_key(MetricKeys.LOSS_REGULARIZATION)
@@ -166,7 +164,6 @@ class MultiHead(Head):
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
-        """Maps heads to their logits; raises InvalidInput if a head lacks logits or labels."""
         if labels is not None:
             if not isinstance(labels, Mapping):
                 raise errors.InvalidInput(
@@ -212,7 +209,6 @@ def _loss_key(name: str) -> str:
 
 
 def _merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
-    """Merges the outputs of all heads; the first head provides the default one."""
     predict: Object = tf_compat.export_output_classes()["PredictOutput"]
     merged: dict[str, Object] = {}
     predictions: dict[str, Tensor] = {}

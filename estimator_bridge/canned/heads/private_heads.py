@@ -63,7 +63,6 @@ class _Head:
         train_op_fn: Callable[[Tensor], object] | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> EstimatorSpec:
-        """Makes the EstimatorSpec of a model_fn; see `Head.create_estimator_spec`."""
         rest = optimizer, train_op_fn, regularization_losses
         return self._create_tpu_estimator_spec(
             features, mode, logits, labels, *rest
@@ -77,8 +76,6 @@ class _Head:
 
 
 class _PrivateHead(GraphHead):
-    """The shared base of the private heads, which also compute the loss of a batch alone."""
-
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
     ) -> LossSpec:
@@ -101,7 +98,6 @@ class _RegressionHead(_PrivateHead, GraphRegressionHead):
 def _with_arguments(
     kind: type[SingleHead], names: str, loss_reduction: str = SUM
 ) -> Callable[..., SingleHead]:
-    """Makes a function that takes the arguments of a head by these `names`, in this order."""
     own = dict(inspect.signature(kind).parameters)
     own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
     signature = inspect.Signature([own[name] for name in names.split()])

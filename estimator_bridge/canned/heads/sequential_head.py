@@ -121,7 +121,6 @@ class SequentialHead(Head):
 
 
 def _flat(tensor: Nest, mask: Tensor, count: Tensor) -> Tensor:
-    """Selects the values of the steps in a mask, [steps, ...], with at least one more axis."""
     shape = tensor.shape
     if shape.rank < 2:
         raise errors.InvalidInput(

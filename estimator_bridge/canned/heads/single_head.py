@@ -86,7 +86,6 @@ class SingleHead(Head):
 
     @property
     def weight_column(self) -> Object:
-        """The feature with the examples' weights: its name, a numeric column, or None."""
         return self._weight_column
 
     def loss(
@@ -99,9 +98,8 @@ class SingleHead(Head):
     ) -> Tensor:
         """Computes the loss of a batch, a scalar.
 
-        The losses of the examples are multiplied by their weights and summed. With the reduction
-        SUM_OVER_BATCH_SIZE the sum is divided by the number of losses, not by the sum of the
-        weights. Regularization losses are added.
+        The losses are multiplied by their weights and summed. SUM_OVER_BATCH_SIZE divides by the
+        number of losses, not by the sum of the weights. Regularization losses are added.
         """
         with tf.name_scope("losses"):
             logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -193,7 +191,6 @@ class SingleHead(Head):
         )
 
     def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
-        """Computes the losses of the examples and their weights, and checks the labels."""
         labels = self._checked_labels(logits, labels)
         if self._loss_fn is None:
             losses = self._losses_of_examples(labels, logits)
@@ -215,7 +212,6 @@ class SingleHead(Head):
     def _update_mean(
         self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
     ) -> None:
-        """Updates a Keras Mean; the weight of an example applies to all of its values."""
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
         self._metric(metrics, key).update_state(values=values, sample_weight=spread)
@@ -254,7 +250,6 @@ class SingleHead(Head):
         """Makes metrics, except for the losses and the later ones."""
 
     def _later_metrics(self) -> Metrics:
-        """Makes the metrics that stock makes after the regularization loss."""
         return {}
 
     @abc.abstractmethod

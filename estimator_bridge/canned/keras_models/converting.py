@@ -41,8 +41,7 @@ def model_to_estimator(
 ) -> Estimator:
     """Makes an estimator that trains copies of a compiled Keras model, starting from its weights.
 
-    After `install()`, programs call it as `tf.keras.estimator.model_to_estimator`. An input_fn may
-    return {'features': ..., 'sample_weights': ...} as features.
+    An input_fn may return {'features': ..., 'sample_weights': ...} as features.
 
     Args:
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
@@ -53,8 +52,8 @@ def model_to_estimator(
             names of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
-        export_outputs: for each output of the model, the class of its export signature, such as
-            `tf.estimator.export.RegressionOutput`. The default signature has all outputs.
+        export_outputs: for each output of the model, the class of its export signature. The
+            default signature has all outputs.
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
@@ -157,11 +156,6 @@ def _optimizer_settings(model: Object) -> Object:
 
 
 def _legacy_optimizer(optimizer: Object) -> Object:
-    """Converts a new optimizer of Keras to the legacy one with the same name and settings.
-
-    Raises:
-        InvalidInput: Keras converts it to a class of tf_keras, which tf.keras refuses.
-    """
     name = type(optimizer).__name__
     legacy = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
     # Keras 2.15 finds the class by its public name in a registry that tf_keras also writes to.

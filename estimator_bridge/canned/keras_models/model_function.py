@@ -20,10 +20,8 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 class KerasBatch(NamedTuple):
     """A batch as a Keras model takes it.
 
-    Attributes:
-        inputs: the tensors in the order of the model's inputs, or by name.
-        targets: the labels in the order of the model's outputs.
-        weights: the weights of the examples as the program gives them, or None.
+    `inputs` are in the order of the model's inputs or by name, `targets` in the order of its
+    outputs, and `weights` (those of the examples, or None) as the program gives them.
     """
 
     inputs: Nest
@@ -32,10 +30,7 @@ class KerasBatch(NamedTuple):
 
 
 def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
-    """Orders a batch by a Keras model's inputs and outputs.
-
-    Features may be {'features': ..., 'sample_weights': ...}.
-    """
+    """Orders a batch by a Keras model's inputs and outputs."""
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
         features, weights = features[_FEATURES], features[_WEIGHTS]
@@ -51,11 +46,7 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
 
 
 def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
-    """Lists the weights of the examples for each output of a model; None for an output without.
-
-    Args:
-        weights: a tensor if there is one output, or else a list, or a dict by output.
-    """
+    """Lists the weights of the examples for each output of a model; None for an output without."""
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
     if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):
@@ -83,7 +74,6 @@ def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
 
 
 def _names(model: Object, attribute: str, prefix: str, values: Nest) -> list[str]:
-    """Names a model's inputs or outputs; those of a subclassed model are numbered."""
     if not isinstance(values, dict):
         return []
     if tf_compat.is_graph_network(model):
@@ -124,11 +114,8 @@ class KerasSource:
     """A compiled Keras model, and how its estimator saves, measures and exports.
 
     Attributes:
-        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
-            names.
+        by_object: whether checkpoints have keys of `tf.train.Checkpoint`, not variable names.
         optimizer_settings: the config of the model's optimizer, or a list of configs.
-
-    The others are the arguments of `model_to_estimator`.
     """
 
     model: Object

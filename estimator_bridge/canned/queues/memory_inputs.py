@@ -178,7 +178,6 @@ def pandas_input_fn(
 
 
 def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str, str]]:
-    """Copies x with the labels as additional columns; also returns the column of each label."""
     frame = x.copy()
     if y is None:
         return frame, {}

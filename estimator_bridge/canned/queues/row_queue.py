@@ -49,7 +49,6 @@ class FeedingRunner(tf.train.QueueRunner):
         daemon: bool = False,
         start: bool = False,
     ) -> list[threading.Thread]:
-        """Creates the threads that fill the queue; none if they already run in this session."""
         with self._guard:
             if self._running.get(sess):
                 return []
@@ -89,7 +88,6 @@ class FeedingRunner(tf.train.QueueRunner):
             self._end(session, close=False)
 
     def _end(self, session: Session, close: bool) -> None:
-        """Closes the queue if this was the last thread and it found no more rows."""
         with self._guard:
             self._running[session] -= 1
             is_last = self._running[session] == 0
@@ -127,7 +125,6 @@ def array_rows(columns: Sequence[Array]) -> Rows:
 
 
 def frame_rows(frame: Object) -> Rows:
-    """Reads a pandas DataFrame of scalars; its index gives the numbers of the rows."""
     columns = [
         np.asarray(frame.index.values),
         *(_array_of(frame[name], name) for name in frame.columns),
@@ -142,8 +139,6 @@ def frame_rows(frame: Object) -> Rows:
 
 def _array_of(column: Object, name: Object) -> Array:
     """Converts a pandas column to an array whose dtype TensorFlow has.
-
-    pandas has dtypes of its own: strings, categories, nullable numbers, Arrow's.
 
     Raises:
         InvalidInput: TensorFlow has no such values, or a value that is not a float is missing.
@@ -213,8 +208,7 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The ops and their number are those of stock's queues, because TensorFlow derives the seeds of
-    later random ops from the number of ops before them.
+    The number of ops is that of stock's queues, because TensorFlow derives seeds from it.
 
     Args:
         batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the

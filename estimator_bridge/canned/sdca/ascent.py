@@ -25,8 +25,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 class ExampleTable:
     """Four numbers for each example, by the hash of its name; saved in checkpoints.
 
-    Args:
-        num_shards: the number of tables; an example is in table hash modulo `num_shards`.
+    An example is in table hash modulo `num_shards`.
     """
 
     def __init__(self, num_shards: int) -> None:
@@ -184,7 +183,6 @@ class UpdateWeightsHook(tf.train.SessionRunHook):
         self._update: Op = None
 
     def begin(self) -> None:
-        """Makes the op while the graph can still be changed."""
         self._update = self._ascent.update_weights(self._train_op)
 
     def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
@@ -212,7 +210,6 @@ def _check_regularization(optimizer: LinearSDCA) -> None:
 
 
 def _copies(parts: Sequence[Variable]) -> Parts:
-    """Makes a variable of zeros for each part; v2's class makes them trainable, as in stock."""
     return [
         tf.compat.v2.Variable(tf.zeros(part.shape), name=f"{part.op.name}_unshrunk")
         for part in parts
@@ -229,7 +226,6 @@ def _distinct_ids(ids: Tensor) -> Tensor:
 
 
 def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
-    """Adds changes to rows of a variable that may be split into parts along its rows."""
     if len(parts) == 1:
         return [tf.scatter_add(parts[0], ids, changes)]
     updates, first = [], 0

@@ -45,12 +45,6 @@ class LinearSDCA:
 def check_sdca(
     optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
 ) -> None:
-    """Checks that a LinearSDCA fits the other arguments of an estimator.
-
-    Args:
-        outputs: the number of classes, or of numbers in a label; `most` is the largest possible
-            one.
-    """
     if not isinstance(optimizer, LinearSDCA):
         return
     if sparse_combiner != "sum":
@@ -112,7 +106,6 @@ def read_examples(
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
-    """Reads a batch's values of the columns of a linear layer."""
     name = optimizer.example_id_column
     if name not in features:
         raise errors.InvalidInput(

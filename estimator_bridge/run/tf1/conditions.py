@@ -25,7 +25,6 @@ class PublicName(NamedTuple):
     parts: tuple[str, ...]
 
     def value(self) -> Object:
-        """Looks the name up in TensorFlow 2."""
         return functools.reduce(getattr, self.parts, public_names.tensorflow())
 
 
@@ -190,7 +189,6 @@ class _Evaluation:
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
-    """Whether looking a name up would load Keras 3 for the whole process."""
     if "keras" not in parts or "TF_USE_LEGACY_KERAS" in os.environ:
         return False
     return public_names.is_installed() and not keras_choice.is_2_15()

@@ -1,8 +1,4 @@
-"""The names of `tf.contrib` that TF1 programs find: the modules that have them, and their homes.
-
-This is their only list. The view of `tensorflow`, its refusals and the documentation of TensorFlow
-1 programs are made from it.
-"""
+"""The only list of the names of `tf.contrib` that TF1 programs find, with their homes."""
 
 from __future__ import annotations
 
@@ -317,14 +313,12 @@ MODULES: Mapping[str, Names] = _modules()
 
 
 def submodules(path: str) -> list[str]:
-    """Returns the names of the modules right below a path, without the empty ones."""
     prefix = f"{path}." if path else ""
     below = (each for each in MODULES if each.startswith(prefix) and each not in EMPTY)
     return sorted({each.removeprefix(prefix).partition(".")[0] for each in below} - {""})
 
 
 def refusal(path: str) -> str:
-    """Returns the message for a name that `tf.contrib` lacks here: the cause and the way out."""
     parent = path if path in EMPTY else path.rpartition(".")[0]
     while parent not in MODULES:
         parent = parent.rpartition(".")[0]

@@ -20,11 +20,10 @@ _IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'
 def find_use(script: str, folder: str | None = None) -> Use | None:
     """Finds the first use of a name that only TensorFlow 1 has, in a script or its imports.
 
-    Names in code that TensorFlow 2 does not reach do not count, for instance the other branch of a
-    version check, or a function that only such code calls. If the program takes `tf.compat.v1` when
-    it finds TensorFlow 2, only names that every run uses count: what is left of TensorFlow 1 in its
-    other functions proves nothing. Imported modules are read if they are in `folder` (by default
-    the script's) or in the folders of PYTHONPATH, and do not belong to a library.
+    Names in code that TensorFlow 2 does not reach do not count. If the program takes `tf.compat.v1`
+    when it finds TensorFlow 2, only names that every run uses count. Imported modules are read if
+    they are in `folder` (by default the script's) or in the folders of PYTHONPATH, and belong to no
+    library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
@@ -39,12 +38,10 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
 
 
 def folders_of_imports(folder: str) -> list[str]:
-    """Returns the folders that modules of a program are looked for in."""
     return [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def file_of(module: str, folders: list[str]) -> str | None:
-    """Returns the file of a module, given by its full name, in the first folder that has it."""
     for folder in folders:
         stem = os.path.join(folder, *module.split("."))
         for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
@@ -54,7 +51,6 @@ def file_of(module: str, folders: list[str]) -> str | None:
 
 
 def missing_name(error: BaseException) -> str | None:
-    """Returns the name of TensorFlow 1 that a program failed for; None for any other failure."""
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         return name if f"{name}.".startswith(f"{_CONTRIB}.") else None
@@ -73,14 +69,11 @@ def missing_name(error: BaseException) -> str | None:
 
 
 class _Files:
-    """The files of a program, each of which is read once."""
-
     def __init__(self, folders: list[str], libraries: Libraries) -> None:
         self._folders, self._libraries = folders, libraries
         self._readings: dict[str, Reading | None] = {}
 
     def read(self, path: str) -> Reading | None:
-        """Reads a file; returns None if it cannot be parsed, or is being read already."""
         if path not in self._readings:
             self._readings[path] = None
             try:
@@ -96,7 +89,6 @@ class _Files:
         return None if file is None or self._libraries.have(file) else self.read(file)
 
     def in_order_of_imports(self, script: str) -> list[Reading]:
-        """Returns the reading of the script, then those of the modules it imports, and so on."""
         ordered = {script: self._readings[script]}
         for path in (waiting := [script]):
             reading = ordered[path]
@@ -110,7 +102,7 @@ class _Files:
 def _unreached(readings: list[Reading]) -> set[str]:
     """Returns the functions, classes and files that only unreached code mentions.
 
-    A name stands for every function of that name. What nothing mentions counts as reached.
+    A name stands for every function of that name.
     """
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
@@ -128,10 +120,7 @@ def _unreached(readings: list[Reading]) -> set[str]:
 
 
 def _always_reached(readings: list[Reading]) -> set[str]:
-    """Returns the files, functions and classes that every run of the program reaches.
-
-    A name stands for every function of that name. Methods like `__init__` are called by Python.
-    """
+    """Returns the files, functions and classes that every run of the program reaches."""
     mentions = [each for reading in readings for each in reading.mentions if each.is_sure]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     reached: set[str] = set()
@@ -145,7 +134,6 @@ def _always_reached(readings: list[Reading]) -> set[str]:
 
 
 def _public_path(module: ModuleType) -> str | None:
-    """Returns the path of a public module below `tensorflow`; None for any other module."""
     name = module.__name__
     if name == "tensorflow":
         return ""

@@ -1,7 +1,6 @@
-"""Tells the files of libraries from those of a program, by their place and who put them there.
+"""Tells the files of libraries from those of a program.
 
-Libraries are the standard library, the bridge, and whatever an installer installed. Everything else
-belongs to the program: its own folder, and the folders of PYTHONPATH.
+Libraries are the standard library, the bridge, and whatever an installer installed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class Libraries:
         self._known: dict[str, bool] = {}
 
     def have(self, path: str) -> bool:
-        """Whether the file of a module belongs to a library."""
         if path not in self._known:
             # An installed file may be a link, or be reached through one.
             written, real = os.path.abspath(path), os.path.realpath(path)
@@ -67,7 +65,6 @@ class Libraries:
         return linked > named
 
     def _is_in_project_of(self, folder: str) -> bool:
-        """Whether the script belongs to the same project as a folder."""
         if self._script is None:
             return False
         project, home = _project(folder), os.path.dirname(self._script)
@@ -77,7 +74,6 @@ class Libraries:
 
 
 def _folder(path: str) -> str:
-    """Returns the real path with a trailing separator, so that prefixes can be compared."""
     return os.path.join(os.path.realpath(path), "")
 
 
@@ -91,7 +87,6 @@ def _python_and_bridge() -> tuple[str, ...]:
 
 
 def _linked_folders() -> Iterator[str]:
-    """Yields the folders that `.pth` files and editable installs add to the environment."""
     # In sys.path, PYTHONPATH is before the standard library, and folders of `.pth` files after.
     stdlib = sysconfig.get_path("stdlib")
     yield from map(_folder, sys.path[sys.path.index(stdlib) + 1 :] if stdlib in sys.path else [])
@@ -106,8 +101,7 @@ def _linked_folders() -> Iterator[str]:
 def _recorded(folder: str) -> frozenset[str]:
     """Returns the files that an installer recorded in a folder or a zip file.
 
-    `pip install --target` leaves such records. A project's own `.egg-info` does not count: it lies
-    where the project is developed, not where it is installed.
+    A project's own `.egg-info` does not count: it lies where the project is developed.
     """
     return frozenset(
         os.path.normpath(os.path.join(folder, file))
@@ -118,7 +112,6 @@ def _recorded(folder: str) -> frozenset[str]:
 
 
 def _project(folder: str) -> str | None:
-    """Returns the innermost folder around one that is set up as a project."""
     path = pathlib.Path(folder)
     for each in (path, *path.parents):
         if any((each / name).is_file() for name in _PROJECT_FILES):
@@ -127,7 +120,6 @@ def _project(folder: str) -> str | None:
 
 
 def _outermost_package(folder: pathlib.Path) -> str:
-    """Returns the outermost package around a folder, or ""."""
     package = ""
     while (folder / "__init__.py").is_file():
         package, folder = _folder(str(folder)), folder.parent

@@ -168,7 +168,6 @@ class Reading(ast.NodeVisitor):
             self.known[node.id] = UNKNOWN
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Notes a name of TensorFlow; any other attribute may be a method, which is mentioned."""
         public = self._public_name(node)
         if public is not None:
             self._note(ast.unparse(node), public.parts, node.lineno, _ATTRIBUTE)
@@ -200,7 +199,6 @@ class Reading(ast.NodeVisitor):
                 (self._skip([value]) if is_skipped else self.visit(value))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Reads the operands up to the one that decides."""
         decides = isinstance(node.op, ast.Or)
         for position, value in enumerate(node.values):
             with self._read_as(_is_sure=self._is_sure and position == 0):
@@ -210,7 +208,6 @@ class Reading(ast.NodeVisitor):
                 return
 
     def visit_For(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
-        """Reads a loop, whose variables may have the value of any iteration."""
         self.visit(node.test if isinstance(node, ast.While) else node.iter)
         stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
         changed = {each.id for each in stored if isinstance(each.ctx, ast.Store)}
@@ -221,7 +218,6 @@ class Reading(ast.NodeVisitor):
     visit_AsyncFor = visit_While = visit_For
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> bool:
-        """Reads the body, which `contextlib.suppress` may guard like a `try`."""
         suppressed: set[str] = set()
         for item in node.items:
             self.visit(item)
@@ -236,7 +232,6 @@ class Reading(ast.NodeVisitor):
     visit_AsyncWith = visit_With
 
     def visit_Try(self, node: ast.Try) -> bool:
-        """Reads the body up to a failure that is handled, and the handlers that may run."""
         start = dict(self.known)
         guards = [each for each in node.handlers if self._is_guard(each)]
         caught = set().union(*(_caught(each.type) for each in guards))
@@ -264,7 +259,6 @@ class Reading(ast.NodeVisitor):
     visit_Return = visit_Continue = visit_Break = _leave
 
     def _block(self, statements: Sequence[ast.stmt]) -> bool:
-        """Reads statements; returns whether control leaves them, within the function."""
         for position, each in enumerate(statements):
             if self.visit(each):
                 self._skip(statements[position + 1 :])
@@ -273,14 +267,12 @@ class Reading(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _read_as(self, **marks: bool) -> Iterator[None]:
-        """Sets `_is_reached`, `_is_sure` or `_is_guarded` inside the context."""
         outer = {name: getattr(self, name) for name in marks}
         vars(self).update(marks)
         yield
         vars(self).update(outer)
 
     def _skip(self, nodes: Sequence[ast.AST]) -> None:
-        """Reads code that is not reached, for what it mentions."""
         known = dict(self.known)
         with self._read_as(_is_reached=False):
             for each in nodes:
@@ -372,7 +364,6 @@ class Reading(ast.NodeVisitor):
         self.known.update(known)
 
     def _answer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Object:
-        """Computes the value of a function that only returns one, such as `is_tf2()`."""
         last = node.body[-1]
         others = [each for each in node.body[:-1] if not isinstance(each, ast.Expr)]
         if others or ast.unparse(node.args) or not isinstance(last, ast.Return) or not last.value:
@@ -403,11 +394,6 @@ class Reading(ast.NodeVisitor):
     def _import(
         self, node: ast.stmt, name: str, level: int = 0, is_attribute: bool = False
     ) -> Reading | None:
-        """Reads an imported module if it belongs to the program.
-
-        Args:
-            is_attribute: whether the name may be an attribute of a module instead.
-        """
         parts = name.split(".")
         if parts[0] == _ROOT and not level:
             self._note(name, tuple(parts[1:]), node.lineno, _IMPORT)
@@ -435,7 +421,6 @@ class Reading(ast.NodeVisitor):
         self.known[name] = value
 
     def _public_name(self, node: ast.AST) -> PublicName | None:
-        """Resolves an expression such as `tf.a.b` to a name of TensorFlow."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.insert(0, node.attr)
@@ -444,7 +429,6 @@ class Reading(ast.NodeVisitor):
         return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
 
     def _note(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
-        """Records a name of TensorFlow if it shows which version the program wants."""
         if self._is_reached and self._is_guarded and parts[:2] == ("compat", "v1"):
             self.adapts = True
         if self._is_reached and _is_of_tf1(parts):
@@ -456,7 +440,6 @@ class Reading(ast.NodeVisitor):
 
 
 def _is_of_tf1(parts: Sequence[str]) -> bool:
-    """Whether TensorFlow 1 has a public name that TensorFlow 2 lacks."""
     if "contrib" in parts[:1] or list(parts[:3]) == ["compat", "v1", "contrib"]:
         return True
     if not parts or loads_keras(parts):
@@ -490,7 +473,6 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _caught(types: ast.expr | None) -> set[str]:
-    """Returns which errors for a missing name a handler of these types catches."""
     names = _type_names(types)
     if types is None or any(name in _BROAD for name in names):
         return {_ATTRIBUTE, _IMPORT}

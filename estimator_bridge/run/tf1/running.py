@@ -27,7 +27,6 @@ def as_tf1(script: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def names_of_tf1(script: str | None = None) -> Iterator[None]:
-    """Shows a program the names of TensorFlow 1 inside the context."""
     with tf_compat.names_of_tf1(), seen_by_programs(TF1View(), script):
         yield
 
@@ -40,15 +39,12 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Shows a program TensorFlow 1 inside the context if it needs or is told to see it.
-
-    Yields whether it does. If it does not, and the program fails for a name of TensorFlow 1, `tell`
-    gets the remedy before the error is raised.
+    """Shows a program TensorFlow 1 inside the context if it should see it; yields whether it does.
 
     Args:
-        script: the program.
         tf1: whether it sees TensorFlow 1; None decides by its source.
-        tell: called with a sentence about the reason if the source decided for TensorFlow 1.
+        tell: called with the reason if the source decided for TensorFlow 1, and with the remedy if
+            the program fails for a name of TensorFlow 1.
         view: called with `script`; opens what the program then sees.
         folder: the folder that the program imports from; by default its own.
     """
@@ -79,7 +75,6 @@ def as_needed(
 
 
 def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], object]) -> None:
-    """Tells why a program that sees TensorFlow 1 may have failed."""
     name = detection.missing_name(error)
     if name is not None:
         file = traceback.extract_tb(error.__traceback__)[-1].filename
@@ -96,7 +91,6 @@ def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], ob
 
 
 def remedy_for(error: BaseException) -> str | None:
-    """Returns the advice for a program that failed for a name of TensorFlow 1, or None."""
     name = detection.missing_name(error)
     if name is None:
         return None

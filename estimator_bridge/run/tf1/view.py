@@ -30,8 +30,6 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 class ContribModule(ModuleType):
     """A module of `tf.contrib`, whose names are loaded when they are first used.
 
-    `hasattr` finds only what works. Modules without names can still be imported.
-
     Args:
         path: the path below `tensorflow.contrib`; empty for that itself.
         view: finds the modules below this one.
@@ -139,12 +137,10 @@ class _Compat(ModuleType):
 
 
 def _is_imported(frame: FrameType) -> bool:
-    """Whether a frame executes `from module import name`."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _load(target: str, path: str) -> Object:
-    """Loads a target; raises UnsupportedImport if it is in a package that is not installed."""
     package = target.partition(":")[0].partition(".")[0]
     try:
         return load(target)
@@ -210,7 +206,6 @@ def _is_tensorflow(name: str) -> bool:
 
 
 def _is_of_program(variables: Mapping[str, Object] | None, libraries: Libraries) -> bool:
-    """Whether the module with these global variables belongs to the program."""
     path = (variables or {}).get("__file__")
     if (variables or {}).get("__name__") == "__main__":
         return True

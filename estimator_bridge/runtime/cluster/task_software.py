@@ -1,10 +1,8 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-A task that serves loads the native ops before its server listens, and then reports its software.
-The chief asks when it builds a step, for two reasons. A task without the native ops would refuse a
-graph that uses them there; and tasks that see another cluster, or another place in it, would wait
-for others without end. The chief asks again in every session of a training, because a restarted
-task may be on another machine.
+The chief asks for these reports in every session, because a restarted task may be on another
+machine. A task without native ops would refuse a graph that uses them there, and a task with
+another TF_CONFIG would wait for others forever.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class TaskReport(NamedTuple):
         return json.dumps(self._asdict())
 
     def versions(self) -> str:
-        """Describes the versions for a sentence."""
         return (
             f"TensorFlow {self.tensorflow} and estimator-bridge {self.package} (native sources "
             f"{self.native_sources})"
@@ -62,7 +59,6 @@ class TaskReport(NamedTuple):
 
 
 def serve(cluster: Cluster) -> None:
-    """Reports what this process runs, then serves the cluster until the chief ends."""
     report = of_this_process()._replace(tasks=cluster.tasks, trains=False)
     cluster.target()
     _say(cluster, report)
@@ -70,13 +66,11 @@ def serve(cluster: Cluster) -> None:
 
 
 def say_that_it_trains(cluster: Cluster) -> None:
-    """Tells a chief that expects this worker to serve that it runs its own training."""
     versions = tf.version.VERSION, __version__, source_digest()
     _say(cluster, TaskReport(*versions, False, cluster.tasks, trains=True))
 
 
 def of_this_process() -> TaskReport:
-    """Describes the software of this process. Compiles the native ops if they will be used."""
     has_native_ops = loading.host_ops() is not None
     return TaskReport(tf.version.VERSION, __version__, source_digest(), has_native_ops)
 
@@ -98,28 +92,25 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 class SameSoftwareHook(tf.train.SessionRunHook):
     """Ends a training if a task on which its step uses native ops no longer has them.
 
-    It asks before the first step of each session, that is at the start and after a task was lost.
-    The step itself would fail with TensorFlow's "Op type not registered".
+    It asks before the first step of each session, and so also after a task was lost.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def begin(self) -> None:
-        """Reads from the complete graph which tasks run native ops."""
         ops = tf.get_default_graph().get_operations()
         self._needed = {op.device for op in ops if loading.is_host_op(op.type)}
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Raises InvalidInput if a task lacks the native ops, or has another version."""
         lacking = self._needed - _devices_with_native_ops(self._cluster)
         for name, address, device in self._cluster.others():
             if device in lacking:
                 raise errors.InvalidInput(
-                    f"The task {name} at {address} was started again without the native ops, on "
-                    "which the step of the chief is there. Start it where they load "
-                    "(`estimator-bridge doctor` says whether), or start the chief again: from the "
-                    "last checkpoint it goes on with TensorFlow's ops on that task."
+                    f"The task {name} at {address} was started again without the native ops, "
+                    "which the chief's step uses there. Start the task where they load (see "
+                    "`estimator-bridge doctor`), or restart the chief: it continues from the last "
+                    "checkpoint, with TensorFlow's own ops on that task."
                 )
 
 
@@ -141,7 +132,6 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
 
 
 def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
-    """Raises InvalidInput if the settings of a task do not belong to this chief's cluster."""
     if report.tasks is not None:
         # An evaluator is outside the cluster and need not be listed.
         jobs = sorted((report.tasks.keys() | cluster.tasks.keys()) - {TaskType.EVALUATOR})
@@ -164,7 +154,6 @@ def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
 
 
 def _say(cluster: Cluster, report: TaskReport) -> None:
-    """Publishes a report for tasks that ask, and replaces an earlier one."""
     with tf.Graph().as_default(), tf.device(cluster.own_device):
         clear = tf.raw_ops.StageClear(dtypes=[tf.string], shared_name=_NAME)
         with tf.control_dependencies([clear]):
@@ -174,7 +163,6 @@ def _say(cluster: Cluster, report: TaskReport) -> None:
 
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
-    """Collects the tasks' reports in their order. Waits for tasks that do not serve yet."""
     cluster.target()  # starts the server in one thread only
     answers: dict[str, TaskReport | Exception] = {}
     for _, _, device in others:
@@ -187,7 +175,6 @@ def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskR
 def _ask_until_it_serves(
     cluster: Cluster, device: str, answers: dict[str, TaskReport | Exception]
 ) -> None:
-    """Adds the report of a task, or an error, to the answers."""
     end = time.monotonic() + _SECONDS_OF_SILENCE
     while device not in answers:
         try:
@@ -205,7 +192,6 @@ def _ask_until_it_serves(
 def _wait_for(
     others: Sequence[tuple[str, str, str]], answers: Mapping[str, TaskReport | Exception]
 ) -> None:
-    """Waits until all tasks have answered or one has failed, and logs the names of late tasks."""
     named = time.monotonic()
     while waiting := [f"{name} at {address}" for name, address, d in others if d not in answers]:
         if any(isinstance(answer, Exception) for answer in answers.values()):

@@ -1,8 +1,7 @@
 """The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-Every task runs a TensorFlow server. When the chief's program ends, the chief tells the others:
-tasks that only serve have been waiting for that, and workers with their own training stop after a
-step.
+When the chief's program ends, the chief tells all other tasks: those that only serve then exit, and
+workers with their own training stop after a step.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class Cluster:
 
     @property
     def other_workers(self) -> tuple[str, ...]:
-        """The devices of the workers; may be empty."""
         return self._devices(TaskType.WORKER)
 
     @property
@@ -78,17 +76,10 @@ class Cluster:
         return f"{counts}; this is {self.task_type} {self.task_id}"
 
     def target(self) -> str:
-        """Returns this task's address for sessions. Starts its server if none runs."""
         with _STARTING:  # several threads talk to other tasks
             return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
-        """Ends all other tasks when this process ends, even after an error.
-
-        Args:
-            workers_train: workers have their own steps, and parameter servers serve until these
-                end.
-        """
         _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
@@ -111,11 +102,6 @@ class Cluster:
         log.info("The chief has ended, and so does this task.")
 
     def wait_for_end(self, train_yourself: Callable[[], None] | None = None) -> None:
-        """Blocks until the chief ends.
-
-        Args:
-            train_yourself: called when the chief says that workers run their own training.
-        """
         with tf.Graph().as_default(), self.session(self.own_device) as session:
             message = _queue(self.own_device, _END).dequeue()
             while session.run(message) == _TRAIN_YOURSELF:
@@ -131,21 +117,17 @@ class Cluster:
         )
 
     def say_workers_train(self) -> None:
-        """Makes workers that only serve warn, as soon as they can be reached."""
         for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
     def tell_own(self) -> None:
-        """Tells this task about the end."""
         self._put(self.own_device, _END, _ENDED)
 
     def say_left(self) -> None:
-        """Tells the chief that this worker has stopped training."""
         self._put(self.chief, _LEFT, self.task_id)
 
     def tell_all(self, *, workers_train: bool) -> None:
-        """Ends every other task that can be reached."""
         workers = self.other_workers
         if not workers_train:
             self._tell([*workers, *self.servers])
@@ -156,7 +138,6 @@ class Cluster:
         self._tell(self.servers)
 
     def _workers_left(self, expected: set[int], seconds: float) -> set[int]:
-        """Waits for the expected workers, or for a time; returns those that have left."""
         left: set[int] = set()
         end = time.monotonic() + seconds
         with tf.Graph().as_default(), self.session(self.own_device) as session:
@@ -190,13 +171,11 @@ class Cluster:
             log.warning("%s did not hear %s: %s", device, what, error.message)
 
     def session(self, device: str) -> tf.Session:
-        """Opens a session that sees only this task and the task of a device."""
         # Without the filter a session waits for every task of the cluster.
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own_device)])
         return tf.Session(self.target(), config=config)
 
     def others(self) -> list[tuple[str, str, str]]:
-        """Lists (name, address, device) of each worker and parameter server."""
         return [
             (f"{job} {index}", address, self._device(job, index))
             for job in (TaskType.WORKER, TaskType.PS)
@@ -220,7 +199,6 @@ def cluster_of(config: RunConfig) -> Cluster | None:
 
 
 def task_of(device: str) -> str:
-    """Returns the name of the task that has a device."""
     return device.rpartition("/device:")[0]
 
 
@@ -231,7 +209,6 @@ def _queue(device: str, name: str) -> Object:
 
 @functools.cache
 def _server(cluster: Cluster) -> Object:
-    """Starts the server of a task. It runs until the process ends."""
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),

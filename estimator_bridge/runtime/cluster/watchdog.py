@@ -1,10 +1,9 @@
 """Ends the chief when a task of its cluster stops answering, because its machine froze or is lost.
 
-When a process dies, its connections are reset, and sessions recover from that. When a machine
-freezes or loses its network, the connections stay open: a session waits for it forever, and so does
-anything that would cancel the step. Therefore a thread asks every task for a sign of life, and if a
-task is silent for too long, it ends the chief. Whatever restarts tasks also restarts the chief,
-which continues from the last checkpoint.
+Sessions recover when a process dies, because that resets its connections. When a machine freezes,
+the connections stay open and a session waits forever, and so does any attempt to cancel the step.
+So a thread asks every task for a sign of life, and ends the chief after a long silence. Whatever
+restarts tasks also restarts the chief, which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Watched:
 
 
 class Silences:
-    """Counts how long tasks are silent.
+    """Counts how long tasks are silent. A task that has never answered has not started yet.
 
     Time is added in small parts, so that an hour in which the chief itself was frozen does not
     count.
@@ -63,10 +62,6 @@ class Silences:
         self.interval = min(patience / _ASKS_PER_PATIENCE, _LONGEST_INTERVAL)
 
     def add(self, seconds: float) -> Watched | None:
-        """Adds the time since the last call, and returns a task that has been silent for too long.
-
-        A task that has never answered has not started yet, and is waited for.
-        """
         for task in self.tasks:
             if task.silent is not None:
                 task.silent += min(seconds, 2 * self.interval)
@@ -78,8 +73,7 @@ class Silences:
 def patience_seconds() -> float | None:
     """Reads for how many seconds a task may be silent. None (from 0) means forever.
 
-    Raises:
-        InvalidInput: the environment variable is not such a number.
+    Raises InvalidInput if the environment variable is not such a number.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -98,8 +92,8 @@ def patience_seconds() -> float | None:
 def watching(cluster: Cluster | None) -> Iterator[None]:
     """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
 
-    If a task is silent for too long, the process ends with STATUS and a message that names the
-    task, because the session that waits for the task cannot be cancelled.
+    If a task is silent for too long, the process ends with STATUS, because the session cannot be
+    cancelled.
     """
     patience = patience_seconds()
     if cluster is None or patience is None:
@@ -123,7 +117,6 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
 
 
 def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Event) -> None:
-    """Asks a task for a sign of life until the end, even after it was restarted."""
     while not ended.is_set():
         with (
             contextlib.suppress(

@@ -21,8 +21,8 @@ class ChiefHasEnded(Exception):
 class WorkerEnd:
     """Waits for the end of the chief, and tells the chief when this worker stops training.
 
-    Parameter servers serve until all workers have left, so that no worker waits for a dead server.
-    A worker whose step does not end in time ends its process; nothing it computes would be saved.
+    Parameter servers serve until all workers have left. A worker whose step does not end in time
+    ends its process; nothing it computes would be saved.
 
     Attributes:
         come: set once the chief has ended.
@@ -54,7 +54,7 @@ class WorkerEnd:
         self.come.set()
         if not self._training.acquire(timeout=LEAVING_SECS):
             log.warning(
-                "The chief has ended, and the step of %s %d has not in %g seconds: the task ends.",
+                "The chief has ended. %s %d exits, because its step did not end within %g seconds.",
                 *(self._cluster.task_type, self._cluster.task_id, LEAVING_SECS),
             )
             sys.stdout.flush()
@@ -70,5 +70,4 @@ class WorkerEnd:
 
 @functools.cache
 def end_of(cluster: Cluster) -> WorkerEnd:
-    """Returns the WorkerEnd of this process. There is one, however often it trains."""
     return WorkerEnd(cluster)

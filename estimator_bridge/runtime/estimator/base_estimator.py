@@ -51,7 +51,6 @@ class Estimator:
             EstimatorSpec or a TPUEstimatorSpec.
         model_dir: the directory of checkpoints and events. None takes the one in `config`, or a new
             temporary directory.
-        config: a RunConfig; None takes the default one.
         params: passed on to model_fn and input_fn.
         warm_start_from: initial values for a model_dir without a checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
@@ -93,7 +92,6 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """The directory of checkpoints and events."""
         return str(self._config.model_dir)
 
     @property
@@ -128,12 +126,10 @@ class Estimator:
 
     @property
     def config(self) -> RunConfig:
-        """A copy of the RunConfig."""
         return copy.deepcopy(self._config)
 
     @property
     def params(self) -> Object:
-        """A copy of the params."""
         return copy.deepcopy(self._params)
 
     @property
@@ -160,8 +156,8 @@ class Estimator:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
         After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
-        then lets the signal have its usual effect. It does not wait for an input that delivers no
-        batch; see `loop.interruptions`.
+        then lets the signal have its usual effect. If the step still waits for its input, it is
+        cancelled.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -206,7 +202,7 @@ class Estimator:
             with contextlib.nullcontext() if end is None else end.training():
                 loss = training_session.train(job, schedule, listeners)
         except ChiefHasEnded:
-            log.info("The chief has ended, so that there is nothing to train.")
+            log.info("The chief has ended, so this worker has nothing to train.")
             return self
         except KeyboardInterrupt as interrupt:
             # The traceback starts at the user's call; our internal frames would only distract.
@@ -291,15 +287,16 @@ class Estimator:
 
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
-            serving_input_receiver_fn: returns a receiver, which holds the tensors to feed and the
-                features that are computed from them.
+            serving_input_receiver_fn: returns a receiver: the tensors to feed and the features that
+                are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
             experimental_mode: the mode in which to call the model_fn.
-            table_dtype: how the export stores the tables of the embedding config: "float32",
-                "float16", "bfloat16" or "int8", or a dict of these by table name.
-                `tf2_engine.small_types` gives bounds on the errors. Stock has no such option.
+            table_dtype: how to store the tables of the embedding config: "float32", "float16",
+                "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
+                    gives
+                bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
@@ -341,16 +338,12 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`.
-
-        The variables come from the training graph, or else from that of evaluation or prediction.
-        """
+        """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`."""
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
         )
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns the directory of an evaluation's events."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
@@ -392,7 +385,6 @@ class Estimator:
     def _call(
         self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
     ) -> Object:
-        """Calls an input_fn, or the model_fn on a batch, with `items` added to the params."""
         context = estimator_arguments.input_context(self._config)
         if mode == ModeKeys.TRAIN and context is not None:
             batch["input_context"] = context
@@ -417,7 +409,6 @@ class Estimator:
         return clients.Client()
 
     def _is_in_graph(self) -> bool:
-        """Whether the chief of a cluster is its only client, as with use_tpu=True."""
         return False
 
     def _check_cluster(self, cluster: tasks.Cluster) -> None:
@@ -428,7 +419,6 @@ class Estimator:
             )
 
     def _serve_if_told(self) -> None:
-        """In a task that only serves: serves until the chief ends, then exits."""
         if self._cluster is None or self._cluster.is_chief:
             return
         if self._cluster.task_type == TaskType.PS or self._is_in_graph():
@@ -436,7 +426,6 @@ class Estimator:
             raise SystemExit(0)
 
     def _join_cluster(self) -> WorkerEnd | None:
-        """Starts the server of a training worker, and returns what ends it; or None."""
         client = self._client(ModeKeys.TRAIN)
         if isinstance(client, clients.BetweenGraph):
             log.info(
@@ -448,7 +437,6 @@ class Estimator:
         return client.end
 
     def _wait_for_turn(self, seconds: float) -> None:
-        """Delays a training worker whose server already runs; stops when the chief ends."""
         end = self._client(ModeKeys.TRAIN).end
         if end is not None and seconds > 0:
             log.info("This worker begins to train in %g seconds.", seconds)
@@ -471,7 +459,6 @@ class Estimator:
         return TableVariables()
 
     def _table_dtypes(self, table_dtype: Object, mode: str) -> dict[str, str]:
-        """The types of an export's tables other than float32, by the names of their variables."""
         names = self._tables().names
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(
@@ -533,11 +520,6 @@ class Estimator:
 
 
 def _check_members(kind: type) -> None:
-    """Raises InvalidInput if a program's class overrides a method that the estimator itself calls.
-
-    Stock refuses it too, for its own methods. The bridge has other methods, and would call what a
-    program happens to define under one of their names.
-    """
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return
     overridden = sorted(

@@ -22,16 +22,16 @@ def num_replicas(config: TPUConfig) -> int:
     """Counts the replicas of the model: one per core, or fewer with model parallelism.
 
     Raises:
-        InvalidInput: `num_shards` contradicts the number of cores that `run` or the environment
-            asks for, or the cores cannot be divided among replicas.
+        InvalidInput: `num_shards` contradicts the number of cores asked for, or the cores cannot be
+            divided among replicas.
     """
     cores, per_replica = default_cores(), config.num_cores_per_replica or 1
     if cores is None:
         return config.num_shards or 1
     if cores % per_replica:
         raise errors.InvalidInput(
-            f"TPUConfig.num_cores_per_replica={per_replica}, of which the {cores} core(s) of "
-            f"`run --cores` or ${CORES_VARIABLE} are no multiple."
+            f"TPUConfig.num_cores_per_replica={per_replica} does not divide the {cores} core(s) of "
+            f"`run --cores` or ${CORES_VARIABLE}. Change one of them."
         )
     replicas = cores // per_replica
     if config.num_shards not in (None, replicas):
@@ -49,12 +49,7 @@ def input_hosts(
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
     As on a TPU pod, evaluations have several hosts only in PER_HOST_V2 mode. Predictions, which
-    keep the order of the input, have one host, and so does BROADCAST mode. A single host is always
-    this process.
-
-    Args:
-        workers: the devices of a cluster's workers. Without any, this process emulates the hosts.
-        input_mode: a member of InputPipelineConfig.
+    keep the order of the input, and BROADCAST mode have one host, which is always this process.
 
     Raises:
         InvalidInput: the cluster does not have as many hosts as asked for, or their number does not
@@ -86,7 +81,6 @@ def _is_read_by_all(mode: str, input_mode: int) -> bool:
 
 
 def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
-    """Warns that an input_fn cannot know which host calls it."""
     return (
         f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
         "and does not ask for which: all read the same data. Let it shard them by "
@@ -97,7 +91,6 @@ def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
 
 
 def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
-    """Notes that the chief calls an input_fn because it does not ask for its host."""
     return (
         f"The input_fn {_name(input_fn)} does not ask which host calls it: the chief reads for all "
         f"{num_hosts} workers, as on one machine. For each to read its own part, let it shard the "
@@ -108,7 +101,6 @@ def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
 
 
 def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
-    """Warns that the chief calls an input_fn because of Python ops, and names them."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
         f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}), which the chief "

@@ -34,8 +34,8 @@ _IN_ONE_GRAPH = (
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
     """Completes the config, or the default one, with `model_dir` or a new temporary directory.
 
-    Raises:
-        InvalidInput: it is not a RunConfig (stock's or the bridge's), or the directories differ.
+    Raises InvalidInput if it is not a RunConfig (stock's or the bridge's), or the directories
+    differ.
     """
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
@@ -93,7 +93,6 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
 
 
 def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
-    """Determines this task's part of the input; None without a ParameterServerStrategy."""
     if not _is_of_servers(_read(_SETTINGS[ModeKeys.TRAIN], config)):
         return None
     return tf.distribute.InputContext(
@@ -104,7 +103,6 @@ def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
 
 
 def _is_of_servers(strategy: Object) -> bool:
-    """Whether it is a ParameterServerStrategy with one replica per task."""
     kind = tf.distribute.experimental.ParameterServerStrategy
     return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
 
@@ -121,12 +119,10 @@ def _read(name: str, config: RunConfig) -> Strategy | None:
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
-    """Lists the device of each core's model; empty if TensorFlow chooses."""
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
 def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
-    """Checks the type of each item; raises WrongType with `text` otherwise."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"{text}, got {item!r}.")
@@ -140,12 +136,7 @@ def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], O
 
 
 def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
-    """Checks the signature of a model_fn.
-
-    Raises:
-        InvalidInput: it takes no features, or no params although there are some, or an argument
-            that no model_fn receives.
-    """
+    """Checks that a model_fn takes features, any params, and nothing that it would never get."""
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
     if not callable(model_fn):
@@ -168,7 +159,6 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
 
 
 def check_takes_params(input_fn: InputFn) -> None:
-    """Raises InvalidInput if an input_fn takes no `params`, where its batch size would be."""
     if "params" not in argument_names(input_fn):
         raise errors.InvalidInput(
             f"input_fn ({input_fn}) does not include params argument; TPUEstimator passes the "
@@ -177,7 +167,6 @@ def check_takes_params(input_fn: InputFn) -> None:
 
 
 def with_items(params: Object, items: Mapping[str, Object]) -> Object:
-    """Copies params, a dict or an HParams, with some values replaced."""
     copied = copy.deepcopy(params)
     for key, value in items.items():
         if hasattr(copied, "set_hparam"):
@@ -188,11 +177,6 @@ def with_items(params: Object, items: Mapping[str, Object]) -> Object:
 
 
 def call(function: Callable[..., Object], **arguments: Object) -> Object:
-    """Calls an input_fn or model_fn with those arguments that it takes.
-
-    Raises:
-        InvalidInput: there are labels, but the function does not take them.
-    """
     names = argument_names(function)
     if arguments.get("labels") is not None and "labels" not in names:
         raise errors.InvalidInput(

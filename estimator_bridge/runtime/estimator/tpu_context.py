@@ -78,7 +78,6 @@ class TPUContext:
         return None if self._device_assignment is None else self._device_assignment()
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Returns the device of a replica's host, and the replica's position on that host."""
         if not 0 <= replica_id < self.num_replicas:
             raise errors.InvalidInput(
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
@@ -89,7 +88,6 @@ class TPUContext:
         return (_HOST_OF_REPLICA if device == THIS_PROCESS else device), position
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
-        """Returns the device of a host."""
         if host_id not in range(self.num_hosts):
             raise errors.InvalidInput(
                 f"There is no host {host_id!r}; the last of {self.num_hosts} host(s) is "

@@ -57,17 +57,16 @@ _BATCH_SIZE_ARGUMENT = {
 class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
-    With `use_tpu=False`, feature columns are ordinary ones and the model's own optimizer trains the
-    tables; features of config dicts are looked up for the model. With `use_tpu=True`, the tables
-    live in the TF2 engine and follow the arithmetic of a TPU. On a machine without a TPU the engine
-    runs on the host and emulates `TPUConfig.num_shards` cores.
+    With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the TF2
+    engine holds the tables and follows the arithmetic of a TPU; without a TPU it runs on the host
+    and emulates `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`,
+    `arithmetic`, `layout` and `wire`.
 
     Args:
         model_fn, model_dir: as for `Estimator`.
         config: a TPU RunConfig.
         params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size",
             "use_tpu", and with use_tpu=True a `TPUContext` as "context".
-        use_tpu: see above.
         train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
             in training and evaluation. None splits along the first.
@@ -78,19 +77,16 @@ class TPUEstimator(Estimator):
         embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
         export_saved_model_api_version: 1 or 2, which only differ in graphs for TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: what holds the tables with use_tpu=True: "host", "software_tpu" (a software TPU with
-            that many cores), or a driver for hosts. None is "host", or "software_tpu" under
-            `run --software-tpu`.
-        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" for the first
-            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md. None is
-            "tpu" unless `run --arithmetic` says otherwise.
+        engine: what holds the tables with use_tpu=True: "host" (the default), "software_tpu", or a
+            driver for hosts.
+        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" (the default) for the
+            first generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
-            in contiguous parts, or "octaves", which balances the load even if the first rows are
-            the frequent ones. It affects no number except initial values. None is "div" unless `run
-            --layout` says otherwise.
+            (the default) in contiguous parts, or "octaves", which balances the load even if the
+            first rows are the frequent ones. It affects no number except initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
-            smaller of these two), or "summed", which rounds differently; see docs/clusters.md. None
-            is "smallest" unless `run --wire` says otherwise.
+            default: the smaller of these two), or "summed", which rounds differently; see
+            docs/clusters.md.
 
     Raises:
         InvalidSpec, InvalidInput: a setting, which the message names, is invalid or not supported.
@@ -223,7 +219,6 @@ class TPUEstimator(Estimator):
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
-        """Lists the worker device of each core that takes part."""
         cores = self._cores(mode)
         workers = workers_of_cores(cores.count, len(cluster.workers))
         of_cores = [cluster.workers[worker] for worker in workers]
@@ -285,7 +280,6 @@ class TPUEstimator(Estimator):
         return build_engine_step(mode, read, partitioned, settings)
 
     def _cores_of_step(self, input_fn: InputFn, mode: str) -> CoreLayout:
-        """Lays out the cores of a step: their devices, and the hosts that read for them."""
         cores = self._cores(mode)
         if not self._shards(input_fn, mode, cores):
             self._note(cores_and_hosts.chief_reads_unsharded(input_fn, len(cores.hosts)))
@@ -299,7 +293,7 @@ class TPUEstimator(Estimator):
         """Whether all hosts of a layout call the input_fn themselves.
 
         Unless a number of hosts is set, the workers of a cluster call an input_fn that asks for its
-        host. To find out, it is called once in a graph of its own.
+        host, which a call in a graph of its own finds out.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True
@@ -310,7 +304,6 @@ class TPUEstimator(Estimator):
         return context.host_was_asked_for
 
     def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
-        """Warns if several hosts call an input_fn that cannot know which one does."""
         if context is None or context.num_hosts == 1:
             return
         if not context.host_was_asked_for:
@@ -323,7 +316,6 @@ class TPUEstimator(Estimator):
         self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
 
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
-        """Reads the batches of `count` cores, and the input's hooks, without a model."""
         mode = ModeKeys.TRAIN
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
@@ -339,7 +331,6 @@ class TPUEstimator(Estimator):
         return read_per_core(read, cores, self._read_spec(on_engine=True))
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
-        """Computes `params["batch_size"]` for the input_fn and for the model_fn."""
         name, size = _BATCH_SIZE_ARGUMENT[mode], self._batch_sizes[mode]
         if not self._runs_on_engine(mode):
             return size, size
@@ -356,7 +347,6 @@ class TPUEstimator(Estimator):
         return cores.input_batch_size(size), cores.model_batch_size(size)
 
     def _read_spec(self, on_engine: bool) -> LegacySpec | None:
-        """Reads the embedding spec; None if the columns look up their own tables."""
         spec = self._embedding_config_spec
         if spec is None or not (on_engine or spec.table_to_config_dict):
             return None
@@ -422,15 +412,12 @@ class TPUEstimator(Estimator):
         )
 
     def _tell(self, line: str) -> None:
-        """Logs a warning once per estimator."""
         self._log(log.warning, line)
 
     def _note(self, line: str) -> None:
-        """Logs a fact once per estimator."""
         self._log(log.fact, line)
 
     def _log(self, write: Callable[..., None], line: str, rest: str = "") -> None:
-        """Logs a line with its `rest`, unless this estimator has already logged the line."""
         if line not in self._logged:
             self._logged.add(line)
             write("%s%s", line, rest)

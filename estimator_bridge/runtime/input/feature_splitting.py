@@ -42,8 +42,7 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        notify: called with a line for each feature whose ids are read in an unexpected way. The
-            lines do not depend on the batch size, so a caller can log each of them once.
+        notify: called with a line for each feature whose ids are read in an unexpected way.
 
     Raises:
         MissingFeature: an id or weight feature is missing.
@@ -76,8 +75,6 @@ def split_features(
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
     """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core.
-
-    Leaves are Tensors, SparseTensors and RaggedTensors. None stays None.
 
     Raises:
         InvalidInput: a leaf is a scalar, or the number of cores does not divide its first axis.
@@ -124,7 +121,6 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
 
 
 def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify) -> Ids:
-    """Converts dense ids to one id per sample, or to sparse ids if the table has a combiner."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
             f"{_where(feature)}: a sequence needs a SparseTensor [batch, length], got dense ids of "
@@ -145,10 +141,6 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
 
 
 def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: Notify) -> Tensor:
-    """Returns the ids; with quirks="stock" it asserts first that none of them is 0.
-
-    Stock drops the zeros and then takes the remaining ids, too few of them, as one per sample.
-    """
     notify(_warning(feature, DENSE_RANK_1, quirks))
     if quirks == "documented":
         return ids
@@ -162,7 +154,6 @@ def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: N
 
 
 def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
-    """Reshapes the dense ids of a table without a combiner to [batch], one per sample."""
     if feature.weight_key is not None:
         raise errors.InvalidInput(
             f"{_where(feature)}: weights {feature.weight_key!r} need sparse ids and a combiner, "
@@ -179,7 +170,6 @@ def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
 
 
 def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
-    """Computes the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
     )
@@ -189,7 +179,6 @@ def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
 
 
 def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[str, Tensor]:
-    """Pads the ids of a tensor-core column, and adds their mask, by key."""
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
         raise errors.InvalidInput(
@@ -207,7 +196,6 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
 
 
 def _as_tensor(features: Mapping[str, Nest], key: str, where: str, hint: str = "") -> Object:
-    """Converts a feature to a Tensor or SparseTensor. Error messages end with the hint."""
     if key not in features:
         raise errors.MissingFeature(
             f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}.{hint}"

@@ -42,17 +42,14 @@ class CoreLayout:
     hosts: tuple[str, ...] = (THIS_PROCESS,)
 
     def input_batch_size(self, global_batch_size: int) -> int:
-        """The `params["batch_size"]` of the input_fn."""
         reads_per_core = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
         per_core = self.input_mode in reads_per_core
         return global_batch_size // (self.count if per_core else len(self.hosts))
 
     def model_batch_size(self, global_batch_size: int) -> int:
-        """The `params["batch_size"]` of the model_fn."""
         return global_batch_size if self.is_broadcast else global_batch_size // self.count
 
     def on(self, core: int) -> AbstractContextManager[None]:
-        """Places ops that are made in this context where the core's model is."""
         return tf.device(self.devices[core]) if self.devices else contextlib.nullcontext()
 
     @property
@@ -61,20 +58,18 @@ class CoreLayout:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether every core gets the whole batch."""
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
         """Returns the layout of predictions: the cores split a batch, or one core has all of it.
 
-        One core is used where each core would read its own batches, which would lose the order of
-        the input, or where every core would get the whole batch. As in stock it raises WrongType
-        for a `batch_axis`, because padding is along the first axis.
+        One core is used where separate batches per core would lose the order of the input. As in
+        stock it raises WrongType for a `batch_axis`, because padding is along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
-                f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
-                "use InputPipelineConfig.PER_HOST_V2, which has no use for it."
+                f"`batch_axis`={self.batch_axis} is not possible in predictions. Leave it out, or "
+                "use InputPipelineConfig.PER_HOST_V2, which does not need it."
             )
         splits = self.input_mode == InputPipelineConfig.PER_HOST_V1
         return self if splits else dataclasses.replace(self, count=1)
@@ -87,7 +82,6 @@ class SessionStartHook(tf.train.SessionRunHook):
         self._make_op = make_op
 
     def begin(self) -> None:
-        """Makes the op while the graph can still change."""
         self._op = self._make_op()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
@@ -95,13 +89,11 @@ class SessionStartHook(tf.train.SessionRunHook):
 
 
 def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
-    """Reads one batch from an input_fn, and returns it with the hooks of the input."""
     (batch,), hooks = _read(input_fn, 1)
     return batch, hooks
 
 
 def warn_if_endless(features: Nest) -> None:
-    """Warns if the features come from an input that cannot end, so predictions would not either."""
     tensors = [leaf for leaf in tf.nest.flatten(features) if isinstance(leaf, tf.Tensor)]
     if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
         return
@@ -114,7 +106,6 @@ def warn_if_endless(features: Nest) -> None:
 
 
 def tell_of_queues() -> None:
-    """Logs that an input uses queues. This does not change any numbers."""
     if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         log.info(
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
@@ -123,7 +114,6 @@ def tell_of_queues() -> None:
 
 
 def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
-    """Reads a dataset's batch for each replica of a strategy; also returns the input's hooks."""
     return _read(input_fn, count, f"Under a strategy of {count} replicas")
 
 
@@ -135,9 +125,9 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Reads each core's batch; also returns the hooks of the input.
 
-    Calls the input_fn for each host in the order of the cores. PER_HOST_V1 splits one batch over
-    the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch of its own, from one call of the
-    input_fn or from one call per core. BROADCAST gives the same batch to every core.
+    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch
+    of its own, from one call of the input_fn or from one call per core. BROADCAST gives the same
+    batch to every core.
 
     Args:
         legacy: tells, for `batch_axis`, which features are ids.
@@ -171,7 +161,6 @@ def read_per_core(
 
 
 def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
-    """Reads the batches of one host: one for each of its cores, or one for all of them."""
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return _read(input_fn, cores.cores_of_host, where)
@@ -183,7 +172,6 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
 
 
 def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
-    """Gives each core its batch of what the hosts have read."""
     if cores.is_broadcast:
         return batches * cores.count
     if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
@@ -199,7 +187,6 @@ def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) 
 
 
 def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
-    """Calls an input_fn once and takes `count` batches from its result."""
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
@@ -238,9 +225,8 @@ def _split_along(
     """Splits each tensor of features and labels along its own axis.
 
     As in stock, the axes belong to the tensors in a TPU's infeed: features in the order of their
-    keys, then labels. Ids and weights of embeddings are not part of it, and are split along their
-    first axis. Lengths of sequences, and ids and masks of tensor-core columns, are part of it, with
-    one row per sample.
+    keys, then labels. Ids and weights of embeddings are not in the infeed, and are split along axis
+    0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
@@ -276,7 +262,6 @@ def _split_along(
 
 
 def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, Ids], Nest]:
-    """Splits features into those that columns look up, and all others."""
     if legacy is None or not isinstance(features, Mapping):
         return {}, features
     keys = {key for feature in legacy.features for key in (feature.key, feature.weight_key)}
@@ -286,7 +271,6 @@ def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, 
 
 
 def _added_by_infeed(legacy: LegacySpec | None) -> Iterator[_Place]:
-    """Yields the places of tensors that stock's infeed adds to those of the input_fn."""
     if legacy is None:
         return
     for feature in legacy.features:

@@ -23,12 +23,11 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that makes ops, and places them on a host's device.
 
-    If some of the ops, or functions inside them, call Python, all of them stay in this process,
-    since only this process has the Python functions.
+    If some of the ops call Python, all of them stay in this process, which alone has the functions.
 
     Returns:
-        The function's result, and the names of the ops that call Python. These are not looked for
-        if the host is this process.
+        The function's result, and the names of the ops that call Python (not looked for if the
+        host is this process).
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -46,8 +45,7 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
     """Makes the device function of a host's ops.
 
-    The functions of datasets run where their dataset is. If the graph had a device function, their
-    bodies would carry the name of the host as well, which is not a device there.
+    It skips the functions of datasets, which run where their dataset is.
     """
     of_host = tf.DeviceSpec.from_string(host)
 
@@ -60,10 +58,7 @@ def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
 
 
 def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
-    """Makes every batch wait until all are available, so that no core starts a step without input.
-
-    Otherwise, if the data of one host ended first, a step would be computed in part.
-    """
+    """Makes every batch wait until all are available, so that no step is computed in part."""
     tensors = [tensor for batch in batches for tensor in _tensors(batch)]
     ready = tf.group(*tensors)
 

@@ -1,7 +1,6 @@
 """Checks model parallelism and spatial partition, and runs them as whole replicas.
 
-On a TPU several cores share a replica of the model, and each gets a part of its input. Here each
-replica runs as a whole on its whole input, which computes the same numbers.
+A TPU splits a replica over several cores. Running it as a whole computes the same numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ _SHAPES = {
 
 
 def note(config: TPUConfig) -> str:
-    """Says that replicas are not split."""
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
@@ -42,7 +40,6 @@ def note(config: TPUConfig) -> str:
 
 
 def check_input_mode(config: TPUConfig) -> None:
-    """Raises InvalidInput if the input mode does not allow model parallelism."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "
@@ -70,8 +67,8 @@ def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
 def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
     """Wraps a model_fn so that it first checks its batch against `input_partition_dims`.
 
-    The wrapper raises InvalidInput if the structures differ, or if the dims of a tensor are not
-    positive, do not match its rank, or do not multiply to `num_cores_per_replica`.
+    The wrapper raises InvalidInput if the structures or ranks differ, or the dims of a tensor do
+    not multiply to `num_cores_per_replica`.
     """
     dims, per_replica = config.input_partition_dims, config.num_cores_per_replica
     if dims is None or per_replica is None:
@@ -87,7 +84,6 @@ def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
 
 
 def _check(what: str, position: int, batch: Nest, dims: Object, per_replica: int) -> None:
-    """Walks through features or labels together with their dims."""
     where = f"TPUConfig.input_partition_dims[{position}]"
     if isinstance(batch, Mapping):
         if what == "labels" and not isinstance(dims, Mapping):

@@ -9,12 +9,10 @@ from tf2_engine.types import Ids, Nest, Tensor
 
 
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
-    """Pads a batch with zeros and empty rows, and fixes its static shape.
+    """Pads a batch with zeros and empty rows, and fixes its static shape: [size, ...].
 
-    Returns:
-        The nest with Tensors, SparseTensors and RaggedTensors [size, ...], scalars unchanged; and
-        the number of samples in the batch, int64, or None if the batch is known to be full. At run
-        time the op fails if a batch has more samples.
+    Returns the nest and the number of samples in the batch, int64, or None if the batch is known to
+    be full. The op fails at run time if the batch has more samples than `size`.
 
     Raises:
         InvalidInput: every batch has more samples.

@@ -79,7 +79,6 @@ def evaluate(
 def predict(
     job: EstimatorJob, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
-    """Yields predictions until the input ends, one sample or one batch at a time."""
     with (
         _reading(job, "prediction") as reading,
         model_step.new_graph(
@@ -119,8 +118,6 @@ def _session(
     reading: interruptions.ReadingSteps,
     last_hooks: Sequence[Hook] = (),
 ) -> Iterator[tf.train.MonitoredSession]:
-    """Opens a session and watches the other tasks. Closing it ends `reading`."""
-
     def note(session: Session) -> None:
         reading.canceller = session.close
 
@@ -141,7 +138,6 @@ def _session(
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:
-    """Lets a scaffold's own local_init_op initialize the variables of metrics too."""
     own_init_op = step.scaffold and step.scaffold.local_init_op
     if own_init_op is None:
         return step
@@ -181,7 +177,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps.
 
     With `update`, it runs all steps but the last inside the first session call. It must then be the
-    last hook, so that the others run once, as with a TPU that makes all steps.
+    last hook, so that the others run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -206,8 +202,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes one event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    Numbers become simple values and arrays tensors. Bytes are serialized summaries, whose values
-    become `<metric>/0`, `<metric>/1` and so on.
+    Bytes are serialized summaries, whose values become `<metric>/0`, `<metric>/1` and so on.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())
@@ -238,7 +233,7 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
         try:
             serialized = tf.Summary.FromString(value)
         except Exception:  # TensorFlow has no public name for protobuf's error
-            log.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
+            log.warning("Skipped the metric %s: its bytes are not a serialized summary.", name)
             return
         for number, part in enumerate(serialized.value):
             part.tag = f"{name}/{number}"
@@ -248,4 +243,4 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
     elif isinstance(value, np.ndarray):
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
     else:
-        log.warning("The metric %s, %r, cannot be shown as a summary; skipped.", name, value)
+        log.warning("Skipped the metric %s: %r cannot be written as a summary.", name, value)

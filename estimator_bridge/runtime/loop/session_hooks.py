@@ -36,8 +36,7 @@ class StepHook(tf.train.SessionRunHook):
     ) -> int | None:
         """Returns the global step after a run if a timer is due at it, otherwise None.
 
-        The step that was fetched in the run can be the value before or after it, depending on
-        threads. So it is read again if the timer may be due.
+        The fetched step may be the value before or after the run, so it is read again.
         """
         if not timer.should_trigger_for_step(run_values.results + 1):
             return None

@@ -1,9 +1,7 @@
 """Ends a training in a session on a signal: after its step, or while it waits for its input.
 
-A step is only cancelled if nothing but its input ops has run. Two counters in the session decide
-that: batches that have arrived, and steps that are done. They are compared with the number of steps
-that have returned, because a step can be done and not returned yet: what hooks fetch is not part of
-its train_op.
+A step is only cancelled if nothing but its input ops has run. Counters of arrived batches and
+finished steps decide that.
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ class Progress:
         self._train_op = train_op
 
     def count(self) -> tuple[Op, Tensor]:
-        """Returns a train_op that counts its batch and itself, and the count of steps after it."""
         arrived = self._add(0, self._inputs)
         counted = self._add(1, [self._train_op, arrived])
         with tf.control_dependencies([counted]), tf.device(self._device):
@@ -66,12 +63,9 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether the current or next step is still waiting for its batch.
+        """Whether the step after `returned` steps is still waiting for its batch.
 
-        It is never True for a model whose input is neither a dataset nor a queue.
-
-        Args:
-            returned: the number of steps that have returned from the session.
+        Always False for a model whose input is neither a dataset nor a queue.
         """
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
@@ -83,7 +77,6 @@ class Progress:
 
 
 def _inputs_of(train_op: Op) -> list[Op]:
-    """Finds the ops that read an input in every step of a train_op."""
     seen = {train_op}
     waiting = [train_op]
     while waiting:
@@ -114,7 +107,6 @@ class Saving:
     before_save: Callable[[Session], None] | None
 
     def save(self, session: Session, step: int, is_valid: Callable[[], bool]) -> bool:
-        """Saves a step and makes it the latest one, or removes it if it was not valid."""
         if self.before_save is not None:
             self.before_save(session)
         with session.graph.as_default():
@@ -153,12 +145,10 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a session."""
         return self._session is not None
 
     @property
     def running(self) -> int | None:
-        """The number of the current session call; a device loop counts as one."""
         return self._number if self._is_running else None
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
@@ -172,7 +162,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return None if self._done is None else tf.train.SessionRunArgs(self._done)
 
     def returned(self) -> None:
-        """Counts a step of a device loop other than its last."""
         self._num_returned += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
@@ -189,7 +178,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._last_step = int(session.run(self._saving.step))
 
     def saves(self, hooks: Sequence[Hook], step: ModelStep) -> None:
-        """Finds out from the training's hooks whether it saves, and where."""
         savers = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         if savers and step.scaffold is not None:
             path = tf_compat.path_of_saver(savers[0])
@@ -197,14 +185,12 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._saving = Saving(number, path, step.scaffold, step.before_save)
 
     def state(self) -> str:
-        """Says whether and where the last step is saved."""
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
             return "nothing is saved since the last checkpoint"
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
     def count(self, step: ModelStep, device: str) -> ModelStep:
-        """Makes the step count its batches and its ends, on a device of this process."""
         if not self._is_watched:
             return step
         self._progress = Progress(getattr(step.train_op, "op", step.train_op), device)
@@ -212,7 +198,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:
-        """Whether the current step is waiting for its input."""
         if self._session is None or self._progress is None:
             return False
         try:
@@ -221,7 +206,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             return False
 
     def rescue(self, still_waits: Callable[[], bool]) -> bool:
-        """Saves while a step waits for its input; returns whether it was waiting all the time."""
         if self._saving is None or self._session is None:
             return True
         step = int(self._session.run(self._saving.step))
@@ -233,6 +217,5 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return True
 
     def cancel(self) -> None:
-        """Cancels the current step."""
         if self._session is not None:
             self._session.close()

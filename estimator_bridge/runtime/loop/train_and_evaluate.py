@@ -33,14 +33,12 @@ def train_and_evaluate(
     """Trains an estimator, and evaluates it after checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates the checkpoints that it finds. A worker with its
-    own training loop starts some time after the chief; see `start_delay`. The estimator and the
-    specs may be stock's or the bridge's.
+    only trains, and an evaluator only evaluates. The estimator and the specs may be stock's or the
+    bridge's.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if
-        there was no evaluation. In a cluster, only a "master" (which also evaluates) returns them;
-        other tasks return None.
+        there was no evaluation. In a cluster, tasks other than a "master" return None.
 
     Raises:
         WrongType: an argument has the wrong type.
@@ -52,16 +50,12 @@ def train_and_evaluate(
 
 
 class _EvalStatus:
-    """The outcome of an evaluation."""
-
     EVALUATED = "evaluated"
     MISSING_CHECKPOINT = "missing checkpoint"
     NO_NEW_CHECKPOINT = "no new checkpoint"
 
 
 class _EvalResult(NamedTuple):
-    """What an evaluator found when it looked for a checkpoint."""
-
     status: str
     metrics: _Metrics | None = None
     checkpoint_path: str | None = None
@@ -71,11 +65,9 @@ class _ContinuousEvalListener:
     """Tells the evaluator of a cluster whether to continue. It ends at the first False."""
 
     def before_eval(self) -> bool:
-        """Whether to look for a checkpoint."""
         return True
 
     def after_eval(self, eval_result: _EvalResult) -> bool:
-        """Whether to continue after an evaluation, or after there was nothing to evaluate."""
         return True
 
 
@@ -117,7 +109,6 @@ class _TrainingExecutor:
         return self._estimator
 
     def run(self) -> _Results | None:
-        """Does the work of `train_and_evaluate`, and returns the same."""
         _assert_eval_spec(self._eval_spec)
         hooks = [*self._train_spec.hooks, *self._train_hooks]
         return _run(self._estimator, self._train_spec, self._eval_spec, hooks, self._listener)
@@ -168,8 +159,8 @@ def _run(
 def start_delay(config: Object) -> float:
     """Returns the seconds after which a worker with its own training loop starts.
 
-    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60. The
-    first steps change a model most, and many workers at once would all make the same change.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60,
+    because the first steps change a model most.
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
@@ -177,8 +168,6 @@ def start_delay(config: Object) -> float:
 
 
 class _EvaluationListener(tf.train.CheckpointSaverListener):
-    """Evaluates checkpoints as they are written, at most one per `throttle_secs`."""
-
     def __init__(self, evaluator: _Evaluator, throttle_secs: float) -> None:
         self._evaluator, self._throttle_secs = evaluator, throttle_secs
         self.results: _Results = (None, None)
@@ -208,8 +197,8 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         results = self._evaluator.evaluate_and_export()
         if results is None:
             raise errors.NoNewCheckpoint(
-                f"Step {step} was to be evaluated, but no checkpoint was written since the last "
-                "evaluation."
+                f"Step {step} cannot be evaluated, because no checkpoint was written since the "
+                "last evaluation."
             )
         self.results = results
 
@@ -220,7 +209,6 @@ class _Evaluator:
         self._evaluated: str | None = None
 
     def evaluate_and_export(self) -> tuple[_Metrics, list[Object]] | None:
-        """Evaluates and exports the latest checkpoint; None if there is no new one."""
         path = self._estimator.latest_checkpoint()
         if path is None or path == self._evaluated:
             return None
@@ -245,7 +233,6 @@ class _Evaluator:
         return metrics, exports
 
     def evaluate_while_others_train(self, listener: _ContinuousEvalListener) -> None:
-        """Evaluates each checkpoint up to the last step, or forever if that is not known."""
         _sleep(self._spec.start_delay_secs)
         while listener.before_eval():
             start = time.monotonic()
@@ -262,7 +249,6 @@ class _Evaluator:
             _sleep(max(wait, 1.0 if results is None else 0.0))
 
     def warn_of_final_exports(self, last_step: int) -> None:
-        """Warns, after training, about exporters that still wait for a final export."""
         if self._is_last(last_step):
             return
         for exporter in self._spec.exporters:

@@ -32,10 +32,9 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When a training ends, and the loops that hooks and reports see.
+    """When a training ends: after a number of steps, at a global step, or with the input.
 
-    It ends after a number of steps, at a global step, or (without either) with the input. Reports
-    of progress are for hooks that count their calls; None takes the interval of the config.
+    Reports of progress are for hooks that count their calls; None takes the interval of the config.
     """
 
     steps: int | None
@@ -47,11 +46,6 @@ class Schedule:
 
 
 def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
-    """Computes the interval of progress reports, as arguments of a hook, the way stock does.
-
-    Stock divides by the steps of a loop even where there are no loops, and even for hooks that
-    count steps instead of calls.
-    """
     if iterations.unit == "seconds":
         return {"every_n_secs": iterations.value}
     return {"every_n_iter": math.ceil(every_n_steps / iterations.value)}
@@ -60,12 +54,9 @@ def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[s
 class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop but the last, which is the step of the session call itself.
 
-    It must be the last hook. The `before_run` of every other hook then comes before the first step
-    of the loop, its `after_run` after the last step, and tensors that hooks fetch belong to the
-    last step. With stock, whose loop runs on the device, it is the same. A `tf.while_loop` around
-    the step would also be one call, but it would move the model into another graph, where hooks and
-    the program cannot reach its tensors. With single steps the ops and numbers are those of an
-    ordinary training.
+    It must be the last hook. Other hooks then run once per loop, and the tensors that they fetch
+    belong to the last step, as with stock's loop on the device. A `tf.while_loop` would move the
+    model into another graph, where hooks and the program cannot reach its tensors.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -75,13 +66,11 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         self._steps_made, self._unmoved = 0, UnmovedStep()
 
     def begin(self) -> None:
-        """Reads the global step both together with the last step of a loop, and after it."""
         self._global_step = tf.train.get_global_step()
         with tf.control_dependencies([self._step.train_op]):
             self._step_after: Tensor = self._global_step.read_value()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Computes the step at which to stop. A session that is created again keeps it."""
         self._current_step = int(session.run(self._global_step))
         self._unmoved.see(self._current_step, 0)
         if self._last_step is None:
@@ -108,7 +97,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def _is_last(self, number: int, remaining: int, started: float) -> bool:
-        """Whether step `number` of a loop is its last, with `remaining` steps to train."""
         assert self._schedule.loop is not None
         value, unit = self._schedule.loop
         if self._stop.stop_requested or number + 1 >= remaining:
@@ -116,7 +104,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
     def _fetches(self, number: int) -> list[Op]:
-        """Lists the ops of step `number` of a loop, with the loss last."""
         due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
         host_call = [self._step.host_call] if due else []
         return [self._step.train_op, *host_call, self._step.loss]
@@ -130,10 +117,7 @@ def train(
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
     If the input ends inside a device loop, the steps so far are counted and saved. (Stock raises
-    the OutOfRangeError of the input and keeps the last checkpoint.)
-
-    Returns:
-        The loss of the last step, or None if there was no step.
+    OutOfRangeError instead.) Returns the loss of the last step, or None if there was no step.
 
     Raises:
         InvalidInput: there are listeners, but no checkpoint would ever be written.
@@ -177,7 +161,6 @@ def train(
 
 
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
-    """Opens the session of a training. Only a chief initializes, restores and saves."""
     config = job.config
     if job.client.end is not None:
         return worker_session(job, step, hooks, job.client.end)
@@ -202,7 +185,6 @@ def _with_savers(
     hooks: Sequence[Hook],
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> list[Hook]:
-    """Orders all hooks, and adds the listeners to those that save."""
     all_hooks = (*hooks, *step.chief_hooks)
     savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
     added_savers = []
@@ -253,8 +235,6 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
 
 
 class _StepRateHook(StepHook):
-    """Logs global_step/sec and examples/sec, and writes them as events if there is a directory."""
-
     def __init__(
         self, batch_size: int | None, directory: str | None, timer: tf.train.SecondOrStepTimer
     ) -> None:

@@ -14,8 +14,7 @@ _STEPS = 100
 class UnmovedStep:
     """Warns once if the global step has not changed during the first hundred steps.
 
-    That is long enough for a train_op that changes it only now and then, for instance one that
-    accumulates gradients.
+    A train_op that accumulates gradients changes it only now and then.
     """
 
     def __init__(self) -> None:
@@ -23,7 +22,6 @@ class UnmovedStep:
         self._steps_seen = 0
 
     def see(self, global_step: int, steps: int) -> None:
-        """Takes the global step, and the number of training steps since the last call."""
         if self._steps_seen >= _STEPS:
             return
         self._steps_seen += steps
@@ -31,18 +29,15 @@ class UnmovedStep:
             self._first = global_step
         elif self._steps_seen >= _STEPS and global_step == self._first:
             log.warning(
-                "The global step is %d, as it was %d training steps ago, so that the training "
-                "never ends by its steps. The train_op has to move it: "
+                "The global step is %d, as it was %d training steps ago, so the training never "
+                "reaches its last step. Make the train_op increment it: "
                 "`optimizer.minimize(loss, global_step=tf.compat.v1.train.get_global_step())`.",
                 *(global_step, self._steps_seen),
             )
 
 
 class StopAtStepHook(tf.train.StopAtStepHook):
-    """Stops at a step like TensorFlow's hook, and warns if the global step does not change.
-
-    It uses the value that TensorFlow's hook fetches, so a step takes no longer.
-    """
+    """Stops at a step like TensorFlow's hook, and warns if the global step does not change."""
 
     def __init__(self, num_steps: int | None, last_step: int | None) -> None:
         super().__init__(num_steps, last_step)

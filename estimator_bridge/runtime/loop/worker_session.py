@@ -21,7 +21,6 @@ _POLL_SECS = 1.0
 def worker_session(
     job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
 ) -> tf.train.MonitoredSession:
-    """Opens the session of a worker; raises ChiefHasEnded if the chief ends before that."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:
@@ -37,8 +36,6 @@ def worker_session(
 
 
 class _WorkerSessions(tf.train.SessionCreator):
-    """Creates sessions once the chief has initialized or restored all variables."""
-
     def __init__(self, job: EstimatorJob, scaffold: tf.train.Scaffold, end: WorkerEnd) -> None:
         self._job, self._scaffold, self._end = job, scaffold, end
 
@@ -67,8 +64,6 @@ class _WorkerSessions(tf.train.SessionCreator):
 
 
 class _StopWithChief(tf.train.SessionRunHook):
-    """Stops a training after the current step once the chief has ended."""
-
     def __init__(self, end: WorkerEnd) -> None:
         self._end = end
 

@@ -43,8 +43,8 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    If the state file is damaged or names a missing checkpoint, `tf.train.latest_checkpoint` returns
-    None, and training would start again and overwrite the others.
+    Unlike `tf.train.latest_checkpoint`, it does not return None for a damaged state file or a
+    missing checkpoint: training would start again and overwrite the others.
 
     Raises:
         UnreadableCheckpoint: the latest checkpoint is gone. The message names the file and the last
@@ -87,7 +87,6 @@ def reading(path: str) -> Iterator[None]:
 
 
 def step_of(path: str) -> int:
-    """Reads the global step of a checkpoint; raises UnreadableCheckpoint if it has none."""
     with reading(path):
         if not has_index(path):
             return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
@@ -101,12 +100,10 @@ def step_of(path: str) -> int:
 
 
 def has_index(path: str) -> bool:
-    """Whether `Reader` can read a checkpoint: it is local and not of V1."""
     return is_local(path) and os.path.exists(f"{path}.index")
 
 
 def reason(error: Exception) -> str:
-    """Extracts the message of a session's error, without the stack of the op."""
     message = str(getattr(error, "message", error))
     return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
@@ -126,7 +123,6 @@ def unshared(error: tf.errors.OpError) -> str | None:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on this machine's file system and not a remote one."""
     return "://" not in path
 
 
@@ -141,7 +137,6 @@ def _is_model(path: str) -> bool:
 
 
 def _offer(model_dir: str) -> str:
-    """Words a sentence about the last intact checkpoint."""
     good = _last_good(model_dir) if is_local(model_dir) else None
     if good is None:
         return "There is no other checkpoint that is whole."

@@ -43,13 +43,11 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It does not rewrite the checkpoint that it restored. Sessions save at the start of a training,
-      and a job that is killed at that moment would lose its latest checkpoint.
-    * Large variables are stored in slices, each by the task that holds the rows, and restored slice
-      by slice, so that no task needs the memory of a second table.
+    * It does not rewrite the checkpoint that it restored, which a killed job would then lose.
+    * Large variables are stored in slices, each by the task that holds the rows, so that no task
+      needs the memory of a second table.
     * Slots of tables that the checkpoint lacks get their initial values.
-    * Rows that another number of hosts or parameter servers spread by "mod" are put into this job's
-      order.
+    * Rows that another number of hosts or servers spread by "mod" are put into this job's order.
     * Errors name the file.
 
     Args:
@@ -78,7 +76,6 @@ class JobSaver(tf.train.Saver):
         super().__init__(builder=tf_compat.SaverBuilderOfSlices(), **options)
 
     def build(self) -> None:
-        """Makes the ops, including those for missing slots: once a session runs it is too late."""
         if self._is_built:
             return
         others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
@@ -93,7 +90,6 @@ class JobSaver(tf.train.Saver):
         self._build_for(self._stored, others)
 
     def _build_for(self, stored: Shapes, others: Sequence[Object]) -> None:
-        """Makes the ops for a checkpoint that lacks slots, or that another Saver wrote."""
         present = list(others)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
@@ -123,7 +119,6 @@ class JobSaver(tf.train.Saver):
         return shape is not None and self._tables.is_slot(tf_compat.checkpoint_key(variable), shape)
 
     def restore(self, sess: Session, save_path: str) -> None:
-        """Restores a checkpoint; UnreadableCheckpoint names the file and a good checkpoint."""
         if not checkpoint_state.has_index(save_path):
             super().restore(sess, save_path)
         else:
@@ -147,7 +142,7 @@ class JobSaver(tf.train.Saver):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
         if self._restored is not None and _absolute(path) == _absolute(self._restored):
-            log.info("%s was restored, and is kept as it is.", path)
+            log.info("%s was just restored, so it is not written again.", path)
             return path
         try:
             return super().save(sess, save_path, global_step, **options)
@@ -183,7 +178,6 @@ class JobSaver(tf.train.Saver):
 
 
 def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
-    """Adds the job's Saver to the default graph, unless the program has its own."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
     stored, in_one_piece = None, False
@@ -210,7 +204,6 @@ def _absolute(path: str) -> str:
 
 
 def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
-    """Lists the variables of a checkpoint, and tells whether it has large pieces."""
     if not checkpoint_state.has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:
@@ -228,10 +221,6 @@ def _has_large_pieces(reader: Reader) -> bool:
 
 
 def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
-    """Creates variables for slots that only the checkpoint has, so that later ones keep them.
-
-    They come from the other `use_tpu`, or an earlier optimizer, to which the job may return.
-    """
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
     for name, shape in stored.items():
         if name not in known and tables.is_slot(name, shape):

@@ -1,8 +1,7 @@
 """Reorders rows of tables with partition_strategy="mod" when the number of parts has changed.
 
 Part `k` of `n` holds the ids k, k + n, k + 2n, ...; there are as many parts as hosts or parameter
-servers, and a single part has all rows in the order of ids. A Saver restores rows in the order in
-which they are stored. This is the job's order only if the job has as many parts.
+servers. A Saver restores rows in the order in which they are stored.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ class RowsByMod:
 
 
 class _Part:
-    """A variable that holds rows of a table, with an op that overwrites some of them."""
-
     def __init__(self, variable: Variable) -> None:
         dtype = variable.dtype.base_dtype
         self._ids = tf.placeholder(tf.int64, [None])
@@ -63,7 +60,6 @@ class _Part:
         self._write = tf.scatter_update(variable, self._ids, self._rows)
 
     def read(self, session: Session, reader: Reader, tensor: StoredTensor, places: Array) -> None:
-        """Overwrites all rows with the rows at `places`, int64 [rows], of a stored tensor."""
         at_once = max(1, _BYTES_AT_ONCE // max(1, tensor.row_size))
         for first in range(0, len(places), at_once):
             some = places[first : first + at_once]

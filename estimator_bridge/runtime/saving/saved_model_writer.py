@@ -47,10 +47,9 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    It is written next to that place and moved when it is complete, so a server that watches the
-    base directory never loads a part of it. Each mode of `receiver_fns` gets a graph.
-    `table_dtypes` gives the types of tables that should not be float32, by their variables' names
-    without a scope. The other arguments are those of `Estimator.export_saved_model`.
+    It is moved there when it is complete, so a server that watches the base directory never loads a
+    part of it. Each mode of `receiver_fns` gets a graph. `table_dtypes` gives the types of tables
+    that should not be float32, by their variables' names without a scope.
 
     Raises:
         InvalidInput: there is no mode, or the checkpoint lacks a variable of the model.
@@ -58,8 +57,8 @@ def write_saved_model(
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:
         raise errors.InvalidInput(
-            f"There is nothing to export for the modes {sorted(map(str, receiver_fns))}; give a "
-            f"receiver function for some of {list(_TAGS)}."
+            f"There is no mode to export among {sorted(map(str, receiver_fns))}. Give a receiver "
+            f"function for at least one of {list(_TAGS)}."
         )
     session_config = config.session_config or default_session_config()
     final, temporary = new_directories(os.fsdecode(export_dir_base))
@@ -98,7 +97,6 @@ def write_saved_model(
 def _trace(
     mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn, tables: TableVariables
 ) -> dict[str, Object]:
-    """Builds the graph of a mode, and returns arguments of SavedModel builders that describe it."""
     receiver = receiver_fn()
     spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
     check_spec(mode, spec)
@@ -121,7 +119,6 @@ def _trace(
 def _small_tables(
     table_dtypes: Mapping[str, str], tables: TableVariables, signatures: Mapping[str, Object]
 ) -> SmallTables | None:
-    """Makes the graph look tables up in small types. None if there are no such tables."""
     if not table_dtypes:
         return None
     of_graph = [
@@ -144,7 +141,6 @@ def _small_tables(
 
 
 def _initialized(session: Session) -> list[Object]:
-    """Lists the variables that the program's saver restored. It may leave some out."""
     variables: list[Variable] = tf.global_variables()
     missing = set(session.run(tf.report_uninitialized_variables(variables)))
     kept = [each for each in variables if each.op.name.encode() not in missing]

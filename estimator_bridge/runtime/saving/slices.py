@@ -36,8 +36,8 @@ def in_slices(
 
     Args:
         objects: what a Saver takes, with all parts of each variable.
-        tables: the tables of the job. Parts of a table in "mod" order are stored as they are,
-            because their slices tell how many parts there are, and so where each row is.
+        tables: the tables of the job. Parts of a table in "mod" order stay whole, because their
+            number tells where each row is.
         most_bytes: the largest slice. None makes slices as large as rows are consecutive.
     """
     parts: dict[str, list[Variable]] = {}
@@ -60,15 +60,11 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to be read again for each of its slices.
-
-    Earlier versions wrote pieces of up to twice the size of a slice; these are read twice.
-    """
+    """Whether a stored piece is too large to be read again for each of its slices."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
 def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
-    """Cuts ranges into pieces of `rows` rows. The last piece of a range may have fewer."""
     for start, count in ranges:
         for first in range(0, count, rows):
             yield start + first, min(rows, count - first)
@@ -77,11 +73,8 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows in a slice; None if the ranges are small enough.
 
-    It never cuts a tensor into equal parts, one per host, because from such parts one cannot tell
-    whether rows are in the order of their ids. (From parts with a single row one can.)
-
-    Args:
-        ranges: the ranges of all parts of the tensor, sorted by their first rows.
+    It never cuts a tensor into equal parts, one per host: such parts do not tell whether rows are
+    in the order of their ids.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

@@ -23,11 +23,9 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Reads the `warm_start_from` of an estimator.
+    """Reads the `warm_start_from` of an estimator: a path, or a WarmStartSettings of any kind.
 
-    Raises:
-        InvalidInput: it is neither None, nor the path of a checkpoint, its directory or a
-            SavedModel, nor a WarmStartSettings (stock's or the bridge's).
+    Raises InvalidInput for anything else.
     """
     if warm_start_from is None:
         return None
@@ -47,7 +45,6 @@ def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
 
 
 def checkpoint_of(settings: WarmStartSettings) -> str | None:
-    """Finds the checkpoint of the settings: the latest one if they name a directory."""
     path = os.fspath(settings.ckpt_to_initialize_from)
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
 
@@ -55,12 +52,8 @@ def checkpoint_of(settings: WarmStartSettings) -> str | None:
 def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Gives the variables of the default graph initializers that read the checkpoint.
 
-    This calls `tf.compat.v1.train.warm_start`, with some differences. A regular expression also
-    matches the engine's tables, although they are not trainable; their slots get initial values
-    unless a list names them. The dummy variables of tables hold nothing and are skipped. The backup
-    initializer of a VocabInfo may need a known shape, which TensorFlow does not provide.
-
-    Rows are copied in the order in which they are stored.
+    Unlike `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's tables.
+    Their slots get initial values unless a list names them. Rows are copied in stored order.
 
     Raises:
         InvalidInput: several hosts or parameter servers spread the rows by "mod", there or here.
@@ -92,27 +85,25 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if parts:
         raise errors.InvalidInput(
             f"`warm_start_from`: parameter servers hold {parts} in the order of "
-            'partition_strategy="mod", and rows are copied in that of their ids. Use "div", or '
-            "restore a checkpoint of this model instead."
+            'partition_strategy="mod", but rows are copied in the order of their ids. Use "div", '
+            "or restore a checkpoint of this model instead."
         )
     with Reader(checkpoint) as reader:
         sliced = {name: each.shape for name, each in reader.tensors.items() if each.hosts > 1}
     spread = [name for name in sorted(sliced) if tables.is_table_or_slot(name, sliced[name])]
     if spread:
         raise errors.InvalidInput(
-            f"`warm_start_from`: {checkpoint} holds {spread} as several hosts with "
-            'partition_strategy="mod" keep them, whose order fits no other number of hosts. Start '
-            "from the result of `estimator-bridge convert --to names`."
+            f"`warm_start_from`: {checkpoint} holds {spread} in the row order of several hosts "
+            'with partition_strategy="mod", which fits no other number of hosts. Start from the '
+            "result of `estimator-bridge convert --to names`."
         )
 
 
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow calls it with the shape [number of new values, 1], where the number is computed in
-    the session. Initializers that depend on a shape (variance scaling, orthogonal matrices, Keras')
-    cannot work with that. So they fill a variable of the whole shape, and its first values are
-    used.
+    TensorFlow computes the shape in the session. Initializers that need a known shape, such as
+    variance scaling, fill a variable of the whole shape, and its first values are used.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,10 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-The model_fn runs as on a TPU: `features[key]` is an activation. Each activation goes through a
-custom gradient together with a trainable dummy variable that has the same name as stock's. So
-everything that a program does with its trainable variables works as in stock (`minimize`,
-`compute_gradients` and `apply_gradients`, the checkpoint keys of slots), and the gradient of the
-activation is recorded before it would reach the dummy.
+Each activation goes through a custom gradient together with a trainable dummy variable that has the
+same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work as in
+stock, and the gradient of the activation is recorded before it would reach the dummy.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ Shape = Sequence[int | None]
 
 
 def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
-    """Makes a tensor that the model can use before its source exists; see `tf_compat.rewire`."""
     return tf.identity(tf.placeholder(dtype, shape), name=name)
 
 
@@ -73,7 +70,6 @@ class ActivationProxy:
             }
 
     def resolve(self, activations: Mapping[str, Tensor]) -> None:
-        """Connects the placeholders to the activations that the lookup returned."""
         for key, tensor in self._placeholders.items():
             tf_compat.rewire(tensor, activations[key])
 
@@ -85,8 +81,8 @@ class ActivationProxy:
             def gradient(upstream: Tensor) -> Object:
                 if key in self.gradients:
                     raise errors.GradientTakenTwice(
-                        f"Feature {key!r}: the gradient of its activation is taken twice; the "
-                        "device can receive it once. Compute all gradients of the loss in one call."
+                        f"Feature {key!r}: the gradient of its activation is computed twice, but "
+                        "the device accepts it once. Compute all gradients in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
                 # In a model that trains nothing but tables, only this makes the update of the step

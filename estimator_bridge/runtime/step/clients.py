@@ -23,22 +23,18 @@ class Client:
 
     @property
     def device(self) -> str:
-        """The device of ops that only this process runs."""
         return "/device:CPU:0"
 
     @property
     def writes_summaries(self) -> bool:
-        """Whether this task writes the summaries of a training."""
         return True
 
     @property
     def end(self) -> WorkerEnd | None:
-        """Ends a training worker once the chief has finished; None for the chief."""
         return None
 
     @property
     def watched(self) -> Cluster | None:
-        """The cluster whose tasks are watched: this client stops if one falls silent."""
         return None
 
     @property
@@ -49,7 +45,6 @@ class Client:
         """Completes the default config of sessions."""
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction | None:
-        """Chooses the device function of graphs, given the one of the RunConfig."""
         return configured
 
 
@@ -61,12 +56,10 @@ class InGraph(Client):
 
     @property
     def watched(self) -> Cluster:
-        """The cluster: every step waits for each of its tasks."""
         return self.cluster
 
     @property
     def hooks(self) -> list[Hook]:
-        """The hook that ends a training when a restarted task has come back without native ops."""
         return [task_software.SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
@@ -74,7 +67,6 @@ class InGraph(Client):
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Places ops that have no device beside their inputs."""
         return following(configured)
 
 
@@ -110,7 +102,6 @@ class BetweenGraph(Client):
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Takes the RunConfig's function, or spreads the variables over the parameter servers."""
         if configured is not None:
             return configured
         setter: DeviceFunction = tf.train.replica_device_setter(
@@ -121,7 +112,6 @@ class BetweenGraph(Client):
 
 @functools.cache
 def announce(cluster: Cluster) -> None:
-    """Says once that each worker has to run the program itself, or that this worker does."""
     if cluster.is_chief:
         cluster.say_workers_train()
     else:

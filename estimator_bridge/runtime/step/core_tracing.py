@@ -1,13 +1,9 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-This follows stock, where a TPU runs one computation on all of its cores. A model_fn may therefore
-keep variables and tensors in collections, lists or objects, and finds nothing there but what this
-one call put in.
-
-Variables, lookup tables and everything else that outlives a step belong to core 0, and only core 0
-assigns to variables and runs UPDATE_OPS. On a TPU every core has its own copy of the variables: all
-apply the same summed gradients to it, and each updates moving averages from its part of the batch.
-A checkpoint saves the copy of core 0, which is the only copy that the emulation has.
+As in stock, the model_fn is called once, so it may keep variables and tensors in objects. Variables
+and everything else that outlives a step belong to core 0, and only core 0 assigns to variables and
+runs UPDATE_OPS. On a TPU every core has its own copy of the variables, and a checkpoint saves the
+copy of core 0, which is the only one here.
 """
 
 from __future__ import annotations
@@ -57,7 +53,6 @@ class CoreTracer:
 
     @contextlib.contextmanager
     def trace(self) -> Iterator[Batch]:
-        """Opens the scope in which to call the model_fn, and yields the batch for it."""
         batch: Batch = self._structure
         number: TensorLike = 0
         with self._cores.on(0):
@@ -101,7 +96,6 @@ class CoreTracer:
         return bool(self._sums)
 
     def join(self) -> None:
-        """Makes each total the sum of its cores' terms, once all cores have been copied."""
         for each in self._sums:
             for group in each.groups:
                 total = sum_in_order([each.terms[core] for core in group])
@@ -111,7 +105,6 @@ class CoreTracer:
     def _cross_replica_sum(
         self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
     ) -> Tensor:
-        """Replaces the CrossReplicaSum op, with the same names of arguments."""
         term = tf.identity(tf.convert_to_tensor(input), name=name)
         if self._cores.count == 1:
             return term
@@ -129,10 +122,9 @@ class CoreTracer:
     def _copies(
         self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Copies all ops that `wanted` depend on, and returns the copies by the names of `wanted`.
+        """Copies all ops that `wanted` depend on, except shared ones; returns copies by name.
 
-        The copies read the tensors in `replaced` instead of core 0's. Ops that all cores share are
-        not copied.
+        The copies read the tensors in `replaced` instead of core 0's.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}
@@ -181,10 +173,7 @@ class CoreTracer:
         return op.name in self._updates or _assigns(op)
 
     def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
-        """Builds the definition of an op's copy, which takes its inputs from the copied ops.
-
-        The copy gets the core's device, its own loop names, and its own random numbers.
-        """
+        """Builds the definition of an op's copy, for its core's device, loops and seeds."""
         node = op.node_def
         inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
         node.ClearField("input")
@@ -207,13 +196,11 @@ class CoreTracer:
 
 
 def _leaves(batch: Batch) -> list[Object]:
-    """Lists the tensors of a batch, with None where the batch has None."""
     leaves = tf.nest.flatten(batch, expand_composites=True)
     return [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
 
 
 def _total_of(term: Tensor) -> Tensor:
-    """Makes a stand-in for the sum of a term over the cores."""
     return placeholder(term.shape, term.dtype, "cross_replica_sum")
 
 
@@ -226,7 +213,6 @@ def _is_reference(tensor: Tensor) -> bool:
 
 
 def _assigns(op: Op) -> bool:
-    """Whether an op changes the value behind a handle without returning a value of its own."""
     is_flow = op.type.startswith("Ref")  # RefSwitch and the like pass a variable on.
     changes = any(_is_handle(tensor) for tensor in op.inputs)
     return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)

@@ -30,11 +30,7 @@ LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 
 
 def wire_of(wire: Wire | None) -> Wire:
-    """Checks the form in which gradients go to parameter servers, or takes the default for None.
-
-    Raises:
-        InvalidInput: there is no such form.
-    """
+    """Checks the form in which gradients go to parameter servers, or takes the default for None."""
     chosen = DEFAULTS.wire if wire is None else wire
     if chosen not in WIRES:
         names = ", ".join(map(repr, WIRES))
@@ -45,12 +41,9 @@ def wire_of(wire: Wire | None) -> Wire:
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
     """Checks how rows of large tables are spread over parameter servers.
 
-    Args:
-        layout: the argument of a TPUEstimator. None takes the default.
-        strategy: the `partition_strategy` of the spec.
-
     Raises:
-        InvalidInput: there is no such layout, or the spec asks for "mod", which is itself a layout.
+        InvalidInput: there is no such layout, or the spec's `partition_strategy` is "mod", which is
+            itself a layout.
     """
     chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
@@ -61,8 +54,8 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
     if chosen != "div":
         raise errors.InvalidInput(
             f"`layout`={chosen!r}, but the embedding spec has `partition_strategy`='mod', which is "
-            "a layout of its own, as even as octaves. Leave one of the two out; checkpoints of "
-            "octaves have the rows in the order of their ids."
+            "itself a layout and as even as octaves. Leave out one of the two. With octaves, "
+            "checkpoints have the rows in the order of their ids."
         )
     return "mod"
 
@@ -100,7 +93,6 @@ def arithmetic_of(engine: Engine) -> Arithmetic:
 
 
 def check_engine(engine: Engine) -> None:
-    """Raises InvalidInput for a name other than HOST and SOFTWARE_TPU."""
     if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
             f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
@@ -127,13 +119,10 @@ class Device(abc.ABC):
         """Returns the op that sends the gradients of all cores and updates the tables."""
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        """Runs an op of `engine.retrieve()` if the variables may be out of date."""
         session.run(retrieve)
 
 
 class _HostDevice(Device):
-    """The engine on a host driver, where the variables are the tables."""
-
     def __init__(self, engine: TPUEmbedding) -> None:
         self.engine = engine
 
@@ -201,8 +190,7 @@ class _SoftwareTpuDevice(Device):
 class _HoldHook(tf.train.SessionRunHook):
     """Takes the software TPU for a session: configures it and loads the tables from the variables.
 
-    An evaluation between two training loops takes the TPU away. The variables are up to date at
-    that point, as after every loop, and the training takes the TPU back.
+    An evaluation between two training loops takes the TPU away, and the training takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:

@@ -53,7 +53,6 @@ class EngineSettings:
 def build_engine_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
 ) -> ModelStep:
-    """Builds a step in the default graph. The model_fn is called once, for any number of cores."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
@@ -150,7 +149,6 @@ class _Embedding:
             self.proxies.append(proxy)
 
     def connect(self) -> Op:
-        """Builds the engine around the traced model, and returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         settings, training = self._settings, self._training
         servers = getattr(settings.engine, "servers", None)
@@ -183,12 +181,10 @@ class _Embedding:
         return tf.group(device.update(gradients), enqueued)
 
     def tables_of_step(self, train_op: Op) -> TablesOfStep:
-        """Collects the tensors of the tables, for hooks that show them."""
         is_current = not self.device.holds_tables
         return TablesOfStep(self.device.engine, self._inputs, self._gradients, train_op, is_current)
 
     def start_hooks(self) -> list[Hook]:
-        """The hooks of a session that starts from a checkpoint, or again after an error."""
         if not self._spec.pipeline_execution_with_tensor_core or not self._settings.cores.devices:
             return []
         # Workers of a cluster may still hold an update of the previous session, whose steps are
@@ -196,14 +192,12 @@ class _Embedding:
         return [SessionStartHook(self.device.engine.load)]
 
     def before_save(self) -> Callable[[Session], None] | None:
-        """A function that brings the variables up to date, or None if they always are."""
         if not (self._is_behind or self._spec.profile_data_directory):
             return None
         retrieve = self.device.engine.retrieve()
         return lambda session: self.device.retrieve(session, retrieve)
 
     def end_of_loop(self, train_op: Op) -> Op:
-        """The train_op for the last step of a loop, or None if all steps have the same."""
         if not self._is_behind:
             return None
         with tf.control_dependencies([train_op]):
@@ -220,7 +214,6 @@ class _Embedding:
         activations: Mapping[str, Tensor],
         multiplier: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Prepares the gradients that a core sends to the engine."""
         gradients = {}
         for key, activation in activations.items():
             gradient = proxy.gradients.get(key)
@@ -234,11 +227,6 @@ class _Embedding:
         return gradients
 
     def _batch_size(self, batch: Batch) -> int | None:
-        """The number of samples in the global batch, or None if batches may differ in size.
-
-        Sparse ids from a dataset have no static size, but dense tensors beside them do if the
-        dataset drops the remainder.
-        """
         sizes = {ids.shape.as_list()[0] for ids in self._inputs[0].ids.values()}
         batch_size = sizes.pop() if len(sizes) == 1 else None
         expected = self._settings.core_batch_size
@@ -269,7 +257,6 @@ def _trace(
     cores: CoreLayout,
     proxies: Sequence[activation_proxy.ActivationProxy] = (),
 ) -> list[ModelSpec]:
-    """Traces the model and returns the spec of each core; the proxies receive the gradients."""
     tracer = CoreTracer(cores, batches)
     with tracer.trace() as (features, labels):
         spec = model_fn(features, labels)

@@ -41,14 +41,9 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
 
 
 def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
-    """Concatenates the tensors of all cores along their first axis.
+    """Concatenates the tensors of all cores along their first axis; `where` is for the error.
 
-    Args:
-        where: what the tensors are, for the error message.
-        per_core: a Tensor, or a dict or list of Tensors, for each core.
-
-    Raises:
-        InvalidInput: a tensor is a scalar.
+    Raises InvalidInput for a scalar.
     """
     first = per_core[0]
     if isinstance(first, Mapping):

@@ -38,9 +38,8 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    `end_of_loop` is the train_op for the last step of a loop; None means `train_op`. It also brings
-    the table variables up to date, because stock retrieves the tables and applies pending updates
-    then.
+    `end_of_loop` is the train_op for the last step of a loop, which also brings the table variables
+    up to date; None means `train_op`.
     """
 
     loss: Tensor | None = None
@@ -63,9 +62,7 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
     """Combines the specs of all cores into a step. Specs may be stock's classes or the bridge's.
 
     Host functions get the tensors of all cores, concatenated along axis 0. The tensors of a host
-    call are computed from the global step before the training step. As beside a TPU, host functions
-    on the engine may not make summaries that nothing would write. There the loops of training and
-    evaluation run the ops of the host call, because its hook only handles summary writers.
+    call are computed from the global step before the training step.
 
     Raises:
         InvalidInput: a tensor for a host function is a scalar.
@@ -94,7 +91,6 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
 
 
 def check_spec(mode: str, spec: Object) -> None:
-    """Raises InvalidInput if the model_fn returned something else, or a spec that lacks a field."""
     if not hasattr(spec, "loss") or not hasattr(spec, "train_op"):
         raise errors.InvalidInput(
             f"model_fn should return an EstimatorSpec or TPUEstimatorSpec, got {spec!r}."
@@ -105,7 +101,6 @@ def check_spec(mode: str, spec: Object) -> None:
 
 
 def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
-    """Collects the value of each metric and the op that updates it. Keras metrics are objects."""
     return {
         name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
         for name, each in step.eval_metric_ops.items()
@@ -132,7 +127,6 @@ class EstimatorJob:
         return config
 
     def master(self, address: str) -> str:
-        """The address of the session: from the config, or this task of a cluster."""
         if self.client.cluster is not None:
             return self.client.cluster.target()
         return "" if self.config.num_ps_replicas else address
@@ -151,7 +145,7 @@ def new_graph(
     """Opens a graph, and a strategy's scope in it, with its seed set and a global step.
 
     With `resource_step` None, the global step is a reference variable if the program's variables
-    are. A fetched step is then the value after the training step, as in stock.
+    are.
 
     Raises:
         OutOfOrder: this is a fork of a process that has opened a graph, which would be run in a
@@ -179,7 +173,6 @@ def new_graph(
 
 
 def default_session_config(strategy: Strategy | None = None) -> tf.ConfigProto:
-    """The session config of an Estimator whose RunConfig has none."""
     config = tf.ConfigProto(allow_soft_placement=True)
     if strategy is not None:
         # The strategy has already named its devices. A session has one CPU by default.

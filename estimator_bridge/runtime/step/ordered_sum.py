@@ -11,9 +11,8 @@ from tf2_engine.types import Tensor
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
     """Computes ((t0 + t1) + t2) + ... of one or more terms with equal shape and dtype.
 
-    `AddN` starts with whichever term it can overwrite, which depends on the placement. Graph
-    optimization also turns chains of sums into `AddN`, together with sums that are added later. A
-    barrier prevents that.
+    `AddN` starts with whichever term it can overwrite. A barrier keeps graph optimization from
+    turning the chain into `AddN`.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

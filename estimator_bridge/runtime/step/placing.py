@@ -20,9 +20,8 @@ DeviceFunction = Callable[[Object], str]
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
     """Determines where the ops of each core's model go. A core runs on one of `workers`.
 
-    A variable goes to the parameter server that holds the fewest bytes so far. Without this, the
-    worker of the first core, which makes the variables, would hold and serve all of them. Python
-    functions only exist in the chief.
+    A variable goes to the parameter server with the fewest bytes so far. Python functions only
+    exist in the chief.
     """
     strategy = _Balanced(len(cluster.servers))
     return tuple(_of_core(cluster, worker, strategy) for worker in workers)
@@ -31,9 +30,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device beside their inputs.
 
-    Ops without a device would run on the client, so identities and reshapes between the parts of a
-    step would carry every activation and gradient there and back. An op on a resource stays with
-    it.
+    Otherwise they would run on the client and carry every activation and gradient there and back.
     """
 
     def device_of(op: Object) -> str:
@@ -57,8 +54,6 @@ def _of_core(cluster: Cluster, worker: str, strategy: _Balanced) -> DeviceFuncti
 
 
 class _Balanced:
-    """Assigns each variable to the parameter server with the fewest bytes."""
-
     def __init__(self, num_servers: int) -> None:
         self._bytes = [0] * num_servers
 

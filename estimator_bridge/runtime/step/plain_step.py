@@ -97,7 +97,6 @@ def _replicated(
 
 
 def _over_replicas(metrics: list[MetricOps]) -> MetricOps:
-    """Groups the updates of all replicas into one op, next to the value."""
     return metrics[0][0], _group([update for _, update in metrics])
 
 
@@ -110,8 +109,8 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
     """Replaces the ids of features with config dicts by their activations.
 
     Activations have the shapes and numbers of use_tpu=True. Each table is one trainable float32
-    variable [vocabulary_size, dimension] of the table's name, which is also its checkpoint key with
-    use_tpu=True, so a job of either kind can continue with the other's tables.
+    variable [vocabulary_size, dimension]. Its name is the table's, as with use_tpu=True, so either
+    kind of job can continue with the other's tables.
 
     Raises:
         InvalidSpec: the values of a trained table can only be computed by an optimizer of the
@@ -156,9 +155,8 @@ def _check_trainable(legacy: LegacySpec) -> None:
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
     """Converts a receiver's features to what the exported model takes.
 
-    Features of config dicts are looked up here. Feature columns look up their own tables, with
-    sequences at full length. With quirks="documented", ids and weights of sequences are first cut
-    and padded to `max_sequence_length`, as in training: SparseTensors [batch, max_sequence_length,
+    Features of config dicts are looked up here. With quirks="documented", ids and weights of
+    sequences are first cut and padded, as in training: SparseTensors [batch, max_sequence_length,
     ...].
     """
     if legacy.form == "dict":

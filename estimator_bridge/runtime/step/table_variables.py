@@ -47,8 +47,7 @@ class TableVariables:
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Determines the name of each table's variable, by table name.
 
-    `scopes` was recorded while the model was traced. It maps the name of a variable without its
-    scope to (scope, name within the scope).
+    `scopes` maps the name of a variable without its scope to (scope, name within the scope).
 
     Raises:
         ColumnsNotUsed: a table is missing in `scopes`.
@@ -69,7 +68,6 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
 
 
 def slot_suffix(optimizer: Optimizer, slot: str) -> str:
-    """The part of a slot variable's name that follows the table's name."""
     row = next(row for row in OPTIMIZERS.values() if row.engine is type(optimizer))
     return row.slots[slot]
 
@@ -77,9 +75,9 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
     """Makes a factory of table variables that Savers, hooks and programs find as in stock.
 
-    A variable with `n` shards consists of `<name>/part_0` to `<name>/part_<n-1>`. They are in
-    GLOBAL_VARIABLES but not trainable, and a checkpoint holds them as one tensor `<name>`. With
-    parameter `servers`, each part is on one of them. `names` is by table name.
+    Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable; a
+    checkpoint holds them as one tensor `<name>`. With parameter `servers`, each part is on one of
+    them.
     """
 
     def make(
@@ -118,7 +116,6 @@ def _in_octaves(
     shapes: Sequence[tuple[int, int]],
     variable: Callable[..., Variable],
 ) -> list[Variable]:
-    """Creates the parts of a variable, each of which holds several ranges of rows."""
     whole = (placement.size.rows, placement.size.dim)
     parts = [variable(f"{name}/part_{number}", shape=shape) for number, shape in enumerate(shapes)]
     for number, part in enumerate(parts):

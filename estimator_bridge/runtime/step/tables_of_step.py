@@ -30,7 +30,6 @@ class TablesOfStep:
     is_current: bool
 
     def parts(self) -> list[list[FeatureBatch]]:
-        """The inputs of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
         parts = []
         for part in self.inputs:
@@ -41,7 +40,6 @@ class TablesOfStep:
         return parts
 
     def gradients_in_order(self) -> list[list[Tensor]]:
-        """The gradients of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
         return [structure.flatten(order, part, "gradients") for part in self.gradients]
 

@@ -111,7 +111,6 @@ class BestExporterBase(LatestExporterBase):
         self._has_exported = False
 
     def on_train_begin(self, logs: Object = None) -> None:
-        """Reads the best evaluation of earlier trainings."""
         checkpoints = self.model.checkpoints
         if not self._pattern or checkpoints is None or self._best is not None:
             return

@@ -10,11 +10,9 @@ from tf2_engine.types import Object
 
 
 class TableSummaryCallbackBase:
-    """Writes statistics of the tables of "tpu" arithmetic to event files, for TensorBoard.
+    """Writes statistics of the tables of "tpu" arithmetic to event files; see docs/tensorboard.md.
 
         model.fit(dataset, callbacks=[TableSummaryCallback("logs/train")])
-
-    docs/tensorboard.md lists the statistics. The steps of `fit` are traced again for this.
 
     Args:
         output_dir: the folder of the event files.
@@ -42,7 +40,6 @@ class TableSummaryCallbackBase:
         self._step = self._of_epoch = 0
 
     def set_model(self, model: Object) -> None:
-        """Finds the tables of a model before its step is traced."""
         super().set_model(model)  # type: ignore[misc]
         engines = [
             layer.embedding
@@ -65,11 +62,9 @@ class TableSummaryCallbackBase:
         self._of_epoch = 0
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Counts the steps of a call; with `steps_per_execution` there are several."""
         steps, self._of_epoch = batch + 1 - self._of_epoch, batch + 1
         self._step += steps
         self._summaries.count(self._step, steps)
 
     def on_train_end(self, logs: Object = None) -> None:
-        """Writes the remaining statistics."""
         self._summaries.close()

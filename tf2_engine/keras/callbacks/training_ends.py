@@ -72,13 +72,12 @@ class StopWhenBase:
         self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Calls the function if it is due. After an epoch's last step `on_epoch_end` does it."""
+        """Leaves the last step of an epoch to `on_epoch_end`, which comes after its evaluation."""
         self._is_due = self._pace.is_due(self.model.global_step)
         if batch + 1 != self.params.get("steps"):
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Object = None) -> None:
-        """Calls the function if it is due. The step has been evaluated at this point."""
         self._look()
 
     def _look(self) -> None:
@@ -87,8 +86,6 @@ class StopWhenBase:
 
 
 class _StopByEvaluationsBase(StopWhenBase):
-    """Ends a training once a function of all evaluations so far returns True; see `StopWhen`."""
-
     _beyond: Comparison
 
     def __init__(
@@ -130,13 +127,12 @@ class StopIfNoDecreaseBase(_StopIfStuckBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    It reads the evaluations of `fit` from the folder of checkpoints, including those of trainings
-    that this one continues.
+    It reads the evaluations of `fit`, also of earlier trainings, from the folder of checkpoints.
 
     Args:
         metric: a key of the evaluations.
-        limit: the number of steps after the best evaluation at which a worse or equal one ends the
-            training.
+        limit: ends the training when a worse or equal evaluation comes so many steps after the
+            best one.
         min_steps: evaluations before this step are ignored.
         every_secs, every_steps: how often to look at evaluations; one of them is None.
 
@@ -159,9 +155,8 @@ class StopIfHigherBase(_StopIfCrossedBase):
     """Ends the training of a `TableModel` once a metric of an evaluation is above a threshold.
 
     Args:
-        metric: a key of the evaluations.
         limit: the threshold.
-        min_steps, every_secs, every_steps: see `StopIfNoDecrease`, which raises the same errors.
+        metric, min_steps, every_secs, every_steps: see `StopIfNoDecrease`, also for errors.
     """
 
     _beyond = staticmethod(operator.gt)

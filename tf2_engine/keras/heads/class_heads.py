@@ -27,7 +27,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """Base class of heads for classes, whose names are their numbers or in a vocabulary.
+    """Base class of heads for classes.
 
     Args:
         count: the number of classes.
@@ -59,13 +59,11 @@ class ClassHeadLayer(HeadLayer):
             self._ids = tf.lookup.StaticHashTable(pairs, _UNKNOWN_ID)
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature."""
         scores = predictions["probabilities"]
         classes = OfExamples({"classes": self._of_all(self._names, scores), "scores": scores})
         return {SERVING_DEFAULT: classes, CLASSIFICATION: classes, PREDICT: dict(predictions)}
 
     def _ids_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Converts labels to ids, [batch, 1] of any number type."""
         labels = tf.reshape(labels, [tf.shape(logits)[0], 1])
         ids = labels if self._ids is None else self._ids.lookup(labels)
         return in_range(
@@ -73,7 +71,6 @@ class ClassHeadLayer(HeadLayer):
         )
 
     def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
-        """Computes predictions from the logits of all classes, [batch, classes]."""
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
         return {
             "probabilities": tf.nn.softmax(logits),
@@ -93,8 +90,7 @@ class MultiClassHeadLayer(ClassHeadLayer):
     Args:
         n_classes: the number of classes.
         label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
-        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
-            `BinaryClassHead`.
+        options: as in `BinaryClassHead`.
     """
 
     def __init__(
@@ -133,13 +129,13 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             digits, and measure another area below the curve of precision and recall.
         thresholds: probabilities between 0 and 1 at which to report accuracy, precision and recall
             too.
-        options: common to all heads. `weight_column` is the feature with a weight per example, by
-            its key or as a `Numeric`. `reduction` tells by what the sum of the weighted losses is
-            divided: their number ("sum_over_batch_size", the default), nothing ("sum"), the sum of
-            the weights ("mean") or the number of weights that are not zero
-            ("sum_by_nonzero_weights"). `loss_fn` takes `labels`, `logits` and optionally
-            `features`, and returns a loss per example, [batch, 1]. `suffix` is appended to the
-            names of metrics, after a "/". `name` is the name of the layer.
+        options: common to all heads. `weight_column`: the feature with a weight per example, by its
+            key or as a `Numeric`. `reduction`: divides the sum of the weighted losses by their
+            number ("sum_over_batch_size", the default), by nothing ("sum"), by the sum of the
+            weights ("mean") or by the number of weights that are not zero
+            ("sum_by_nonzero_weights"). `loss_fn`: takes `labels`, `logits` and optionally
+            `features`, and returns a loss per example, [batch, 1]. `suffix`: appended to the
+            names of metrics, after a "/". `name`: the name of the layer.
 
     Raises:
         InvalidSpec: a threshold or the reduction is invalid.
@@ -162,7 +158,6 @@ class BinaryClassHeadLayer(ClassHeadLayer):
         return {"logits": logits, "logistic": tf.sigmoid(logits), **self._of_classes(of_both)}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature."""
         outputs = OfExamples({"outputs": predictions["logistic"]})
         return {**super().signatures(predictions), REGRESSION: outputs}
 

@@ -139,7 +139,6 @@ class HeadLayer(PassiveLayer):
     def _of_function(
         self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Features | None
     ) -> Tensor:
-        """Calls the program's loss function; raises InvalidInput if it returns another shape."""
         takes_features = "features" in inspect.signature(loss_fn).parameters
         optional = {"features": features} if takes_features else {}
         losses = loss_fn(labels=labels, logits=logits, **optional)
@@ -152,7 +151,6 @@ class HeadLayer(PassiveLayer):
         return tf.ensure_shape(losses, expected)
 
     def _divisor(self, losses: BatchLosses) -> Tensor:
-        """The float32 scalar by which the sum of the losses is divided."""
         weights = spread(losses.weights, losses.values)
         if weights is None or self._reduction == "sum_over_batch_size":
             return tf.cast(tf.size(losses.values), tf.float32)
@@ -162,11 +160,9 @@ class HeadLayer(PassiveLayer):
 
     @property
     def _loss_width(self) -> int:
-        """The number of losses per example."""
         return 1
 
     def _computed_results(self) -> dict[str, Tensor]:
-        """Metrics that are computed from other metrics, by name."""
         return {}
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
@@ -179,29 +175,23 @@ class HeadLayer(PassiveLayer):
         return weights[:, tf.newaxis] if weights.shape.rank == 1 else weights
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Converts labels to what the loss takes."""
         raise NotImplementedError
 
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Computes the loss of each example."""
         raise NotImplementedError
 
     def _metrics_of(self, metrics: Object) -> list[Object]:
-        """Creates metrics from the module of a Keras."""
         return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        """Updates all metrics except the loss. `labels` are those of the program."""
         raise NotImplementedError
 
 
 def spread(weights: Tensor | None, values: Tensor) -> Tensor | None:
-    """Repeats the weight of an example for each of its values. None without weights."""
     return None if weights is None else tf.broadcast_to(weights, tf.shape(values))
 
 
 def in_range(labels: Tensor, count: int, message: str) -> Tensor:
-    """Checks that labels are between 0 and `count` - 1, and returns them."""
     checks = [
         tf.debugging.assert_non_negative(labels, message),
         tf.debugging.assert_less_equal(labels, tf.cast(count - 1, labels.dtype), message),

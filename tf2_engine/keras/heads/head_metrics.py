@@ -18,8 +18,6 @@ _EPSILON = 1e-6
 
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
-    """Makes the class of the metric for a Keras."""
-
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
         """The area below either kind of curve, by trapezoids.
 
@@ -51,7 +49,6 @@ _AT_THRESHOLD = "{}/positive_threshold_{:g}"
 
 
 def thresholds_of(thresholds: Sequence[float]) -> list[float]:
-    """Lists the thresholds; raises InvalidSpec unless all are between 0 and 1."""
     if not all(0.0 < each < 1.0 for each in thresholds):
         raise errors.InvalidSpec(
             f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
@@ -60,11 +57,6 @@ def thresholds_of(thresholds: Sequence[float]) -> list[float]:
 
 
 def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]:
-    """Yields new metrics of accuracy, precision and recall at thresholds.
-
-    Args:
-        metrics: the module of a Keras.
-    """
     for each in thresholds:
         accuracy, precision, recall = _keys_at(each)
         yield metrics.BinaryAccuracy(name=accuracy, threshold=each)
@@ -78,11 +70,6 @@ def update_at(
     losses: BatchLosses,
     chances: Tensor,
 ) -> None:
-    """Updates the metrics at thresholds.
-
-    Args:
-        chances: the probabilities of classes, in the shape of the labels.
-    """
     weights = losses.weights
     for each in thresholds:
         accuracy, *others = _keys_at(each)

@@ -58,13 +58,6 @@ class MultiHeadLayer(PassiveLayer):
     def loss(
         self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
     ) -> Tensor:
-        """Computes the loss of a batch, a float32 scalar.
-
-        Args:
-            labels: the labels of each head by its suffix.
-            logits: [batch, units] float32.
-            features: the features of the batch, if one of them holds weights.
-        """
         losses = self._losses_of(labels, logits, features)
         weights = self._arguments.values["head_weights"]
         if weights is not None:
@@ -75,7 +68,6 @@ class MultiHeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics. The arguments are those of `loss`."""
         losses = self._losses_of(labels, logits, features)
         for metric, loss in zip(self._losses_by_head, losses, strict=True):
             metric.update_state(loss)
@@ -83,7 +75,6 @@ class MultiHeadLayer(PassiveLayer):
             head.update_metrics(labels[head.suffix], part, features)
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of all batches since the last reset, by name."""
         results = {each.name: each.result() for each in self._losses_by_head}
         for head in self.heads:
             results |= head.results()
@@ -99,7 +90,6 @@ class MultiHeadLayer(PassiveLayer):
         }
 
     def signatures(self, predictions: Mapping[tuple[str, str], Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature. The first head's is the default."""
         merged: dict[str, Outputs] = {}
         together: dict[str, Tensor] = {}
         for head in self.heads:

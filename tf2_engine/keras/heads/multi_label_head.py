@@ -24,10 +24,8 @@ class MultiLabelHeadLayer(ClassHeadLayer):
     Args:
         n_classes: the number of classes.
         label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
-        thresholds: as in `BinaryClassHead`.
         classes_for_class_based_metrics: classes, by id or name, that get their own metrics.
-        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
-            `BinaryClassHead`.
+        thresholds, options: as in `BinaryClassHead`.
 
     Raises:
         InvalidSpec: there is no such class.
@@ -64,7 +62,6 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         return in_range(labels, 2, "Labels must be 0 or 1 for each class, or a SparseTensor.")
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Converts labels to 1 for the classes of each example and 0 for the others, int64."""
         ids = labels.values if labels.dtype != tf.string else self._looked_up(labels.values)
         message = f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
         known = labels.with_values(in_range(ids, self._count, message))
@@ -85,7 +82,6 @@ class MultiLabelHeadLayer(ClassHeadLayer):
 
     @property
     def _classes_with_metrics(self) -> dict[int, str]:
-        """The classes with their own metrics: how metrics name them, by id."""
         values = self._arguments.values
         names = values["label_vocabulary"]
         chosen = values["classes_for_class_based_metrics"]
@@ -123,7 +119,6 @@ def _keys_of(name: str) -> list[str]:
 
 
 def _id_of(chosen: int | str, names: Sequence[str]) -> int:
-    """Finds the id of a class with its own metrics; raises InvalidSpec if there is none."""
     id_ = names.index(chosen) if chosen in names else chosen
     if not isinstance(id_, int) or not 0 <= id_ < len(names):
         raise errors.InvalidSpec(

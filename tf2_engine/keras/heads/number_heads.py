@@ -27,10 +27,9 @@ class NumberHeadLayer(HeadLayer):
     """Base class of heads for numbers that are a function of the logits.
 
     Args:
-        arguments: the arguments of the subclass by name, for its config.
         units: how many numbers an example has.
         link: computes predictions from logits. None: they are the logits.
-        options: see `HeadLayer`.
+        arguments, options: see `HeadLayer`.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class NumberHeadLayer(HeadLayer):
         return {"predictions": self._link(logits), "logits": logits}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature."""
         outputs = OfExamples({"outputs": predictions["predictions"]})
         return {SERVING_DEFAULT: outputs, REGRESSION: outputs, PREDICT: dict(predictions)}
 
@@ -79,8 +77,7 @@ class RegressionHeadLayer(NumberHeadLayer):
     Args:
         label_dimension: how many numbers an example has.
         inverse_link_fn: computes predictions from logits. None: they are the logits.
-        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
-            `BinaryClassHead`.
+        options: as in `BinaryClassHead`.
     """
 
     def __init__(
@@ -103,7 +100,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
         label_dimension: how many counts an example has.
         compute_full_loss: adds Stirling's approximation for the part that does not depend on
             logits.
-        options: `weight_column`, `reduction`, `suffix` and `name`; see `BinaryClassHead`.
+        options: as in `BinaryClassHead`, without `loss_fn`.
     """
 
     def __init__(
@@ -120,10 +117,8 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
 class LogisticRegressionHeadLayer(NumberHeadLayer):
     """Probabilities. Labels are in [0, 1], and so are the predictions, the sigmoids of the logits.
 
-    The loss is the sigmoid cross entropy.
-
-    Args:
-        options: `weight_column`, `reduction`, `suffix` and `name`; see `BinaryClassHead`.
+    The loss is the sigmoid cross entropy. The options are those of `BinaryClassHead`, without
+    `loss_fn`.
     """
 
     def __init__(self, **options: Object) -> None:

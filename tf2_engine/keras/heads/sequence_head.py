@@ -77,11 +77,9 @@ class SequenceHeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics. The arguments are those of `loss`."""
         self.head.update_metrics(*self._flat(labels, logits, mask, features))
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of all batches since the last reset, by name."""
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -94,7 +92,6 @@ class SequenceHeadLayer(PassiveLayer):
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature, without the mask."""
         of_head = {key: each for key, each in predictions.items() if key != self._mask_key}
         return self.head.signatures(of_head)
 
@@ -104,7 +101,6 @@ class SequenceHeadLayer(PassiveLayer):
     def _flat(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None
     ) -> tuple[Tensor, Tensor, Features]:
-        """Selects labels, logits and weights of the existing steps, one after another."""
         key = self.head.weight_column
         weights = {}
         if isinstance(key, str):

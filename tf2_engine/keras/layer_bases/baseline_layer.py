@@ -15,13 +15,9 @@ from tf2_engine.types import Object, Tensor
 class BaselineLayer(FixedLayer):
     """Returns the same logits for each example: a bias that starts at zero.
 
-    A classifier thus learns how frequent the classes are, and a regressor learns the mean of the
-    labels, as with the Baseline estimators of `tf.estimator`.
+    A classifier thus learns how frequent the classes are, and a regressor the mean of the labels.
 
         Baseline(name="baseline")(features)  # [batch, 1] float32
-
-    Args:
-        units: the number of logits.
     """
 
     def __init__(self, units: int = 1, name: str | None = None, **options: Object) -> None:

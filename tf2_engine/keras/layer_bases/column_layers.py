@@ -26,14 +26,13 @@ class ColumnEmbeddingLayer(PassiveLayer):
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    `prepare` makes the ids. Use it in `Dataset.map` for a TPU, which accepts no strings. Elsewhere
-    a call does it if it has not been done.
+    A call makes the ids with `prepare` unless that was done. For a TPU, which accepts no strings,
+    call `prepare` in `Dataset.map`.
 
     Args:
         columns: `TableColumn`s in a list or a dict.
         optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
-        batch_size: the size of the global batch, which SparseCores need to know. Elsewhere it has
-            no effect, and batches can have any size.
+        batch_size: the size of the global batch, which only SparseCores need to know.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
 
     Attributes:
@@ -85,7 +84,6 @@ class ColumnEmbeddingLayer(PassiveLayer):
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads what `save_own_variables` wrote."""
         self.step.assign(store["global_step"][()])
 
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
@@ -133,11 +131,9 @@ class FixedLayer(PassiveLayer):
     """Base class of layers whose variables do not depend on the shapes of inputs."""
 
     def get_build_config(self) -> dict[str, Object]:
-        """Returns an empty config, because `build_from_config` does not need the inputs."""
         return {}
 
     def build_from_config(self, config: object) -> None:
-        """Makes the variables so that Keras can restore them."""
         if not self.built:
             self.build(None)
 
@@ -146,7 +142,6 @@ class FixedLayer(PassiveLayer):
         self.built = True
 
     def _make_variables(self) -> None:
-        """Makes the variables. Subclasses override this."""
         raise NotImplementedError
 
 
@@ -192,7 +187,6 @@ class EmbeddingColumnsLayer(ColumnsLayer):
     """Base class of layers whose columns can be `PlainEmbedding`s; see `OrderedLayer`."""
 
     def _make_variables(self) -> None:
-        """Makes the tables that are ordinary variables, [categories, dimension]."""
         for each in self._columns:
             if isinstance(each, column_types.PlainEmbedding):
                 initializers = keras_of(self).initializers
@@ -206,7 +200,6 @@ class EmbeddingColumnsLayer(ColumnsLayer):
     def _looked_up(
         self, column: column_types.PlainEmbedding, ids: Object, weights: Object
     ) -> Tensor:
-        """Looks up the ids in the last dimension of a SparseTensor, and combines their rows."""
         table = tf.convert_to_tensor(self._variables[column.name])
         return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, column.combiner)
 
@@ -214,11 +207,8 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
 
-    Features with tables are the activations that a `ColumnEmbedding` returns. Features of other
-    columns are raw, and are computed on a host.
-
-    Args:
-        columns: one column or several.
+    Features with tables are the activations that a `ColumnEmbedding` returns; others are raw, and
+    are computed on a host.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
@@ -254,12 +244,10 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
 
 
 def lengths_key(key: str) -> str:
-    """Returns the key of the feature with a sequence's lengths."""
     return f"{key}/lengths"
 
 
 def ids_of(column: ModelColumn) -> preprocessing.Column | None:
-    """Returns the column of ids from which a column is made, or None."""
     if isinstance(column, preprocessing.Column):
         return column
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):

@@ -36,25 +36,24 @@ ApplyGradients = Callable[[Nest], Op]
 class EmbeddingLayer(PassiveLayer):
     """Embedding tables as a Keras layer, on a TPU, or elsewhere with or without TPU arithmetic.
 
-    With "tpu" arithmetic an engine holds the tables, and the layer has a single virtual variable
-    instead. When the gradient of this variable is computed, the tables are updated, once per call
-    of the layer; the gradient itself is zero. With "keras" arithmetic the tables are trainable
-    variables of the layer, and Keras optimizers train them like all others.
-
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
+
+    With "tpu" arithmetic an engine holds the tables, and the layer has one virtual variable.
+    Computing its gradient, which is zero, updates the tables, once per call of the layer. With
+    "keras" arithmetic the tables are trainable variables, and Keras optimizers train them like all
+    others.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
             `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`. None is possible except on a TPU: the tables are then
-            not trained and have no slots.
+            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained
+            and have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
-            has a known batch size, for instance if all are SparseTensors. Elsewhere, without it,
-            batches can have any size.
+            has a known batch size, for instance if all are SparseTensors.
         arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
             generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras" for Keras. None is
             "keras" if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own
@@ -63,7 +62,6 @@ class EmbeddingLayer(PassiveLayer):
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
         trainable: False looks up without training.
-        name: the name of the layer.
 
     Raises:
         InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
@@ -159,8 +157,8 @@ class EmbeddingLayer(PassiveLayer):
     def embedding_tables(self) -> dict[Object, Variable]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy they are sharded stand-ins, which are only brought up to date when a
-        checkpoint is written. Use them for export, not for computation.
+        Under a TPUStrategy they are sharded stand-ins for exports, which are only up to date when a
+        checkpoint is written.
 
         Raises:
             OutOfOrder: the tables do not exist yet, because the layer has not been called.
@@ -189,8 +187,7 @@ class EmbeddingLayer(PassiveLayer):
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
         """Makes the layer look up in small copies of its tables inside the context.
 
-        A SavedModel that is written there contains the copies instead of the tables and all other
-        variables of the layer.
+        A SavedModel that is written there contains the copies instead of the layer's variables.
 
         Args:
             table_dtypes: the type of each table by its name; see `serving_table`.
@@ -210,12 +207,7 @@ class EmbeddingLayer(PassiveLayer):
             self._layer_variables = layer_variables
 
     def __dir__(self) -> list[str]:
-        """Returns the names of all attributes but `optimizer`.
-
-        Keras goes through the attributes to decide what its files contain. It would find a model's
-        optimizer here first, store its state below the layer, and restore it into the layer's own
-        optimizer.
-        """
+        """Hides `optimizer` from Keras, which would take it for the model's own."""
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
@@ -228,7 +220,6 @@ class EmbeddingLayer(PassiveLayer):
             store[str(number)] = variable.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads the tables that `save_own_variables` wrote, and raises as it does."""
         for number, variable in enumerate(self._own_tables()):
             variable.assign(store[str(number)])
 
@@ -248,8 +239,7 @@ class EmbeddingLayer(PassiveLayer):
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
-            weights: None, or the same structure with a weight tensor or None per feature. A dict
-                need not have features without weights.
+            weights: None, or the same structure with a weight tensor or None per feature.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
                 the feature config. Features are then looked up on the host, and not trained.
 
@@ -265,12 +255,9 @@ class EmbeddingLayer(PassiveLayer):
 
     @do_not_convert
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
-        """Packs a batch into four tensors, which the layer accepts in its place.
+        """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
-        Use it in the input pipeline; see `TPUEmbedding.pack` of the engine.
-
-        Args:
-            features, weights: as for `call`: all features of one replica.
+        The layer accepts them in place of a batch; see `TPUEmbedding.pack` of the engine.
 
         Raises:
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
@@ -330,9 +317,8 @@ class EmbeddingLayer(PassiveLayer):
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
-    The layer counts the optimizer's steps if nothing else does. If the tables are trained, the
-    gradient of `virtual` triggers their update. `served` are tables in small types, by name, while
-    an export with such tables is written.
+    If the tables are trained, the gradient of `virtual` triggers their update. `served` are tables
+    in small types, by name, while an export with such tables is written.
     """
 
     configuration: Configuration
@@ -348,19 +334,16 @@ class _State:
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns a name that pairs the ops of one call in a graph, equal on every core."""
         number = soft_tpu.next_call() or next(self._names)
         return f"{self.configuration.spec.tables[0].name}_{number}"
 
     def in_replica_context(self) -> bool:
-        """Whether a call is made by one replica of the layer's strategy."""
         if self.on_tpu or self._replicas == 1:
             return True
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
     def counting(self, apply_gradients: ApplyGradients) -> ApplyGradients:
-        """Wraps the function so that it also counts the step, if nothing else does."""
         if not self.counts:
             return apply_gradients
 
@@ -374,10 +357,7 @@ class _State:
 
 
 def _warn_of_servers(layer: str) -> None:
-    """Warns that Keras 3 does not train models under a ParameterServerStrategy, if one is in scope.
-
-    Its `fit` fails before it calls a layer, with an error about datasets.
-    """
+    """Warns under a ParameterServerStrategy that Keras 3 does not train models there."""
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
             "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
@@ -391,7 +371,6 @@ def _warn_of_servers(layer: str) -> None:
 def _engine(
     configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
 ) -> TPUEmbedding:
-    """Makes the engine of a layer. On SparseCores it is built at once if the sizes are known."""
     spec, driver = configuration.spec, None
     if configuration.arithmetic == sparse_core_arithmetic.NAME:
         driver = sparse_core_arithmetic.make_driver(limits)
@@ -406,15 +385,6 @@ def _engine(
 def _served_tables(
     embedding: KerasTables | TPUEmbedding, table_dtypes: Mapping[str, str]
 ) -> tuple[Mapping[str, Object], Mapping[str, Variable]]:
-    """Copies tables for `cpu_embedding_lookup`, and returns them with their variables.
-
-    Args:
-        embedding: what holds the tables, which exist already.
-        table_dtypes: the type of each table by its name. Float32 tables are not copied.
-
-    Raises:
-        InvalidSpec: a type cannot hold a row; the message names both.
-    """
     if isinstance(embedding, KerasTables):
         variables = {
             name: small_variable(embedding.parameters[name], dtype, name)
@@ -464,7 +434,6 @@ def _activation_proxy(
 
 
 def _placeholders(plan: Plan) -> Nest:
-    """Makes placeholders of the activations; Keras only needs their shapes."""
     flat: Sequence[Tensor] = [
         tf.compat.v1.placeholder(tf.float32, [*feature.output_shape, feature.table.dim])
         for feature in plan.features
@@ -475,10 +444,9 @@ def _placeholders(plan: Plan) -> Nest:
 def _with_sparse_restored(value: Object) -> Object:
     """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
-    When Keras 3 builds a model from the first batch of `fit` under a strategy, it uses dense
-    tensors for both. Only shapes matter then, and those of the activations are the same. Also,
-    programs declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed
-    [batch, ids].
+    Keras 3 uses dense tensors when it builds a model under a strategy; only shapes matter then.
+    Also, programs declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but
+    feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)
@@ -491,7 +459,6 @@ def _with_sparse_restored(value: Object) -> Object:
 
 
 def _placeholder_of_ids(samples: SparseTensor) -> SparseTensor:
-    """Makes a placeholder of [batch, ids] from one of [batch]."""
     ids = tf.compat.v1.sparse_placeholder(samples.dtype)
     dense_shape = tf.ensure_shape(ids.dense_shape, [2])
     sparse = tf.SparseTensor(tf.ensure_shape(ids.indices, [None, 2]), ids.values, dense_shape)

@@ -19,9 +19,6 @@ class GRUCellBase(Configurable):
     candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). This equals
     `tf.keras.layers.GRUCell` with `reset_after=False`, except for the layout of the variables and
     the initial bias of the gates, which is 1.
-
-    Args:
-        units: the width of the state.
     """
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:

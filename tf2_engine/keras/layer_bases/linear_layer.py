@@ -57,7 +57,6 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
         self._bias: Object = None
 
     def _make_variables(self) -> None:
-        """Makes the weights of each column, [categories or width, units], and the bias."""
         for each in self._columns:
             name, rows = column_types.scope_name(each), _rows(each)
             self._variables[column_types.column_name(each)] = self._zeros(
@@ -97,7 +96,6 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
 
 def _rows(column: LinearColumn) -> int:
-    """How many weights a column has per sum."""
     if isinstance(column, Numeric):
         return math.prod(column.shape)
     ids = column_layers.ids_of(column)

@@ -27,8 +27,7 @@ class _Steps(NamedTuple):
 class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
-    Features with tables are the activations that a `ColumnEmbedding` returns. Features of other
-    columns are raw, and are computed on a host.
+    Features with tables are the activations that a `ColumnEmbedding` returns; others are raw.
 
     Args:
         columns: one or several: `TableColumn`s with a `max_sequence_length`, `SequenceNumeric`s, or

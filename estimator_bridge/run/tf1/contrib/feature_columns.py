@@ -57,7 +57,6 @@ class SparseColumn:
         return f"SparseColumn{kind}", self.name
 
     def ids(self, features: Features) -> Ids:
-        """Returns ids below `length`, and their weights."""
         values = _sparse(features[self.name])
         if self.is_integerized:
             numbers = tf.floormod(tf.cast(values.values, tf.int64), self.length)
@@ -130,7 +129,6 @@ class RealColumn:
         return "RealValued", self.name
 
     def dense(self, features: Features) -> Tensor:
-        """Returns [batch, dimension] float32."""
         values = tf.convert_to_tensor(features[self.name])
         if self.normalizer is not None:
             values = self.normalizer(values)
@@ -138,8 +136,6 @@ class RealColumn:
 
 
 class _DerivedColumn:
-    """A dense column that is computed from another one, its `source`."""
-
     source: Object
     _KIND: ClassVar[str]
     _SUFFIX: ClassVar[str]
@@ -258,7 +254,6 @@ def sparse_column_with_keys(
 def weighted_sparse_column(
     sparse_id_column: SparseColumn, weight_column_name: str, dtype: DType = tf.float32
 ) -> SparseColumn:
-    """Makes the same column with the weights of another feature."""
     if not tf.as_dtype(dtype).is_floating:
         raise errors.InvalidInput(f"Weights must be of floating point, got {dtype}.")
     return dataclasses.replace(sparse_id_column, weights=weight_column_name)
@@ -270,7 +265,6 @@ def crossed_column(
     combiner: str = "sum",
     hash_key: int | None = None,
 ) -> CrossedColumn:
-    """Makes a column of the combinations of several sparse columns."""
     chosen = tuple(sorted(columns, key=lambda each: each.column_name))
     if len(chosen) < 2 or not all(isinstance(each, SparseColumn) for each in chosen):
         raise errors.InvalidInput(
@@ -287,13 +281,11 @@ def real_valued_column(
     dtype: DType = tf.float32,
     normalizer: Object = None,
 ) -> RealColumn:
-    """Makes a column of numbers."""
     _check_positive("dimension", dimension)
     return RealColumn(column_name, dimension, default_value, tf.as_dtype(dtype), normalizer)
 
 
 def bucketized_column(source_column: RealColumn, boundaries: Sequence[float]) -> BucketizedColumn:
-    """Makes a column of the buckets between sorted boundaries."""
     if list(boundaries) != sorted(boundaries) or not boundaries:
         raise errors.InvalidInput(
             f"bucketized_column: boundaries must be a sorted list, got {boundaries!r}."
@@ -302,7 +294,6 @@ def bucketized_column(source_column: RealColumn, boundaries: Sequence[float]) ->
 
 
 def one_hot_column(sparse_id_column: SparseColumn) -> OneHotColumn:
-    """Makes a column of counts of ids."""
     return OneHotColumn(sparse_id_column)
 
 
@@ -350,7 +341,6 @@ def input_from_feature_columns(
     `input_from_feature_columns/<name>_embedding/weights`.
 
     Args:
-        columns_to_tensors: the features.
         weight_collections: further collections that get the tables.
         trainable: False trains no table.
         cols_to_outs: filled with the tensor of each column.

@@ -45,7 +45,6 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Value) -> None:
-        """Adds a setting; raises InvalidInput if the name is taken or a list is empty."""
         if getattr(self, name, None) is not None:
             raise errors.InvalidInput(f"HParams: Hyperparameter name is reserved: {name!r}.")
         if isinstance(value, (list, tuple)):
@@ -77,7 +76,6 @@ class HParams:
             setattr(self, name, _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a setting if it exists."""
         if hasattr(self, name):
             delattr(self, name)
             del self._types[name]
@@ -107,7 +105,6 @@ class HParams:
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
-        """Changes settings by a JSON object; returns this object."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(
@@ -223,7 +220,6 @@ def _read_bool(text: str) -> bool:
 
 
 def _cast(name: str, kind: type, value: Value) -> Value:
-    """Converts a value; raises InvalidInput if that would lose something."""
     if value is None or kind is type(None) or callable(value):
         return value
     # Python counts a bool as a number; a setting does not.

@@ -70,7 +70,6 @@ def translate(
 def angles_to_projective_transforms(
     angles: TensorLike, image_height: TensorLike, image_width: TensorLike, name: str | None = None
 ) -> Tensor:
-    """Computes the transformations [angles, 8] that rotate images around their centers."""
     with tf.name_scope(name, "angles_to_projective_transforms"):
         angles = tf.reshape(tf.cast(angles, tf.float32), [-1])
         x, y = image_width - 1, image_height - 1
@@ -84,7 +83,6 @@ def angles_to_projective_transforms(
 def translations_to_projective_transforms(
     translations: TensorLike, name: str | None = None
 ) -> Tensor:
-    """Computes the transformations [pairs, 8] that move images by [dx, dy]."""
     with tf.name_scope(name, "translations_to_projective_transforms"):
         dx, dy = tf.unstack(tf.reshape(tf.cast(translations, tf.float32), [-1, 2]), axis=1)
         one, zero = tf.ones_like(dx), tf.zeros_like(dx)
@@ -92,7 +90,6 @@ def translations_to_projective_transforms(
 
 
 def compose_transforms(*transforms: TensorLike) -> Tensor:
-    """Combines several transformations, in their order, into [batch, 8]."""
     product = flat_transforms_to_matrices(transforms[0])
     for each in transforms[1:]:
         product = tf.matmul(product, flat_transforms_to_matrices(each))
@@ -100,7 +97,6 @@ def compose_transforms(*transforms: TensorLike) -> Tensor:
 
 
 def flat_transforms_to_matrices(transforms: TensorLike) -> Tensor:
-    """Converts [batch, 8] to [batch, 3, 3]."""
     flat = tf.reshape(tf.cast(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], 1), [-1, 3, 3])
 

@@ -13,14 +13,12 @@ Transformation = Callable[[Dataset], Dataset]
 
 
 def batch_and_drop_remainder(batch_size: int) -> Transformation:
-    """Batches, and drops the last batch if it is smaller."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: int, padded_shapes: Nest, padding_values: Nest = None
 ) -> Transformation:
-    """Pads and batches, and drops the last batch if it is smaller."""
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
     )
@@ -33,7 +31,6 @@ def MirroredStrategy(  # noqa: N802 - TensorFlow's name
     cross_device_ops: Object = None,
     auto_shard_dataset: bool = False,
 ) -> Strategy:
-    """Makes a MirroredStrategy of the given devices, or of a number of GPUs."""
     count = num_gpus if num_gpus_per_worker is None else num_gpus_per_worker
     if devices is None and count:
         devices = [f"/gpu:{number}" for number in range(count)]
@@ -43,12 +40,10 @@ def MirroredStrategy(  # noqa: N802 - TensorFlow's name
 
 
 def index_table_from_tensor(mapping: Object, *arguments: Object, **settings: Object) -> Object:
-    """Makes a table that looks up ids of strings, whose vocabulary is `mapping`."""
     return tf_compat.index_table_from_tensor(mapping, *arguments, **settings)
 
 
 def index_to_string_table_from_tensor(
     mapping: Object, *arguments: Object, **settings: Object
 ) -> Object:
-    """Makes a table that looks up the strings of ids, whose vocabulary is `mapping`."""
     return tf_compat.index_to_string_table_from_tensor(mapping, *arguments, **settings)

@@ -48,7 +48,6 @@ class DecoupledWeightDecayExtension:
         super().__init__(*args, **settings)
 
     def minimize(self, *args: Object, decay_var_list: object = None, **settings: Object) -> Op:
-        """Minimizes a loss; as in TensorFlow 1, all variables shrink whatever the list says."""
         return super().minimize(*args, **settings)  # type: ignore[misc]
 
     def apply_gradients(
@@ -88,7 +87,6 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Makes an optimizer class whose first argument is the weight decay."""
     bases = (DecoupledWeightDecayExtension, base_optimizer)
     return type("OptimizerWithDecoupledWeightDecay", bases, {})
 
@@ -111,8 +109,6 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
 
 
 class _Wrapper(tf.train.Optimizer):
-    """An optimizer that calls another one, and has its slots."""
-
     def __init__(self, optimizer: tf.train.Optimizer, name: str) -> None:
         super().__init__(use_locking=False, name=name)
         self._optimizer = optimizer
@@ -209,14 +205,12 @@ class _ClippingOptimizer(_Wrapper):
 
 
 def clip_gradients_by_norm(optimizer: tf.train.Optimizer, clip_norm: float) -> tf.train.Optimizer:
-    """Makes an optimizer that clips gradients by their global norm before it applies them."""
     return _ClippingOptimizer(optimizer, clip_norm)
 
 
 def clip_gradients_by_global_norm(
     gradients_variables: Gradients, clip_norm: float = 20.0
 ) -> Gradients:
-    """Clips gradients by their global norm; returns pairs of gradients and variables."""
     gradients, variables = zip(*gradients_variables, strict=True)
     return list(zip(tf.clip_by_global_norm(gradients, clip_norm)[0], variables, strict=True))
 

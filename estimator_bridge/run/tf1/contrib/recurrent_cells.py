@@ -138,9 +138,8 @@ def stack_bidirectional_dynamic_rnn(
     """Runs layers of `bidirectional_dynamic_rnn`, each on both outputs of the layer before.
 
     Returns:
-        Both outputs of the last layer, concatenated, and the final states of each layer, forward
-            and
-        backward.
+        Both outputs of the last layer, concatenated, and the forward and backward final states of
+        each layer.
     """
     none = [None] * len(cells_fw)
     layers = zip(

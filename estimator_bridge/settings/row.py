@@ -28,7 +28,7 @@ DENSE_RANK_1, DENSE_RANK_2 = "dense ids of rank 1", "dense ids of rank 2"
 SPARSE_CORE_OUTCOMES = {
     "raises": "stock's TPUEmbeddingV2 refuses it, or another library of this program does",
     "ignored": "stock's TPUEmbeddingV2 drops it without a word",
-    "other": "it does something else, or has to be said otherwise",
+    "other": "it does something else, or has to be written differently",
     "gone": "it has no counterpart, and changes no number",
     "same": "as on the first generation",
 }

@@ -40,7 +40,7 @@ class Recorder:
     Attributes:
         programs: the recorded models that the program made, with their objects, by id.
         side_a: the recording of side A, if known.
-        leader: whose variables the side takes over after each recorded step, or None.
+        leader: the recording whose variables the side takes over after each recorded step, or None.
         max_steps: the most training steps over all calls, and batches of an evaluation.
         steps_done: of training, so far.
         training: whether a training is running.

@@ -19,7 +19,10 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores whose tables are on parameter servers. `devices` are those of the cores, if known."""
+    """Cores whose tables are on parameter servers.
+
+    `devices` are the devices of the cores, if known.
+    """
 
     servers: Servers
     devices: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The six verbs under a ParameterServerStrategy, where every scheduled function is a step."""
+"""The driver under a ParameterServerStrategy, where every scheduled function is a step."""
 
 from __future__ import annotations
 

@@ -116,10 +116,10 @@ class SameSoftwareHook(tf.train.SessionRunHook):
         for name, address, device in self._cluster.others():
             if device in lacking:
                 raise errors.InvalidInput(
-                    f"The task {name} at {address} was started again without the native ops, on "
-                    "which the step of the chief is there. Start it where they load "
-                    "(`estimator-bridge doctor` says whether), or start the chief again: from the "
-                    "last checkpoint it goes on with TensorFlow's ops on that task."
+                    f"The task {name} at {address} was started again without the native ops, "
+                    "which the chief's step uses on this task. Start it where they load "
+                    "(`estimator-bridge doctor` says whether), or start the chief again: it then "
+                    "continues from the last checkpoint with TensorFlow's ops on that task."
                 )
 
 

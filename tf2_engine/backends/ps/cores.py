@@ -101,8 +101,8 @@ class StrategyCores(ServerCores):
 
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
-            f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
-            "on the worker that the coordinator gives it to. Leave it out."
+            f"`device`={device!r}: under ParameterServerStrategy a function enqueues its own "
+            "batch, on the worker that the coordinator chooses for it. Leave `device` out."
         )
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:

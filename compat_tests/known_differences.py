@@ -307,8 +307,8 @@ REMAINING = (
     OfEstimators(
         "an evaluation without `steps`",
         "refused",
-        "goes on until its input ends, and then calls hooks every step; one of so many steps calls "
-        "them once, as stock's",
+        "runs until its input ends, and calls hooks in every step; an evaluation with `steps` "
+        "calls them once, as in stock",
         "without a TPU it is possible",
         Tests((_ERRORS, f"{_LOOP}an_evaluation_of_unknown_length_is_a_call_per_step"), (_ERRORS,)),
     ),
@@ -324,22 +324,22 @@ REMAINING = (
     OfEstimators(
         "scalars among `eval_metrics`",
         "refused",
-        "taken on one core",
+        "accepted with one core",
         "one core has nothing to concatenate",
         Tests((_ERRORS,), (_ERRORS,)),
     ),
     OfEstimators(
         "tensors in place of a dataset, with `use_tpu=True`",
         "refused",
-        "taken",
+        "accepted",
         "queues and feeding hooks make tensors, and work without a TPU",
         Tests((_ERRORS,), (_ERRORS,)),
     ),
     OfEstimators(
         "weights that two features share, with `use_tpu=True`",
         "refused: the first feature takes them out of the batch",
-        "both have them",
-        "off a TPU both have them with stock, too",
+        "both features use them",
+        "without a TPU both features use them in stock, too",
         Tests(
             ("estimator/test_inputs.py::test_features_may_share_weights",),
             (f"{_DIFFERENCES}stock_refuses_weights_that_two_features_share",),
@@ -349,7 +349,7 @@ REMAINING = (
         "`InMemoryEvaluatorHook` and an input that ends, such as that of `numpy_input_fn`",
         "all evaluations but the first have no input left: every metric is 0.0",
         "each evaluation reads its input anew",
-        "an evaluation of nothing has no use",
+        "an evaluation without data is useless",
         Tests(
             (
                 "estimator/test_estimator_hooks.py::test_evaluations_in_memory_read_their_input_anew",
@@ -362,7 +362,7 @@ REMAINING = (
     OfEstimators(
         "`tf.compat.v1.summary` in a model_fn",
         "refused",
-        "taken",
+        "accepted",
         "the model is in the graph of the host",
         Tests(*[(f"{_DIFFERENCES}stock_refuses_summaries_of_a_model",)] * 2),
     ),
@@ -375,10 +375,10 @@ REMAINING = (
     ),
     OfEstimators(
         "the steps at which early stopping looks, with `run_every_steps`",
-        "a step too early or too late in some runs: the step is read in no fixed order to its "
+        "a step too early or too late in some runs: the step may be read before or after its "
         "increment",
-        "the first step, and each so many steps after it",
-        "training is to be repeatable",
+        "the first step, and every `run_every_steps` steps after it",
+        "training should be repeatable",
         Tests(
             (f"{_HOOKS}asks_at_steps_of_its_own",),
             (f"{_HOOKS}of_stock_asks_by_what_threads_read",),

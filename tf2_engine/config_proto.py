@@ -85,9 +85,9 @@ def _add_feature(descriptor: Message, feature: FeaturePlan) -> None:
     if feature.cells is None:
         raise errors.InvalidSpec(
             f"{feature.where}: a TPU needs fixed sizes, but the output shape is "
-            f"{feature.output_shape}. Give batches a fixed size (drop_remainder=True); that of "
-            "a sparse tensor is often unknown even so: pass shapes to `build` then, or set the "
-            "feature's `output_shape`."
+            f"{feature.output_shape}. Give batches a fixed size (drop_remainder=True). The "
+            "size of a sparse tensor is often unknown even then: pass shapes to `build`, or set "
+            "the feature's `output_shape`."
         )
     if feature.send_name:
         descriptor.name = feature.name

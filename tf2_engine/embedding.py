@@ -621,8 +621,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "has no call that takes one back. Have the whole step in one tf.function, which "
                 "runs as a whole or not. After a failure between `enqueue` and `dequeue` write a "
                 "checkpoint, which has nothing of the failed step; call "
-                "`tf.tpu.experimental.initialize_tpu_system`, make the engine and the model anew, "
-                "and restore it."
+                "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "
+                "and restore the checkpoint."
             )
 
     def _check_built(self, call: str) -> BuiltEngine:

@@ -156,7 +156,7 @@ def test_the_head_of_steps_has_the_numbers_of_the_canned_one(what: str, is_spars
 def test_a_head_of_steps_is_one_of_one_kind_of_labels() -> None:
     """With weights by the key of a feature."""
     both = ours.MultiHead([ours.RegressionHead(suffix="a"), ours.RegressionHead(suffix="b")])
-    with pytest.raises(errors.InvalidSpec, match="none of one kind"):
+    with pytest.raises(errors.InvalidSpec, match="not a head for a single kind"):
         ours.SequenceHead(both)
     with pytest.raises(errors.InvalidSpec, match="the key of a"):
         ours.SequenceHead(ours.RegressionHead(weight_column=ours.Numeric("weight")))

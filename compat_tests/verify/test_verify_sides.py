@@ -109,12 +109,12 @@ def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
         (
             parameters.AdamParameters(0.1, lazy_adam=False),
             "AdamParameters.lazy_adam`=False",
-            "only rows of the batch move",
+            "only rows of the batch are updated",
         ),
         (
             parameters.AdagradParameters(0.1, clip_gradient_max=1e-5),
             "AdagradParameters.clip_gradient_max`=1e-05",
-            "the sum of a row exists inside of the device's op alone",
+            "the gradient sum of a row exists only inside the device's op",
         ),
         (
             parameters.AdagradParameters(0.1, use_gradient_accumulation=False),

@@ -260,7 +260,7 @@ def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> N
     )
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
-    assert "Let the legacy program be side A" in ran.stderr
+    assert "Make the legacy program side A" in ran.stderr
 
 
 @pytest.mark.full

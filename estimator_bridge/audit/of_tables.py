@@ -53,7 +53,7 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and repeats those that SparseCores ignore as `sparse_core`."""
+    """Yields the notes of a spec, and repeats notes on what SparseCores ignore as `sparse_core`."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":

@@ -21,7 +21,10 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator. Programs catch Exceptions, so it is none."""
+    """Ends the program at a method of TPUEstimator.
+
+    It is not an Exception, because programs catch Exceptions.
+    """
 
 
 class AuditedProgram(NamedTuple):

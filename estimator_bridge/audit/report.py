@@ -31,7 +31,7 @@ class AuditedTable:
     Attributes:
         optimizer: its name for people; empty if unknown.
         slots: names of the slots, each as large as the table.
-        features: those that use it; empty if unknown.
+        features: the features that use it; empty if unknown.
         strategy: "div" or "mod", as the program says; None if unknown.
     """
 

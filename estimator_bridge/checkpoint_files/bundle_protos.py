@@ -64,7 +64,7 @@ class ElementType:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer; quantized numbers are none."""
+        """Whether it is an integer; quantized numbers do not count."""
         return self.name.startswith(("int", "uint"))
 
     @property

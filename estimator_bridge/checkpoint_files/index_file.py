@@ -5,7 +5,7 @@ entry begins with the length of the prefix that its key shares with the previous
 followed by a byte for its compression and a masked CRC-32C.
 
 Reference: doc/table_format.md of LevelDB; TensorFlow writes blocks uncompressed. RFC 3720, appendix
-B.4, for CRC-32C, whose masked form is that of LevelDB and TensorFlow.
+B.4, for CRC-32C, which is masked as in LevelDB and TensorFlow.
 """
 
 from __future__ import annotations

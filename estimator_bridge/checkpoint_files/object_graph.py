@@ -30,7 +30,7 @@ LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
-# Paths repeat the names of their parents, but those of a real model stay far below this.
+# Paths repeat the names of their parents, but the paths of a real model stay far below this.
 _MAX_EXPANSION = 100
 
 

@@ -72,7 +72,7 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts, or parameter servers, whose parts of a table the slices are.
+        """The number of hosts or parameter servers, if each slice is the part of one of them.
 
         It is 1 if the slices are not parts of hosts; rows are then in the order of their ids.
         """

@@ -97,7 +97,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
 
 
 def _folder(options: argparse.Namespace) -> str | None:
-    """Returns the folder to look through: the one given, or with -m that of a package."""
+    """Returns the folder to look through: the given one, or with -m the folder of a package."""
     if not options.script or not options.is_module:
         return options.script if os.path.isdir(options.script or "") else None
     found = script.find_module(options.script)

@@ -1,4 +1,4 @@
-"""Words the failure of a command. Not a command itself."""
+"""Puts the failure of a command into words. Not a command itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = (
 
 
 def cause_of(command: str, error: Exception) -> object:
-    """Words the cause of an error, and the way out.
+    """Puts the cause of an error, and the way out, into words.
 
     If the variable `TRACEBACK` is set, the traceback of an internal error is printed first.
     """

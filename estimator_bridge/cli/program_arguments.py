@@ -20,7 +20,7 @@ _TF1 = (
 
 
 def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> None:
-    """Adds `--tf1` and `-m`; `subject` is what sees TensorFlow 1, for the help."""
+    """Adds `--tf1` and `-m`; The help says that `subject` sees TensorFlow 1."""
     add_tf1(parser, subject)
     add_module(parser)
 

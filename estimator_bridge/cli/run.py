@@ -130,7 +130,8 @@ def _run(
     """Runs the program; prints the traceback and returns 1 if it fails, as Python does.
 
     Args:
-        view: what the program sees of TensorFlow while it is open; it learns of the failure.
+        view: a context inside which the program sees its view of TensorFlow; the context is told
+            about a failure.
     """
     try:
         with view:

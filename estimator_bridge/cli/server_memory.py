@@ -18,7 +18,7 @@ VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 def choose_allocator() -> None:
     """Switches oneDNN off in a parameter server of TF_CONFIG.
 
-    Does nothing if the user set the variable, or TensorFlow is already loaded.
+    Does nothing if the user set TF_ENABLE_ONEDNN_OPTS, or if TensorFlow is already loaded.
     """
     if "tensorflow" not in sys.modules and _is_server(os.environ.get("TF_CONFIG", "")):
         os.environ.setdefault(VARIABLE, "0")

@@ -224,7 +224,7 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 
 
 def _refusals_of_watch(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why options cannot go with `--watch`."""
+    """Yields the reasons why options cannot be combined with `--watch`."""
     for name in _OF_TWO_SIDES:
         if options.watch and getattr(options, name):
             option = f"--{name.replace('_', '-')}"

@@ -78,22 +78,23 @@ def convert(
 
     There are three forms: "names", which legacy estimators write; "object", which
     `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding; and
-    "sparsecore", which it writes with stock's TPUEmbeddingV2. In an object checkpoint `global_step`
-    is below the root, and variables outside of tables are below `variables`, by their legacy names.
-    Converting one object form to another leaves them in place. With `like`, every variable goes
-    where another checkpoint has it, for instance that of a Keras model whose optimizer holds the
-    slots.
+    "sparsecore", which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2. In an object
+    checkpoint `global_step` is below the root, and variables outside of tables are below
+    `variables`, by their legacy names. Converting one object form to another leaves these variables
+    in place. With `like`, every variable goes where the checkpoint `like` has it, for instance the
+    checkpoint of a Keras model whose optimizer holds the slots.
 
     The new checkpoint is written next to its destination and renamed when it is complete.
 
     Args:
         old: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         new: the directory to create; it may exist if it is empty.
-        spec: the program's `EmbeddingConfigSpec`; without it the tables are those in `tables`, or
-            those recognised in the checkpoint.
+        spec: the program's `EmbeddingConfigSpec`; without it the tables come from `tables`, or are
+            recognised in the checkpoint.
         to: the form of the new checkpoint; None means "object" for a checkpoint of names, and
             "names" for the others.
-        optimizer: of all tables, if there is no spec; None recognises it by the slots.
+        optimizer: the optimizer of all tables, if there is no spec; None means that it is
+            recognised by the slots.
         tables: each table's variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
@@ -105,13 +106,15 @@ def convert(
             all slots when it restores another number. Not with `like`.
         slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; "keras": it
             trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
-        like: a checkpoint of the program that will read the new one. By name, it gives the names of
-            tables and variables; by object, their places. The new checkpoint then has all objects
-            of `like`, whose values replace those that the old checkpoint lacks.
+        like: a checkpoint of the program that will read the new one. A name-based checkpoint gives
+            the names of tables and variables. An object checkpoint gives their places; the new
+            checkpoint then has all objects of `like`, and values that the old checkpoint lacks come
+            from `like`.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one.
-        rename: new names of variables, by old names or keys; paths, if `like` is by object.
+        rename: new names of variables, by old names or keys; paths, if `like` is an object
+            checkpoint.
         allow: names, or patterns of names, that may lack a counterpart.
         no_tables: treats all variables as the model's own, embeddings included, as for a canned
             estimator that becomes a Keras model.

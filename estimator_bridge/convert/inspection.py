@@ -48,7 +48,7 @@ def inspect(
     Args:
         path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with; None takes the one of step 0 in the same
+        initial: a checkpoint to compare rows with; None takes the checkpoint of step 0 in the same
             directory, if there is one.
         from_partition: how the writers spread tables over hosts, "div" or "mod"; None uses the
             spec's. It matters only if the initial checkpoint was written by another number of
@@ -62,9 +62,8 @@ def inspect(
         Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
         "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
         "sparse_cores" (None, or where SparseCores hold it) and "rows_touched": how many rows differ
-        from the initial checkpoint in any part that both have; None if there is none, or if the
-            order
-        of its rows is unknown.
+        from the initial checkpoint in any part that both have; None if there is no initial
+            checkpoint, or if the order of its rows is unknown.
 
     Raises:
         InvalidInput: `initial` has no such table.

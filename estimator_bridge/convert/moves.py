@@ -132,7 +132,8 @@ class RowMove(TensorMove):
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         for ids in self._chunks_of_ids():
-            # Writing used each layout in one direction only, so check that it leads back.
+            # Writing used each layout in one direction only, so check that the other direction
+            # leads back.
             for layout in (self.rows.layout, self.new_layout):
                 if not np.array_equal(layout.ids(layout.stored(ids)), ids):
                     return False

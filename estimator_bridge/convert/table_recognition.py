@@ -35,8 +35,8 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Finds the variables that are certainly tables, by the name of the table.
 
-    These are the variables of columns, those whose dummy in the model has slots, those stored in
-    the parts of several `hosts`, and those with slots whose names only TPUs use.
+    These are the variables of columns, variables whose dummy in the model has slots, variables
+    stored in the parts of several `hosts`, and variables with slots whose names only TPUs use.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -70,7 +70,8 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names tell the optimizer. Its RMSprop has one slot less without a momentum.
+            # Keras's names tell the optimizer. Keras's RMSprop without a momentum has one slot
+            # less.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present
     return best

@@ -1,4 +1,4 @@
-"""The names of `tf.compat.v1.estimator.experimental`, and those of tf.data for estimators."""
+"""The names of `tf.compat.v1.estimator.experimental`, and the tf.data functions for estimators."""
 
 from estimator_bridge.run import namespaces
 

@@ -24,12 +24,12 @@ class CheckpointInputPipelineHook(SavingHook):
     was killed between saving the two resumes with the batches of another step.)
 
     A worker that trains asynchronously saves its states as often, in
-    `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps differ from those of
+    `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps are not the steps of
     the chief's checkpoints.
 
     Args:
-        external_state_policy: how to save an input that depends on more than its iterators, such
-            as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore" save
+        external_state_policy: how to save an input that depends on more than its iterators, such as
+            random ops without a seed: "fail", the default, refuses to; "warn" and "ignore" save
             only the iterators.
 
     Raises:
@@ -48,7 +48,7 @@ class CheckpointInputPipelineHook(SavingHook):
         self._saves_alone = not config.is_chief
         self._path = os.path.join(estimator.model_dir, f"{name}.ckpt")
         self._state_file = f"checkpoint_{name}"
-        # One more than of the model, because a step's states are saved before its model.
+        # One more than for the model, because a step's states are saved before its model.
         self._keep = config.keep_checkpoint_max and config.keep_checkpoint_max + 1
         # Saving the states first ensures that every checkpoint of the model has them.
         self.listener = BeforeSave(self.save)

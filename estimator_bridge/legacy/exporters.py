@@ -221,8 +221,8 @@ class BestExporter(_SavedModelExporter):
         files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
         if not files:
             log.warning(
-                "Exporter %r: there is no file %s in %s, so that the best result of earlier runs "
-                "is not known. An evaluation with a name writes into eval_NAME: give the exporter "
+                "Exporter %r: there is no file %s in %s, so the best result of earlier runs "
+                "is unknown. An evaluation with a name writes into eval_NAME: give the exporter "
                 "its event_file_pattern='eval_NAME/*.tfevents.*'.",
                 *(self.name, self._event_file_pattern, self._model_dir),
             )

@@ -138,7 +138,7 @@ def build_raw_supervised_input_receiver_fn(
     if shared:
         raise errors.InvalidInput(
             "Features and labels must have distinct keys, by which they are fed, but share "
-            f"{', '.join(map(repr, shared))}. Rename those of the labels."
+            f"{', '.join(map(repr, shared))}. Rename the keys of the labels."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:

@@ -125,7 +125,8 @@ def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
         raise errors.InvalidSpec(f"`EvalSpec`: An Exporter must have a string name, got {names}.")
     if len(set(names)) < len(names):
         raise errors.InvalidSpec(
-            "`EvalSpec`: `exporters` must have unique names, which are those of their directories; "
+            "`EvalSpec`: `exporters` must have unique names, which are also the names of their "
+            "directories; "
             f"got {names}."
         )
     return checked

@@ -53,7 +53,7 @@ def check(
     if ran.returncode == _NO_TRAINING:
         raise errors.Untranslatable(
             f"--check-run: {os.path.basename(program.name)} did not train with the arguments "
-            f"{[*arguments]}. Give those with which it does, behind the program."
+            f"{[*arguments]}. After the program, give the arguments with which it trains."
         )
     if ran.returncode:
         raise errors.Untranslatable(_failure(_where(ran.stderr, place, target) or target, ran))

@@ -55,7 +55,7 @@ class ServerMemory:
 
     @property
     def bytes(self) -> float:
-        """All memory but the extra for a checkpoint in one piece."""
+        """All memory except the extra memory for a checkpoint in one piece."""
         return self.tables + self.task
 
 

@@ -124,7 +124,7 @@ def step_time(
     cores: int,
     chief_reads: bool = False,
 ) -> StepTime:
-    """Estimates the time of a step; `cores` counts those of all workers together.
+    """Estimates the time of a step; `cores` counts the cores of all workers together.
 
     Bytes and CPU time are linear in payload and tensors. Sender and receiver share the CPU time
     equally, and half of the headers go each way. Tasks work in parallel, each on its own machine.

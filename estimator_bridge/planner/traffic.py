@@ -123,7 +123,10 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """The ids of a cell are assumed to be independent."""
+    """Computes how many cells are expected to touch each group of rows.
+
+    The ids of a cell are assumed to be independent.
+    """
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

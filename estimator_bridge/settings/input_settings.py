@@ -15,21 +15,22 @@ INPUTS: Mapping[str, SettingRow] = {
         "EmbeddingConfigSpec: feature_columns tensor_core_feature_columns",
         "tables and features",
         "FeatureConfigs and `preprocessing`",
-        cpu="ordinary columns, which look up by themselves",
+        cpu="ordinary feature columns, which do their own lookups",
     ),
     "column_of_unknown_kind": kinds.plain(
         cpu="works",
         tpu="works",
-        tf2="its ids cannot be made without it",
+        tf2="the ids cannot be computed without the column",
         change=kinds.by_hand("", "{value}", was="columns", setting="feature_columns"),
     ),
     "column_transforms_on_cpu_only": kinds.surprising(
         cpu="the column hashes, looks up or replaces its input",
-        tpu="the ids of the input_fn are looked up as they are; strings are an error",
+        tpu="the ids from the input_fn are looked up unchanged; strings are an error",
         tf2="feature columns are not used",
-        way_out="make ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
+        way_out="compute the ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
         sparse_core=kinds.other(
-            "ids are ids", "make ids in the input_fn, or by to_tf2().preprocessing"
+            "ids are looked up unchanged",
+            "compute the ids in the input_fn, or by to_tf2().preprocessing",
         ),
         shown="its column {value}",
         warnings={
@@ -38,22 +39,24 @@ INPUTS: Mapping[str, SettingRow] = {
         },
         change=kinds.numbers(
             "preprocessing",
-            "On a TPU the legacy column leaves values as they are; `preprocessing` transforms them "
-            "as off a TPU. Hand it what comes before your own transformation, or hand the ids to "
-            "the engine directly.",
-            was="ids of the input_fn, as they are",
+            "On a TPU the legacy column leaves values unchanged; `preprocessing` transforms "
+            "them, as the column does without a TPU. Pass it the values before your own "
+            "transformation, or pass the ids to the engine directly.",
+            was="ids of the input_fn, unchanged",
             setting="categorical_column",
         ),
     ),
     "weighted_feature": kinds.surprising(
-        cpu="dense and sparse weights work; weights of 0 and less drop the id unless summed",
-        tpu="dense weights are an error, and with dense ids of rank 2 the weights are dropped in "
-        "silence",
-        tf2="weights go beside the ids; off a TPU stock refuses them for dense ids and sequences",
+        cpu="dense and sparse weights work; an id whose weight is 0 or negative is dropped, "
+        "unless the combiner is a sum",
+        tpu="dense weights are an error, and with dense ids of rank 2 the weights are silently "
+        "dropped",
+        tf2="weights are a separate argument, beside the ids; without a TPU stock refuses them "
+        "for dense ids and sequences",
         way_out="make ids and weights sparse in the input_fn",
         sparse_core=kinds.raises(
-            "ValueError unless weights are sparse or ragged as their ids are; ids of weight 0 "
-            "count as touched",
+            "ValueError unless weights have the form of their ids, sparse or ragged; rows of "
+            "ids with weight 0 count as touched",
             "make ids and weights sparse or ragged",
         ),
         reads={"FeatureConfig.weight_key": is_set},
@@ -66,21 +69,21 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
     ),
     "dense_ids": kinds.surprising(
-        cpu="-1 is left out",
-        tpu="id 0 is left out where there is a combiner; with ids of rank 1 the samples behind it "
-        "shift",
-        tf2="every id counts",
-        way_out="hand sparse ids to features with a combiner",
-        why="0 is what batches of rank 2 are padded with; of rank 1, no program can have meant "
-        "that samples get the rows of others",
+        cpu="the id -1 is skipped",
+        tpu="id 0 is skipped if the table has a combiner; with ids of rank 1 the samples after "
+        "it then move up by one",
+        tf2="every id is looked up",
+        way_out="pass sparse ids if the table has a combiner",
+        why="batches of rank 2 are padded with 0; with rank 1, no program can have intended "
+        "that samples get the rows of other samples",
         quirks={
-            "stock": "the same of rank 2, with a warning; of rank 1 an error when a batch contains "
-            "id 0",
-            "documented": "the same of rank 2, with a warning; of rank 1 ids as they are, with a "
-            "warning",
+            "stock": "the same for rank 2, with a warning; for rank 1 an error when a batch "
+            "contains id 0",
+            "documented": "the same for rank 2, with a warning; for rank 1 every id is looked "
+            "up, with a warning",
         },
         sparse_core=kinds.raises(
-            "dense ids are one per sample; more are an error, and every id counts",
+            "dense ids mean one id per sample; more are an error, and every id is looked up",
             "make ids sparse or ragged, sorted by sample, without -1 and without the id 0 of "
             "padding",
         ),
@@ -97,28 +100,29 @@ INPUTS: Mapping[str, SettingRow] = {
     ),
     "padding_of_dense_ids": kinds.plain(
         cpu="-1 and ''",
-        tpu="0 where there is a combiner",
-        tf2="-1 and '' of `preprocessing`; none of the engine",
+        tpu="0, if the table has a combiner",
+        tf2="`preprocessing` skips -1 and ''; the engine skips nothing",
         detect=always("features"),
         change=kinds.numbers(
-            "-1 is left out",
+            "the id -1 is skipped",
             "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as "
             "feature columns do off a TPU.",
-            was="0 is left out where there is a combiner",
+            was="0 is skipped if the table has a combiner",
             setting="dense ids",
         ),
     ),
     "sequence": kinds.differs(
         cpu="as long as the longest sequence of the batch, nothing is cut",
-        tpu="cut or filled up to max_sequence_length, but in exports looked up whole; lengths are "
-        "a feature of their own",
-        tf2="cut or filled up; no lengths; SparseCores ignore max_sequence_length",
+        tpu="cut or padded to max_sequence_length, but looked up whole in exports; the lengths "
+        "are a separate feature",
+        tf2="cut or padded; no lengths are returned; SparseCores ignore max_sequence_length",
         way_out="do not rely on the width, and cut longer sequences in the input_fn and in the "
-        "serving_input_receiver_fn; lengths are in to_tf2().preprocessing",
-        why="an exported model is to answer as the model that was trained and evaluated",
+        "serving_input_receiver_fn; to_tf2().preprocessing returns the lengths",
+        why="an exported model should give the same answers as the model that was trained and "
+        "evaluated",
         quirks={
             "stock": "the same, with a warning",
-            "documented": "cut or filled up in exports too, with a warning",
+            "documented": "cut or padded in exports, too, with a warning",
         },
         sparse_core=kinds.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
@@ -147,8 +151,8 @@ INPUTS: Mapping[str, SettingRow] = {
     ),
     "tensor_core_column": kinds.surprising(
         cpu="an ordinary embedding column",
-        tpu="an ordinary variable, looked up by a product; the shape is kept on the class, so "
-        "columns of different shapes share the last one",
+        tpu="an ordinary variable, looked up by a matrix product; the shape is stored on the "
+        "class, so columns of different shapes all use the last one",
         tf2="no such column",
         way_out="use a Keras Embedding",
         sparse_core=kinds.other("no such column", "use a Keras Embedding"),
@@ -175,18 +179,19 @@ INPUTS: Mapping[str, SettingRow] = {
         },
     ),
     "ids_out_of_range": kinds.surprising(
-        cpu="an id below 0 is left out, one beyond the table is an error",
+        cpu="a negative id is skipped, an id beyond the table is an error",
         tpu="unspecified: any row, or none",
         tf2="unspecified on a TPU",
-        way_out="the bridge and tf2_engine name table, feature and id, or drop the id on request",
+        way_out="the bridge and tf2_engine raise an error that names table, feature and id, or "
+        "drop the id on request",
         sparse_core=kinds.other(
             "an id beyond the table looks up, and trains, padding or a row of another table; ids "
             "are cut to 32 bits",
             "check ids in the input_fn; the software SparseCore and the host driver name them",
         ),
         bridge="an error that names table, feature and id",
-        why="no public document says what a TPU does; `python -m compat_tests` asks whatever "
-        "executes",
+        why="no public document says what a TPU does; `python -m compat_tests` finds out what "
+        "the hardware at hand does",
         detect=always("all features"),
     ),
 }

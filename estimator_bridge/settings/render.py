@@ -48,7 +48,7 @@ def warnings(
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
-    """Returns the distinct warnings of a step on the engine; training adds those of updates."""
+    """Returns the distinct warnings of a step on the engine; those of updates only if training."""
     occasions = (rows.LOOKUP, rows.TRAINING) if training else (rows.LOOKUP,)
     return list(dict.fromkeys(warnings(notes_of_spec(legacy), *occasions, legacy=legacy)))
 

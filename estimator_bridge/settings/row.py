@@ -28,7 +28,7 @@ DENSE_RANK_1, DENSE_RANK_2 = "dense ids of rank 1", "dense ids of rank 2"
 SPARSE_CORE_OUTCOMES = {
     "raises": "stock's TPUEmbeddingV2 refuses it, or another library of this program does",
     "ignored": "stock's TPUEmbeddingV2 drops it without a word",
-    "other": "it does something else, or has to be said otherwise",
+    "other": "it does something else, or has to be written differently",
     "gone": "it has no counterpart, and changes no number",
     "same": "as on the first generation",
 }
@@ -104,13 +104,13 @@ class SettingRow:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         tf2: its effect or counterpart in TensorFlow 2.
-        cpu: stock's effect with use_tpu=False; by default that of all settings of updates.
+        cpu: stock's effect with use_tpu=False; by default the effect of all settings of updates.
         way_out: what to do about it; empty if nothing needs to be done.
         bridge: the bridge's effect for docs/differences.md, if stock ignores the setting or the
             bridge treats it differently. Empty if `quirks` decide.
         why: the reason for `bridge`; a row with a reason is a line of docs/differences.md.
         quirks: the bridge's effect for each value of quirks, if these decide.
-        sparse_core: the effect on TPUs with SparseCores; by default that of `tpu`.
+        sparse_core: the effect on TPUs with SparseCores; by default the same as `tpu`.
         reads: the fields it is read from, such as "TableConfig.combiner", each with a test for the
             values that matter, or None if the detector decides. "*Parameters" is all optimizers.
         calls: functions and classes that are a finding wherever a source calls them.

@@ -11,7 +11,7 @@ from estimator_bridge.settings.row import ChangeText, Ignored, OnSparseCores, Se
 from tf2_engine.types import Object
 
 DEVICE_ONLY = Ignored("ignored", "it has no effect with use_tpu=False")
-OF_OPTIMIZER = "the optimizer of the TableConfig has it"
+OF_OPTIMIZER = "the optimizer of the TableConfig has this setting"
 
 ignored = functools.partial(SettingRow, "ignored")
 surprising = functools.partial(SettingRow, "surprising")

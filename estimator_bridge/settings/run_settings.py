@@ -17,12 +17,12 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="the bridge's predict works",
         sparse_core=kinds.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
-        why="nothing stands in its way here",
+        why="nothing prevents it without TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": kinds.plain(
         cpu="no graph for TPUs is exported",
-        tpu="a graph for TPUs is exported as well; by the bridge it is not",
+        tpu="a graph for TPUs is exported as well (not by the bridge)",
         tf2="a SavedModel of TensorFlow's own ops",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
@@ -34,14 +34,15 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="after a restart the first model is exported, better or not, and later ones are "
         "compared with it",
         tpu="the same",
-        tf2="gone; that of tf2_engine.keras keeps the best",
-        way_out="the bridge keeps the best over restarts (quirks='documented'); an evaluation with "
-        "a name needs its event_file_pattern",
-        why="the exporter is documented to export a model that is better than any existing one",
+        tf2="gone; the exporter of tf2_engine.keras keeps the best model",
+        way_out="the bridge keeps the best model across restarts (quirks='documented'); an "
+        "evaluation with a name needs its event_file_pattern",
+        why="the documents say that the exporter exports a model if it is better than every "
+        "existing one",
         quirks={
             "stock": "the same, with a warning",
-            "documented": "a model has to be better than all that earlier runs evaluated, unless "
-            "none is exported yet",
+            "documented": "a model is exported if it is better than all models that earlier "
+            "runs evaluated, or if none is exported yet",
         },
         calls=("BestExporter",),
         warnings={
@@ -51,32 +52,32 @@ RUNS: Mapping[str, SettingRow] = {
         },
     ),
     "final_exporter": kinds.surprising(
-        cpu="exports nothing where training ends before max_steps, by a hook or with its input, or "
-        "where max_steps is None",
+        cpu="exports nothing if training ends before max_steps, because of a hook or the end of "
+        "the input, or if max_steps is None",
         tpu="the same",
         tf2="gone",
-        way_out="set max_steps to the step at which training ends, or take a LatestExporter",
+        way_out="set max_steps to the step at which training ends, or use a LatestExporter",
         bridge="the same, with a warning",
-        why="is_the_final_export is an argument of every exporter, and programs have their own",
+        why="every exporter receives is_the_final_export, and programs write their own exporters",
         calls=("FinalExporter",),
         warnings={
-            on.EXPORT: "{where}nothing is exported: training ended at step {value}, and an export "
-            "is the final one from max_steps={max_steps} on. Set max_steps to the last step, or "
-            "take a LatestExporter.",
+            on.EXPORT: "{where}nothing is exported: training ended at step {value}, and an "
+            "export is the final one from max_steps={max_steps} on. Set max_steps to "
+            "the last step, or use a LatestExporter.",
         },
     ),
     "iterations_per_loop": kinds.fields(
         "TPUConfig: iterations_per_loop",
-        "hooks are called once per so many steps; of a time such as '60m' the number of steps is "
-        "estimated",
+        "hooks are called once per loop of this many steps; for a time such as '60m' stock "
+        "estimates the number of steps",
         "`steps_per_execution` of Keras, or a loop of your own",
-        bridge="the same; a loop of a time ends by the clock",
-        why="the time is what was asked for",
+        bridge="the same; a loop with a time ends when the time is up",
+        why="the program asked for a time, not for a number of steps",
     ),
     "host_call": kinds.fields(
         "TPUConfig: experimental_host_call_every_n_steps",
-        "steps from one host call to the next inside of a loop",
-        "summaries are written anywhere",
+        "the number of steps from one host call to the next inside a loop",
+        "summaries can be written anywhere",
     ),
     "num_shards": kinds.plain(
         cpu=kinds.DEVICE_ONLY,
@@ -96,7 +97,7 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="works",
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
-        way_out="the bridge takes one core",
+        way_out="the bridge accepts one core",
         sparse_core=kinds.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
@@ -117,14 +118,15 @@ RUNS: Mapping[str, SettingRow] = {
     "feeding_of_devices": kinds.fields(
         "TPUConfig: eval_training_input_configuration initial_infeed_sleep_secs tpu_job_name "
         "experimental_feed_hook experimental_allow_per_host_v2_parallel_get_next",
-        "how hosts feed their TPUs; the bridge has none to feed, and does without",
+        "how hosts feed their TPUs; the bridge feeds no TPU and does not need them",
         "tf.data and the strategy feed them",
     ),
     "sparse_core": kinds.differs(
         cpu="ignored",
         tpu="honoured by embedding hardware of the first generation (TPU v2 and v3)",
         tf2="TPUs with SparseCores (v5p, v6e, TPU7x) refuse or ignore it",
-        way_out="audit --target says which; the host driver of tf2_engine has it",
+        way_out="audit --target says whether it is refused or ignored; the host driver of "
+        "tf2_engine supports it",
     ),
     "canned_estimator": kinds.differs(
         cpu="works up to TensorFlow 2.15",
@@ -136,8 +138,8 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
-        way_out="say loss_reduction; where you change the API, the sum needs a learning rate that "
-        "is smaller by the batch size",
+        way_out="set loss_reduction; if you change the API, the sum needs a learning rate that "
+        "is smaller by a factor of the batch size",
         shown="{value}",
     ),
     "canned_shared": kinds.surprising(
@@ -145,8 +147,9 @@ RUNS: Mapping[str, SettingRow] = {
         "tf.compat.v1.estimator do",
         tpu="the same",
         tf2="trained",
-        way_out="the bridge trains it (quirks='documented'); elsewhere take an embedding_column",
-        why="a table is documented to be trainable, and models were trained without",
+        way_out="the bridge trains it (quirks='documented'); elsewhere use an embedding_column",
+        why="the documents say that the table is trainable, but models have been trained "
+        "without training it",
         quirks={
             "stock": "not trained, with a warning",
             "documented": "trained by the optimizer of the network",
@@ -158,10 +161,11 @@ RUNS: Mapping[str, SettingRow] = {
         },
     ),
     "canned_rate": kinds.surprising(
-        cpu="tf.compat.v1.estimator: 0.05; tf.estimator: that of Keras, 0.001 for most",
+        cpu="tf.compat.v1.estimator: 0.05; tf.estimator: Keras's default, 0.001 for most "
+        "optimizers",
         tpu="the same",
-        tf2="Keras's own",
-        way_out="give the optimizer as an object, with its rate",
+        tf2="Keras's default",
+        way_out="pass the optimizer as an object, with its rate",
         shown="{value}",
     ),
     "canned_optimizer": kinds.refused(
@@ -172,24 +176,26 @@ RUNS: Mapping[str, SettingRow] = {
         shown="{value}",
     ),
     "parts_of_unknown_order": kinds.surprising(
-        cpu="restored as if by div",
+        cpu="restored as if it was written with div",
         tpu="div and mod write the same file, with the rows in another order",
         tf2="rows are in the order of the ids",
-        way_out="tell convert how it was written: --spec, or --from_partition and --from_hosts",
+        way_out="tell convert how the checkpoint was written: --spec, or --from_partition and "
+        "--from_hosts",
         sparse_core=kinds.other(
             "the checkpoint says where rows are",
-            "tell convert how the old one was written",
+            "tell convert how the old checkpoint was written",
         ),
         shown="{value} parts",
     ),
     "no_slots": kinds.differs(
         cpu="slots have the names of the model's optimizer",
-        tpu="slots of the device have names of their own",
+        tpu="the device's slots have other names",
         tf2="slots belong to the table",
-        way_out="slots start anew if they are not found; say the optimizer with --optimizer",
+        way_out="slots that are not found start from their initial values; name the optimizer "
+        "with --optimizer",
         sparse_core=kinds.other(
-            "slots belong to the stack; where the layout differs stock's restore resets them in "
-            "silence",
+            "slots belong to the stack; if the layout differs, stock's restore silently resets "
+            "them",
             "convert with --to sparsecore and --like",
         ),
         shown="without {value}",

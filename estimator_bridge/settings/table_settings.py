@@ -30,12 +30,14 @@ TABLES: Mapping[str, SettingRow] = {
             "the mean of a sample's rows",
             "None is the mean with use_tpu=False, the sum with use_tpu=True",
         ),
-        tpu="the sum of a sample's rows; dense ids are one per sample",
-        tf2="refused: 'sum', 'mean' or 'sqrtn'",
-        sparse_core=kinds.raises("'sum', 'mean' or 'sqrtn'", "write the combiner that is meant"),
-        way_out="write the combiner that is meant; to_tf2 takes 'sum'",
-        bridge="the same, by `use_tpu`, with a warning",
-        why="each is what some program was trained with",
+        tpu="the sum of a sample's rows; dense ids mean one id per sample",
+        tf2="None is refused: use 'sum', 'mean' or 'sqrtn'",
+        sparse_core=kinds.raises(
+            "None is refused: use 'sum', 'mean' or 'sqrtn'", "write the combiner that you mean"
+        ),
+        way_out="write the combiner that you mean; to_tf2 uses 'sum'",
+        bridge="the same, depending on `use_tpu`, with a warning",
+        why="programs have been trained with either",
         reads={"TableConfig.combiner": equals(None)},
         shown="",
         warnings={
@@ -46,22 +48,24 @@ TABLES: Mapping[str, SettingRow] = {
         },
         change=kinds.numbers(
             "'sum'",
-            "TensorFlow 2 has no None. A TPU adds the rows of a sample then; off a TPU stock takes "
-            "their mean.",
+            "TensorFlow 2 has no None. With None, a TPU adds the rows of a sample; without a "
+            "TPU, stock takes their mean.",
         ),
         cause_name="combiner None",
-        cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that "
-        "is so of {tables}. Write the combiner out.",
+        cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; this "
+        "applies to {tables}. Write the combiner out.",
     ),
     "hot_id_replication": kinds.differs(
         cpu=kinds.DEVICE_ONLY,
         tpu="frequent rows are kept on every core; no number changes",
         tf2="no such setting in a TableConfig",
-        way_out="leave it out, or hand tf2_engine an EngineSpec",
-        sparse_core=kinds.gone("there is none, and no number changes"),
+        way_out="leave it out, or pass an EngineSpec to tf2_engine",
+        sparse_core=kinds.gone("there is no counterpart, and no number changes"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
-        change=kinds.ours("engine_spec", "A TableConfig cannot say it; it changes no number."),
+        change=kinds.ours(
+            "engine_spec", "A TableConfig has no such setting; it changes no number."
+        ),
     ),
     "partition_strategy": kinds.fields(
         "EmbeddingConfigSpec: partition_strategy",
@@ -75,18 +79,18 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "mod_partitioning": kinds.refused(
         cpu="refused; so is eval_on_tpu=False",
-        tpu="rows lie in checkpoints in an order that depends on the number of hosts; evaluation "
-        "on CPUs and exports read the wrong rows",
-        tf2="stock's TPUEmbedding knows div alone",
+        tpu="the order of rows in checkpoints depends on the number of hosts; evaluation on "
+        "CPUs and exports read the wrong rows",
+        tf2="stock's TPUEmbedding only knows div",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
         sparse_core=kinds.other(
-            "always mod over SparseCores, rotated by table and padded; a layout of checkpoints "
-            "that depends on cores and SparseCores, not on hosts",
+            "always mod over SparseCores, rotated by table and padded; the layout of "
+            "checkpoints depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
         ),
-        bridge="works; with `use_tpu=False` with a warning",
-        why="it is a layout of checkpoints, and changes no number",
+        bridge="works, with a warning if `use_tpu=False`",
+        why="it is only the layout of checkpoints, and changes no number",
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
             on.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
@@ -96,17 +100,17 @@ TABLES: Mapping[str, SettingRow] = {
         },
         change=kinds.ours(
             "engine_spec",
-            "Stock's TPUEmbedding knows 'div' alone, and a feature_config cannot say it. Which "
-            "host holds a row changes no number; `convert` reorders old checkpoints.",
+            "Stock's TPUEmbedding only knows 'div', and a feature_config has no such setting. "
+            "Which host holds a row changes no number; `convert` reorders old checkpoints.",
         ),
     ),
     "config_dicts": kinds.surprising(
-        cpu="nothing is looked up: model_fn is handed raw ids",
-        tpu="looked up, except in exports, where model_fn is handed raw ids",
+        cpu="nothing is looked up: model_fn gets raw ids",
+        tpu="looked up, except in exports, where model_fn gets raw ids",
         tf2="FeatureConfigs, looked up everywhere",
         way_out="the bridge looks them up with use_tpu=False and in exports, too",
-        bridge="looked up; with `use_tpu=False` and in exports with a warning",
-        why="with them a program is the same on and off a TPU",
+        bridge="looked up, with a warning if `use_tpu=False` and in exports",
+        why="with config dicts, a program is the same with and without a TPU",
         reads={
             "EmbeddingConfigSpec.table_to_config_dict": is_set,
             "EmbeddingConfigSpec.feature_to_config_dict": None,
@@ -135,26 +139,26 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "pipelining": kinds.surprising(
         cpu=kinds.DEVICE_ONLY,
-        tpu="activations of a step do not see the update of the step before it",
+        tpu="activations of a step do not see the update of the previous step",
         tf2="the same, off by default",
-        way_out="expect other numbers than without; the bridge has the same staleness",
+        way_out="expect other numbers than without pipelining; the bridge has the same staleness",
         sparse_core=kinds.other(
-            "the same staleness, but only inside of a loop that is compiled, and not while "
-            "summaries are recorded",
+            "the same staleness, but only inside a compiled loop, and not while summaries are "
+            "recorded",
             "put the training loop into a tf.function with tf.range",
         ),
         reads={"EmbeddingConfigSpec.pipeline_execution_with_tensor_core": equals(True)},
         cause_name="stale activation",
-        cause="Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
-        "they were after step {seen}, without the update between. So does "
-        "pipeline_execution_with_tensor_core.",
+        cause="Table {table}, feature {feature}: in step {step} side {side} looks up the rows "
+        "as they were after step {seen}, without the update in between. "
+        "pipeline_execution_with_tensor_core has this effect.",
     ),
     "profile_data_directory": kinds.differs(
         cpu=kinds.DEVICE_ONLY,
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
-        way_out="hand tf2_engine an EngineSpec",
-        sparse_core=kinds.gone("there is none, and no number changes"),
+        way_out="pass an EngineSpec to tf2_engine",
+        sparse_core=kinds.gone("there is no counterpart, and no number changes"),
         reads={"EmbeddingConfigSpec.profile_data_directory": is_set},
         shown="{value}",
         change=kinds.ours(

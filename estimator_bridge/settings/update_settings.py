@@ -23,11 +23,12 @@ LOST = tuple(name for name, row in OPTIMIZERS.items() if not row.on_sparse_cores
 
 UPDATES: Mapping[str, SettingRow] = {
     "clipping_limit": kinds.ignored(
-        tpu=Ignored("ignored, although documented", "stock reads it nowhere"),
+        tpu=Ignored("ignored, although documented", "stock never reads it"),
         tf2="no such setting",
-        way_out="set clip_weight_min and clip_weight_max of the optimizer, or quirks='documented', "
-        "which does it; quirks='stock' keeps stock's numbers",
-        why="the setting is documented, and programs were trained without it",
+        way_out="set clip_weight_min and clip_weight_max of the optimizer, or "
+        "quirks='documented', which clips as documented; quirks='stock' keeps stock's "
+        "numbers",
+        why="the setting is documented, but programs have been trained without it",
         quirks={
             "stock": Ignored(
                 "ignored, with a warning", "the bridge ignores it as stock does (quirks=stock)"
@@ -56,8 +57,8 @@ UPDATES: Mapping[str, SettingRow] = {
         tpu="the device applies them, without the model's optimizer",
         tf2="the optimizer of each TableConfig; stock's TPUEmbedding trains on a TPU only, "
         "tf2_engine anywhere",
-        way_out="do not compare numbers of use_tpu=False and True; the bridge has the device's "
-        "rules on any machine",
+        way_out="do not compare the numbers of use_tpu=False with those of use_tpu=True; the "
+        "bridge applies the device's rules on any machine",
         sparse_core=kinds.other(
             "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; which tables "
             "share a stack, and so a layout, depends on it",
@@ -68,11 +69,12 @@ UPDATES: Mapping[str, SettingRow] = {
             "Every table has its optimizer, with every setting written out: defaults differ.",
         ),
         cause_name="optimizer substitution",
-        cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, "
-        "and `optimization_parameters` has no effect. Tables agree at the start alone.",
+        cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its "
+        "tables, and `optimization_parameters` has no effect. Tables only agree at the "
+        "start.",
     ),
     "table_optimizer": kinds.plain(
-        tpu="takes the place of the spec's optimizer for this table",
+        tpu="replaces the spec's optimizer for this table",
         tf2="the optimizer of the TableConfig",
         reads={"TableConfig.optimization_parameters": is_set},
     ),
@@ -86,7 +88,7 @@ UPDATES: Mapping[str, SettingRow] = {
         ),
     ),
     "hyperparameters": kinds.plain(
-        tpu="the device's rule has it",
+        tpu="the device's rule uses it",
         tf2=f"{kinds.OF_OPTIMIZER}, with another default here and there",
         reads={
             "*Parameters.learning_rate": None,
@@ -98,10 +100,11 @@ UPDATES: Mapping[str, SettingRow] = {
         },
     ),
     "adam_without_correction": kinds.surprising(
-        tpu="no bias correction, epsilon (1e-8) inside of the root, only rows of the batch move",
+        tpu="no bias correction, epsilon (1e-8) inside the square root, only rows of the batch "
+        "are updated",
         tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
         "bias",
-        way_out="carry every setting explicitly, as to_tf2 does",
+        way_out="write every setting out, as to_tf2 does",
         sparse_core=kinds.other(
             "the same rule, always lazy; epsilon is 1e-7 unless written out",
             "write every setting out",
@@ -115,15 +118,16 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "lazy_adam": kinds.fields(
         "AdamParameters: lazy_adam",
-        "the device's rule has it",
+        "the device's rule uses it",
         kinds.OF_OPTIMIZER,
         cpu=on.NOT_ON_CPU,
     ),
     "adam_not_lazy": kinds.plain(
-        tpu="all rows of a table move in every step, those of the batch with a gradient",
+        tpu="every step updates all rows of a table, though only rows of the batch have a gradient",
         tf2=kinds.OF_OPTIMIZER,
         sparse_core=kinds.dropped(
-            "ignored: only rows of the batch move", "expect other numbers, or use the host driver"
+            "ignored: only rows of the batch are updated",
+            "expect other numbers, or use the host driver",
         ),
         reads={"AdamParameters.lazy_adam": is_off},
         finding="sparse_core",
@@ -141,7 +145,7 @@ UPDATES: Mapping[str, SettingRow] = {
     "optimizer_lost": kinds.refused(
         tpu="the device applies it",
         tf2="tf.tpu.experimental.embedding has no such class",
-        way_out="use the one of tf2_engine",
+        way_out="use the class of tf2_engine",
         sparse_core=kinds.raises(
             "there is no such class, and the device has no rule for it",
             "change the optimizer, or stay with the host driver of tf2_engine",
@@ -152,32 +156,33 @@ UPDATES: Mapping[str, SettingRow] = {
         ),
     ),
     "no_gradient_accumulation": kinds.surprising(
-        tpu="each core's sum is applied by itself, the owner of the row first, so the numbers "
-        "depend on the number of cores",
+        tpu="each core's gradient sum is applied separately, beginning with the core that owns "
+        "the row, so the numbers depend on the number of cores",
         tf2="the same; SparseCores ignore it",
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
         sparse_core=kinds.dropped(
             "ignored: always one update of a row per global batch",
-            "expect other numbers, with SGD up to rounding the same; accumulate from the start",
+            "expect other numbers (with SGD the same apart from rounding), or accumulate from "
+            "the start",
         ),
         reads={"*Parameters.use_gradient_accumulation": is_off},
     ),
     "learning_rate_zero": kinds.ignored(
         tpu=Ignored("0.0 counts as unset: the optimizer's rate is used", "0.0 counts as unset"),
         tf2="a rate of 0.0 is 0.0",
-        way_out="leave it out, or freeze the table by a learning_rate_fn that returns 0",
+        way_out="leave it out, or freeze the table with a learning_rate_fn that returns 0",
         bridge="the same, with a warning",
-        why="programs were trained so",
+        why="programs have been trained this way",
         reads={"TableConfig.learning_rate": is_zero},
         warnings={
             on.TRAINING: "{where}`learning_rate`={value} counts as unset, as in stock; the rate of "
             "the optimizer is used."
         },
-        change=kinds.form("{rate}, the optimizer's", "Stock takes 0 for unset."),
+        change=kinds.form("{rate}, the optimizer's", "Stock treats 0 as unset."),
     ),
     "table_learning_rate": kinds.plain(
-        tpu="takes the place of the optimizer's rate for this table",
-        tf2="optimizers alone have rates",
+        tpu="replaces the optimizer's rate for this table",
+        tf2="only optimizers have rates",
         reads={"TableConfig.learning_rate": is_not_zero},
         change=kinds.form(
             "{kind}.learning_rate",
@@ -185,18 +190,18 @@ UPDATES: Mapping[str, SettingRow] = {
         ),
     ),
     "learning_rate_fn": kinds.surprising(
-        tpu="called with the global step, which is read in no fixed order to its increment; tags "
-        "of several functions are in the order of a set, which differs from run to run",
-        tf2="a callable without arguments; who calls it counts the step",
-        way_out="the bridge reads the step before it is counted, and orders tags by first use",
+        tpu="called with the global step, which may be read before or after its increment; the "
+        "tags of several functions come from a set, whose order differs from run to run",
+        tf2="a callable without arguments; the program counts the step",
+        way_out="the bridge reads the step before its increment, and orders tags by first use",
         sparse_core=kinds.other(
             "a callable without arguments, called while the step is traced; tables share a stack "
             "only if they have the same callable",
-            "make one callable of each function",
+            "create one callable per function",
         ),
-        bridge="the step before it is counted; tags in the order of first use",
-        why="training is to be repeatable, and a configuration the same in every process; of the "
-        "step that stock reads, a race is all that could be shown",
+        bridge="the step before its increment; tags in the order of first use",
+        why="training should be repeatable, and the configuration the same in every process; "
+        "the step that stock reads depends on a race, which cannot be reproduced",
         reads={"TableConfig.learning_rate_fn": is_set},
         change=kinds.by_hand(
             "{kind}.learning_rate, a callable without arguments",
@@ -211,13 +216,13 @@ UPDATES: Mapping[str, SettingRow] = {
         tf2="0.0 is no decay",
         way_out="leave it out",
         bridge="the same, with a warning",
-        why="programs were trained so",
+        why="programs have been trained this way",
         reads={"*Parameters.weight_decay_factor": is_zero},
         warnings={
             on.TRAINING: "{where}`{kind}`: `weight_decay_factor`={value} counts as unset, as in "
             "stock."
         },
-        change=kinds.left_out("Stock takes 0 for unset."),
+        change=kinds.left_out("Stock treats 0 as unset."),
     ),
     "weight_decay_multiplied": kinds.plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
@@ -253,7 +258,7 @@ UPDATES: Mapping[str, SettingRow] = {
         "clip_gradient",
         "limits of an accumulated gradient",
         kinds.dropped(
-            "ignored: the sum of a row exists inside of the device's op alone",
+            "ignored: the gradient sum of a row exists only inside the device's op",
             "clip the gradients of activations, which is not the same; the host driver has them",
         ),
     ),

@@ -41,7 +41,7 @@ def check(
     *,
     target: str = "SparseCores",
 ) -> None:
-    """Raises Untranslatable if a spec has settings of some rows; the message names all of them.
+    """Raises Untranslatable if a spec has settings of these rows; the message names all of them.
 
     Args:
         besides: lines about what is refused for other reasons.
@@ -76,7 +76,7 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Returns why a setting has no effect in the arithmetic of SparseCores; "" if it has one.
+    """Returns why a setting has no effect in the arithmetic of SparseCores; "" if it has an effect.
 
     Args:
         stock_v2: whether stock's TPUEmbeddingV2 computes, which also drops limits of weights.

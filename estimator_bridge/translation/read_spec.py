@@ -23,7 +23,7 @@ from tf2_engine.types import Object
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
-    """Returns the settings of an `EmbeddingConfigSpec`, in the order that stock gives a TPU.
+    """Returns the settings of an `EmbeddingConfigSpec`, in stock's order for a TPU.
 
     `quirks` overrides the spec's. Stock's specs have none and take the default of the process.
 

@@ -167,7 +167,7 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # A table with its own first value holds no weights, so a limit of weights is not for it.
+    # A table with its own first value holds no weights, so limits of weights do not apply to it.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

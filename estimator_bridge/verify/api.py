@@ -62,7 +62,7 @@ def verify(
         own_input: side B reads its own input instead of side A's batches.
         free_run: side B continues from its own state, not from side A's after every compared step.
         measure: if numbers differ by more than the rounding of tables explains, trains side A again
-            from a perturbed start and allows what the perturbation moves.
+            from a perturbed start and allows differences as large as the perturbation causes.
         search: how many seconds to search for causes; `notes` lists what was not tried.
         examples: a TFRecord file of serialised Examples for exported signatures that take them.
         directory: where recordings go; None uses a temporary directory.

@@ -19,7 +19,7 @@ from tf2_engine.types import Object
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 """Roles of arrays. The loss has the role "loss"; a slot has the role "slot <name>"."""
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
-"""The roles in the order of a step: an error in one reaches those after it."""
+"""The roles in the order of a step: an error in one role affects the roles after it."""
 
 LIMIT = 0.1
 """An array is undecided if rounding could hide an error of this share of its movement."""
@@ -234,7 +234,7 @@ class Findings:
 
     Attributes:
         num_terms: the most terms in one sum, from which a free run computes its tolerance.
-        measured: whether a perturbed run measured what the model makes of rounding errors.
+        measured: whether a perturbed run measured how the model amplifies rounding errors.
         lockstep: whether side B continued from side A's state after every compared step.
         steps: the global steps that were compared, starting with the initial state.
         series: every array; the one that diverged first comes first.
@@ -319,7 +319,7 @@ def differing_settings(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields each setting that differs: its spec, table or feature, its name, and both values.
 
-    Nothing differs from a program without a legacy spec.
+    Yields nothing if one of the programs has no legacy spec.
     """
     if not a["settings"] or not b["settings"]:
         return

@@ -1,4 +1,4 @@
-"""Records with which versions, where, when and by whom a comparison was made."""
+"""Records the versions, the machine, the time and the user of a comparison."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
 
 `EngineCores` faces the caller: it turns a call of the engine, wherever it was made, into values per
-core. `Driver` faces the device: six verbs on the values of cores. An engine needs nothing else and
-does not ask which backend it has.
+core. `Driver` faces the device: it has six methods that take the values of cores. An engine needs
+nothing else and does not ask which backend it has.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class EngineCores(abc.ABC):
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
-        """Refuses inputs that the backend cannot take from where they are, by feature."""
+        """Refuses inputs on devices from which the backend cannot take them, by feature."""
         return
 
 
@@ -121,12 +121,12 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 
 
 class Driver(abc.ABC):
-    """Runs a plan on a device, with six verbs: `configure` to `send_gradients`.
+    """Runs a plan on a device, with six methods: `configure` to `send_gradients`.
 
     A driver is a `StepDriver` or a `ReplicaDriver`, which differ in the cores for which `dequeue`
     and `send_gradients` are called. Calls reach it through the object that `cores` returns. In a
-    `tf.Graph` the verbs return ops that the caller must run; eagerly and in tf.functions they have
-    taken effect when they return. (`graph_mode` has helpers for that.)
+    `tf.Graph` these methods return ops that the caller must run; eagerly and in tf.functions they
+    have taken effect when they return. (`graph_mode` has helpers for that.)
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
@@ -156,9 +156,9 @@ class Driver(abc.ABC):
         """
 
     def synchronous(self, count: int) -> SynchronousDriver:
-        """Makes the driver whose steps consist of `count` functions. Raises InvalidSpec elsewhere.
+        """Makes a replacement for this driver, whose steps consist of `count` functions.
 
-        It takes the place of this driver.
+        Raises InvalidSpec if the driver has no such steps.
         """
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "

@@ -51,7 +51,7 @@ def check_limits(arithmetic: str | None, limits: Object) -> None:
 
 
 def accumulating(spec: EngineSpec) -> EngineSpec:
-    """Makes tables accumulate gradients, as SparseCores do, and warns about those that did not."""
+    """Makes tables accumulate gradients, as SparseCores do, and warns about tables that did not."""
     return dataclasses.replace(spec, tables=tuple(map(_accumulating, spec.tables)))
 
 

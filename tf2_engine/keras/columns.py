@@ -247,8 +247,8 @@ def bucketized_column(
     """
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
-            f"Feature {source_column.key!r}: its shape is {source_column.shape}, and buckets are "
-            "those of one number. Give each number a feature of its own."
+            f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
+            "feature has one number. Give each number its own feature."
         )
     return preprocessing.Bucketized(
         source_column.key, tuple(boundaries), source_column.normalizer_fn

@@ -63,7 +63,7 @@ class WarmStart(NamedTuple):
             raise errors.InvalidInput(
                 f"The variable {name}, {variable.shape}, starts with {old} of "
                 f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose by "
-                "`names` those that start so, or say by `old_names` what they are called there."
+                "`names` which variables to start so, or give their names there by `old_names`."
             )
         variable.assign(reader.get_tensor(key))
 

@@ -60,7 +60,7 @@ def host_ops(native: bool | None = None) -> Object:
 
 
 def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
-    """What `load` loads, or None if TensorFlow's ops are to be used; see `host_ops`."""
+    """The ops that `load` loads, or None if TensorFlow's ops should be used; see `host_ops`."""
     wanted = _wanted(native)
     if wanted is False:
         return None
@@ -97,7 +97,7 @@ def is_host_op(op: str) -> bool:
 def on_gpu() -> bool:
     """Whether tables that are made here are on a GPU; `gpu_ops` has the native ops for them.
 
-    They are if there is a GPU and the device in scope is no CPU.
+    They are if there is a GPU and the device in scope is not a CPU.
     """
     if not tf.config.get_visible_devices("GPU"):
         return False

@@ -63,8 +63,9 @@ _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 def compile_kernels(arch: str, rule: str) -> bytes:
     """Compiles the kernels of a rule to machine code for an architecture such as "sm_90".
 
-    `rule` is one of `native.RULES`; the kernels of lookups and sorts come along. Raises CannotBuild
-    if there is no NVRTC or it fails, for instance because it is older than the GPU.
+    `rule` is one of `native.RULES`; the result also contains the kernels of lookups and sorts.
+    Raises CannotBuild if there is no NVRTC or it fails, for instance because it is older than the
+    GPU.
     """
     nvrtc = library()
     headers = dict(_STANDARD)

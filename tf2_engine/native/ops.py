@@ -17,6 +17,6 @@ from tf2_engine.native import build, loading
 
 if (_loaded := loading.load()).ops is None:
     raise build.CannotBuild(
-        f"The native ops cannot be registered: {_loaded.reason}. Fix that, or write the graph anew "
-        f"with {loading.SETTING}=0, which trains on TensorFlow's own ops."
+        f"The native ops cannot be registered: {_loaded.reason}. Fix that, or write the graph "
+        f"again with {loading.SETTING}=0, which trains on TensorFlow's own ops."
     )

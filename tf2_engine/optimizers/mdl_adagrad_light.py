@@ -16,7 +16,7 @@ class MDLAdagradLight(Optimizer):
     """The settings and slots of MDL Adagrad light. No formula to train by is public.
 
     Tables can be configured, loaded, looked up and retrieved; `apply_gradients` refuses them by
-    name. The settings are those of the proto, whose comments do not explain them: `l2` to
+    name. The settings have the names of the proto, whose comments do not explain them: `l2` to
     `mdl_hard_limit` are numbers, the last two are flags. There is no weight decay.
 
     Slots:

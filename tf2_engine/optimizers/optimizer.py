@@ -40,8 +40,8 @@ class Optimizer:
         learning_rate: a constant, or a callable without arguments that returns a scalar. It is
             called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. Without it, the sum of each core is applied separately, first that of the core
-            that owns the row.
+            row once. Without it, the sum of each core is applied separately, beginning with the
+            core that owns the row.
         clip_weight_min, clip_weight_max: limits of a weight after its update. None is no limit.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None are
             no decay.

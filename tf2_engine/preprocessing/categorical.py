@@ -15,7 +15,7 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """Base of all columns. It holds settings alone, so that its `repr` is code that makes it."""
+    """Base of all columns. It holds only settings, so that its `repr` is code that creates it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:

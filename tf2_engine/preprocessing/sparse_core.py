@@ -26,9 +26,9 @@ def in_order(prepared: Prepared) -> Prepared:
 class SparseCorePreprocessing(Preprocessing):
     """Converts raw features to ids for TPUs with SparseCores.
 
-    Ids and weights are those of `Preprocessing`, as SparseTensors of rank 2 sorted by sample. A
-    sequence has a row per position, [batch · T, ids per position]. Longer sequences are cut. The
-    FeatureConfig of a sequence needs the output shape [batch, T].
+    Ids and weights are the same as in `Preprocessing`, but as SparseTensors of rank 2 sorted by
+    sample. A sequence has a row per position, [batch · T, ids per position]. Longer sequences are
+    cut. The FeatureConfig of a sequence needs the output shape [batch, T].
 
     Args:
         columns: the column of the ids for each feature.

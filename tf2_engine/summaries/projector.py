@@ -52,7 +52,7 @@ def write_projector(
         if len(names) > len(np.asarray(tables[name])):
             raise errors.InvalidInput(
                 f"Table {name!r} has {len(np.asarray(tables[name]))} rows, but {len(names)} "
-                "labels. Leave out those of rows that are not there."
+                "labels. Leave out the labels without a row."
             )
     os.makedirs(os.path.join(directory, "projector"), exist_ok=True)
     entries = []

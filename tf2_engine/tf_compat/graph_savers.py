@@ -19,7 +19,7 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def save_as(variable: Variable, name: str) -> None:
-    """Gives a variable of a graph another name in checkpoints than its op has."""
+    """Gives a variable of a graph a name in checkpoints that differs from its op's name."""
     shape = variable.shape.as_list()
     whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
     variable._set_save_slice_info(whole)
@@ -101,14 +101,14 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows of one tensor.
 
-    It needs `SaverBuilderOfSlices`, which restores into the variable slice by slice, so that the
-    memory it takes besides the variable is that of one slice.
+    It needs `SaverBuilderOfSlices`, which restores into the variable slice by slice, so that it
+    needs memory for only one slice besides the variable.
 
     Args:
         variable: a variable with `row_ranges`.
         slices: first row in the stored tensor and number of rows of each, in the order of the
-            variable's rows. A slice is stored without a copy if its bytes, and those of the rows
-            before it, are multiples of 64.
+            variable's rows. A slice is stored without a copy if its bytes, and the bytes of the
+            rows before it, are multiples of 64.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:

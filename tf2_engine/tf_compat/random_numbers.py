@@ -28,9 +28,9 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     TensorFlow would use the number of ops in the graph so far. Initial values are numbered
     separately, because a function that makes variables is traced a second time without making them.
 
-    What an op of a graph draws depends only on its seed and on how often it has run. A kernel's own
-    state would not do: in the body of a function it starts anew in each executor, and a session
-    makes one whenever it fetches something else.
+    What an op of a graph draws depends only on its seed and on how often it has run. The state of a
+    kernel would not be enough: in the body of a function it restarts with each executor, and a
+    session makes a new executor for each new set of fetches.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)

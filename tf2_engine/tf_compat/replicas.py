@@ -1,4 +1,4 @@
-"""Replicas: values with a part for each, calls in the context of each, their losses."""
+"""Replicas of a strategy: distributed values, the current strategy, and the scaling of losses."""
 
 from __future__ import annotations
 

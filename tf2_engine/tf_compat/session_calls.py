@@ -52,8 +52,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    An ended session holds its variables until it is freed. So nothing here refers to the session
-    strongly, nor through hooks, which are keys of what a session fetches.
+    An ended session holds its variables until it is freed. So nothing here holds a strong reference
+    to the session, neither directly nor through the hooks, which are keys of the fetches.
     """
 
     def __init__(self, session: Session) -> None:

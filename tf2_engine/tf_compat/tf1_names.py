@@ -79,7 +79,7 @@ def names_of_tf1() -> Iterator[None]:
 
 
 def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
-    """Replaces the hook that a class calls for its subclasses."""
+    """Lets a subclass override `_moments` without `mask`; it replaces `__init_subclass__`."""
     moments = vars(kind).get("_moments")
     if moments is not None and "mask" not in inspect.signature(moments).parameters:
 

@@ -124,7 +124,7 @@ TPUExtended = _tpu_strategy.TPUExtended
 def tpu_replica_context(
     strategy: Strategy, replica: int
 ) -> contextlib.AbstractContextManager[object]:
-    """The context in which `tf.distribute.get_replica_context` knows its replica."""
+    """A context in which `tf.distribute.get_replica_context` returns the context of `replica`."""
     return _tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
 
 

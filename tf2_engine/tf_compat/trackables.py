@@ -1,4 +1,4 @@
-"""Objects of the engine as checkpoints hold them, in the way of stock's TPUEmbedding."""
+"""Objects of the engine in the form in which checkpoints hold them, as for stock's TPUEmbedding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
-        """Makes a copy that later steps leave alone, or brings the copy `old` up to date.
+        """Makes a copy that later steps do not change, or brings the copy `old` up to date.
 
         Asynchronous checkpoints are written from such a copy.
         """
@@ -92,7 +92,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         raise NotImplementedError
 
     def _track(self, name: str, child: object) -> None:
-        """Adds `child` to checkpoints. An earlier restore takes effect on it now."""
+        """Adds `child` to checkpoints, and applies an earlier restore to it."""
         self._track_trackable(child, name, overwrite=True)
 
     def _retrieve_variables(self) -> None:

@@ -119,7 +119,7 @@ LOOKUPS = {
     ),
     "duplicates in a sample": of_engine(
         "duplicates",
-        "ids that a sample has twice count once",
+        "an id that occurs twice in a sample counts once",
         "items",
         "dropped duplicate",
         seams.occurrences("shown", _kept(_first_of_each)),
@@ -133,21 +133,21 @@ LOOKUPS = {
     ),
     "cut at the front": of_engine(
         "truncation",
-        "of sequences the first position is cut, not the last",
+        "sequences lose their first position, not the last",
         "items",
         "truncation",
         seams.occurrences("clicked", _later_positions),
     ),
     "last row": of_engine(
         "sharding",
-        "the id of the last row is taken for the one before",
+        "the id of the last row is read as the previous id",
         "items",
         "wrong row",
         seams.occurrences("clicked", _to_other_row),
     ),
     "id 0 as padding": of_engine(
         "one row",
-        "the id 0 is taken for padding",
+        "the id 0 is treated as padding",
         "items",
         "id 0",
         seams.occurrences("shown", _kept(lambda raw: raw.ids > 0)),
@@ -161,7 +161,7 @@ LOOKUPS = {
     ),
     "not pipelined": of_engine(
         "pipelining",
-        "a pipelined program is not",
+        "a pipelined program runs without pipelining",
         "pipelined",
         "stale activation",
         seams.planned(pipeline_execution_with_tensor_core=False),

@@ -82,7 +82,7 @@ MODEL = {
     ),
     "relu": of_model(
         "optimizer",
-        "relu lets a thousandth of negative numbers through",
+        "relu multiplies negative numbers by a thousandth instead of 0",
         "users",
         "model|model op",
         activation=lambda net: tf.nn.leaky_relu(net, 1e-3),
@@ -209,7 +209,7 @@ OUTCOMES = {
     ),
     "sample 1100": of_model(
         "predictions",
-        "of one sample beyond the first 1000 the prediction is halved",
+        "the prediction of one sample after the first 1000 is halved",
         "predicted",
         "predictions",
         predictions=_one_sample,

@@ -82,7 +82,7 @@ UPDATES = {
     ),
     "Adagrad's order": of_engine(
         "optimizer",
-        "divides by the accumulator of before the step",
+        "divides by the accumulator from before the step",
         "users",
         "update rule",
         seams.rows("users", _before_adding),
@@ -110,28 +110,28 @@ UPDATES = {
     ),
     "Nesterov": of_engine(
         "optimizer",
-        "momentum is that of Nesterov",
+        "side B uses Nesterov momentum",
         "places",
         "update rule",
         seams.rows("places", _nesterov_like),
     ),
     "weights not clipped": of_engine(
         "clip",
-        "weights are not held in their limits",
+        "weights are not clipped to their limits",
         "places",
         "clipping",
         seams.settings("tags", clip_weight_min=None, clip_weight_max=None),
     ),
     "limit of weights": of_engine(
         "clip",
-        "weights are held below .251, not .25",
+        "weights are clipped to .251, not .25",
         "places",
         "clipping",
         seams.settings("tags", clip_weight_max=0.251),
     ),
     "gradients not clipped": of_engine(
         "clip",
-        "gradients are not held in their limits",
+        "gradients are not clipped to their limits",
         "users",
         "clipping",
         seams.settings("flags", clip_gradient_min=None, clip_gradient_max=None),
@@ -178,7 +178,7 @@ UPDATES = {
     ),
     "frozen slot": of_engine(
         "slots",
-        "Adagrad's accumulators are not written",
+        "Adagrad's accumulators are not updated",
         "users",
         "frozen slot",
         seams.rows("users", _frozen_slot),
@@ -235,7 +235,7 @@ RATES = {
     ),
     "schedule stuck": of_program(
         "late steps",
-        "in one step a falling rate is that of the step before",
+        "in one step a falling rate has the value of the previous step",
         "places",
         "learning rate",
         rates={"places": _stuck},
@@ -318,7 +318,7 @@ def _sums_of_squares() -> Any:
 SUMS = {
     "last wins": of_engine(
         "duplicates",
-        "of a row's gradients the last one counts",
+        "only the last gradient of a row counts",
         "users",
         "dropped duplicate",
         seams.contributions("users", _last_wins),
@@ -339,14 +339,14 @@ SUMS = {
     ),
     "not accumulated": of_engine(
         "sharding",
-        "the sum of each core is an update of its own",
+        "the sum of each core is applied as a separate update",
         "cores",
         "gradient sum|update rule",
         seams.patched(seams.kernels, "update_table", _core_by_core),
     ),
     "lost feature": of_engine(
         "one feature",
-        "of two features of a table one sends no gradients",
+        "one of two features of a table sends no gradients",
         "items",
         "lost feature",
         seams.sent("clicked", lambda occurrences, g: tf.zeros_like(g)),

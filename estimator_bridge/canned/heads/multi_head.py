@@ -167,7 +167,7 @@ class MultiHead(Head):
         if labels is not None:
             if not isinstance(labels, Mapping):
                 raise errors.InvalidInput(
-                    f"labels must be a dict. Given: {labels}. Give those of each head by its name."
+                    f"labels must be a dict. Given: {labels}. Give them by the name of the head."
                 )
             self._check_names("labels", labels)
         if isinstance(logits, Mapping):

@@ -54,7 +54,7 @@ def check_sdca(
         )
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
-            "V2 feature columns required when optimizer is a LinearSDCA object. Use those of "
+            "V2 feature columns required when optimizer is a LinearSDCA object. Use columns of "
             "tf.feature_column."
         )
     if outputs > most and most == 1:

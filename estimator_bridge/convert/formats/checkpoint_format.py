@@ -80,9 +80,9 @@ class Contents:
 
     reader: Reader
     form: str
-    tables: Sequence[StoredTable]  # the spec's tables, or else those that were recognised
+    tables: Sequence[StoredTable]  # the spec's tables, or else the tables that were recognised
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
-    # Missing parts of tables, and tensors below a table that are none of its slots.
+    # Missing parts of tables, and tensors below a table that are not slots of it.
     gaps: Sequence[Gap] = ()
     doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
     # By key, the names of variables in the program that saved objects.
@@ -180,7 +180,8 @@ class Format(abc.ABC):
     ) -> CheckpointTarget:
         """Plans a new checkpoint of this format.
 
-        The old one has its rows by `strategy`; the new one takes the names or objects of `like`.
+        The old checkpoint has its rows in the order of `strategy`; the new one gets the names or
+        objects of `like`.
         """
 
 

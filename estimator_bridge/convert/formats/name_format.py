@@ -177,7 +177,7 @@ def _tables(
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
     """Finds the tables that are whole on one host while others are divided.
 
-    Or a Saver has cut such a table into slices, with rows in the order of their ids.
+    Alternatively, a Saver has cut such a table into slices, with rows in the order of their ids.
     """
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()

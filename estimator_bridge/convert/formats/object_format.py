@@ -71,7 +71,8 @@ class ObjectFormat(common.Format):
 class ObjectTarget(common.CheckpointTarget):
     """A new object checkpoint: tables below the root, variables by their legacy names.
 
-    If the `old` checkpoint is one of SparseCores, and so has objects, its variables stay in place.
+    If the `old` checkpoint is a SparseCore checkpoint, it already has objects, and its variables
+    stay in place.
     """
 
     basename = "ckpt"
@@ -206,7 +207,7 @@ class TemplateTarget(common.CheckpointTarget):
     def _key_of_object(self, tensor: StoredTensor, full_name: str | None) -> str | None:
         place = self._tensors.get(tensor.name)
         # A number in a path counts variables in a list, for instance an optimizer's. The template
-        # may count other variables, so such a path does not identify one.
+        # may number its variables differently, so such a path does not identify a variable.
         counted = any(part.isdigit() for part in tensor.name.split("/"))
         if place is None or counted or _differ(place, tensor):
             return None if full_name is None else self._key_by_name(full_name, tensor)

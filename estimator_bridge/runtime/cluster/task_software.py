@@ -108,9 +108,9 @@ class SameSoftwareHook(tf.train.SessionRunHook):
             if device in lacking:
                 raise errors.InvalidInput(
                     f"The task {name} at {address} was started again without the native ops, "
-                    "which the chief's step uses there. Start the task where they load (see "
-                    "`estimator-bridge doctor`), or restart the chief: it continues from the last "
-                    "checkpoint, with TensorFlow's own ops on that task."
+                    "which the chief's step uses on this task. Start it where they load "
+                    "(`estimator-bridge doctor` says whether), or start the chief again: it then "
+                    "continues from the last checkpoint with TensorFlow's ops on that task."
                 )
 
 

@@ -68,7 +68,7 @@ class CoreLayout:
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
-                f"`batch_axis`={self.batch_axis} is not possible in predictions. Leave it out, or "
+                f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
                 "use InputPipelineConfig.PER_HOST_V2, which does not need it."
             )
         splits = self.input_mode == InputPipelineConfig.PER_HOST_V1
@@ -289,7 +289,7 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
     if isinstance(leaf, tf.SparseTensor):
         raise errors.InvalidInput(
             f"{name} is sparse, but `batch_axis` is for dense tensors. Make it dense in the "
-            "input_fn, or use InputPipelineConfig.PER_HOST_V2, which has no use for `batch_axis`."
+            "input_fn, or use InputPipelineConfig.PER_HOST_V2, which does not need `batch_axis`."
         )
     tensor = tf.convert_to_tensor(leaf)
     rank = tensor.shape.rank

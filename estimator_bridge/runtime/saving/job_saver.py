@@ -172,8 +172,8 @@ class JobSaver(tf.train.Saver):
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
         log.warning(
-            f"{path} has no slots {self._missing}: they start anew. Where it was made with the "
-            "other `use_tpu`, `estimator-bridge convert --slots` gives slots their other names."
+            f"{path} has no slots {self._missing}: they start anew. If it was made with the "
+            "other `use_tpu`, `estimator-bridge convert --slots` renames the slots."
         )
 
 

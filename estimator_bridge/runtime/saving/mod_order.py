@@ -41,8 +41,8 @@ class RowsByMod:
                 continue
             if tensor.part_rows is None:
                 raise errors.InvalidInput(
-                    f"{reader.prefix}: {tensor.name!r} is stored in parts that are no blocks of "
-                    'rows, which those of hosts with partition_strategy="mod" are. Restore a '
+                    f"{reader.prefix}: {tensor.name!r} is stored in parts that are not blocks of "
+                    'rows, unlike the parts of hosts with partition_strategy="mod". Restore a '
                     "checkpoint of this model."
                 )
             if tensor.hosts != len(parts):

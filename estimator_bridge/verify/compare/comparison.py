@@ -26,7 +26,10 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Compares two recordings, without causes; what a perturbed run moves adds to the tolerance."""
+    """Compares two recordings, without searching for causes.
+
+    Differences that a perturbed run causes are added to the tolerance.
+    """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(recording.read_arrays, a.batches())
@@ -91,7 +94,7 @@ def _carried(
         for (group, name), one in steps.series.items()
         if group == recording.VARIABLES and one.points
     }
-    # In lockstep the sides made only the last step apart.
+    # In lockstep the sides made only the last step separately.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
         functools.partial(steps.tolerance.of_outcome, num_updates),

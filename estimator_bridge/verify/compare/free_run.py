@@ -48,7 +48,7 @@ class FreeComparison(StepComparison):
             series.first = series.first or _divergence(a, b, point, index)
 
     def _see(self, group: str, name: PairedName, a: Array, allowed: float) -> None:
-        """Updates how small an error of an array would have been seen so far."""
+        """Updates the size of the smallest error of an array that would have been seen so far."""
         series = self.series[group, name.name]
         start = self._start.get(name.name) if group == VARIABLES else np.zeros_like(a)
         if start is None or start.shape != a.shape or not elements.is_float(a.dtype):

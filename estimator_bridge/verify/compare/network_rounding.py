@@ -27,9 +27,9 @@ from estimator_bridge.verify.record.recording import (
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
-"""Relative roundings that any result of a model may be off."""
+"""By how many relative roundings any result of a model may be off."""
 _ROUNDINGS_OF_UPDATE = 16
-"""Roundings of an update by the model's optimizer, of variable or movement."""
+"""Roundings of an update by the model's optimizer, relative to the variable or its movement."""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
@@ -269,8 +269,9 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Large elements thus do not hide an error in one that is a thousand times smaller. If rows are
-    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
+    Thus large elements do not hide an error in an element that is a thousand times smaller. If rows
+    are samples (`has_jumps`), a threshold in the model may move single samples further than the
+    others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -292,7 +293,7 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far elements of an array usually move; with `top` how far any of them does.
+        """Returns how far elements of an array usually move; with `top`, the largest movement.
 
         An element that moves by more than its size consists of rounding errors. If its scale has
         few elements, its own movement over all steps counts.

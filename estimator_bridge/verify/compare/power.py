@@ -1,7 +1,7 @@
 """Computes the smallest error that a comparison would have seen, array by array.
 
 The error is a factor on how far an array moves: a learning rate that is two per cent off is 0.02.
-It is seen by an element beyond its tolerance, or by the direction in which elements differ, because
+It shows in an element beyond its tolerance, or in the direction in which elements differ, because
 rounding goes both ways equally often.
 """
 
@@ -15,7 +15,7 @@ from estimator_bridge.verify.findings import LIMIT
 from tf2_engine.types import Array
 
 SIGNIFICANT = 6.0
-"""Standard deviations that chance does not reach: once in a thousand million counts."""
+"""Standard deviations that chance exceeds only once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
@@ -86,7 +86,7 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """By which part of the movement side B moves further."""
+        """The fraction of the movement by which side B moves further."""
         return self._product / self._square if self._square else 0.0
 
     @property

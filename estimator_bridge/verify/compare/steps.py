@@ -101,7 +101,7 @@ class StepComparison(abc.ABC):
         )
 
     def _alike(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
-        """Returns arrays of equal type and shape; records others that both have as diverged."""
+        """Returns arrays of equal type and shape; records other common ones as diverged."""
         alike: dict[PairedName, ArrayPair] = {}
         of_a, of_b = (step.values.get(group, {}) for step in pair)
         for name, (a, b) in self._pairing.paired(group, of_a, of_b).items():
@@ -116,7 +116,10 @@ class StepComparison(abc.ABC):
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
-    """Returns the largest difference, judged by the bound if it is of floats, and its index."""
+    """Returns the largest difference and its index.
+
+    `bound` is the allowed difference of floats; other types must be equal.
+    """
     if not a.size:
         return Point(step, 0.0, 0.0, 0, bound), ()
     differences = elements.differences(a, b)

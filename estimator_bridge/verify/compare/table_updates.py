@@ -29,7 +29,7 @@ def table_residuals(
 ) -> Iterator[tuple[str, Residual]]:
     """Yields the residual of each variable, after removing the effect of different gradients.
 
-    There are none if the inputs of the updates do not fit the table.
+    Yields nothing if the inputs of the updates do not fit the table.
 
     Args:
         table: side A's, with a rule.

@@ -1,8 +1,8 @@
 """Computes the tolerance between sides that run freely, by the model of docs/numerics.md.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
-and Stability of Numerical Algorithms, 2002, chapters 2 to 4). What a network makes of them is
-measured where needed, by training once more from a start with changed last bits.
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). How much a network amplifies them is
+measured if needed, by training once more from a start with changed last bits.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def explain(result: Result, search: Search | None = None) -> list[Cause]:
     causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
-    # Quirks only may explain the difference; the other causes do.
+    # Quirks are possible explanations of the difference, while the other causes are certain.
     return sorted(causes, key=lambda cause: cause.name == QUIRKS)
 
 
@@ -252,7 +252,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes that differ; first those that an outcome shows by itself.
+    """Yields the causes of outcomes that differ; causes that an outcome shows by itself come first.
 
     If the data or the training differed already, outcomes have no other cause.
     """

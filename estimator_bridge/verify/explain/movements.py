@@ -99,7 +99,7 @@ def _factor(a: Array, b: Array) -> float | None:
         return None
     # Small values are mostly rounding errors.
     large = np.abs(a) > 1e-3 * np.max(np.abs(a), initial=0.0)
-    # One element has a factor always.
+    # A single element always has a factor.
     if np.count_nonzero(large) < 2:
         return None
     factors = b[large].astype(np.float64) / a[large]

@@ -13,7 +13,7 @@ class Search:
     """A search that ends after some seconds; the clock starts at its creation.
 
     Attributes:
-        not_tried: what there was no time for, in words.
+        not_tried: descriptions of what was left out for lack of time.
     """
 
     def __init__(

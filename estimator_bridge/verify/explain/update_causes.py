@@ -43,7 +43,7 @@ _FITTED_NAMES = {
 class Diagnosis(NamedTuple):
     """A cause, and whether it names the rule, rate or rows by which the sides differ.
 
-    If it does, the difference is no rounding, however much the model amplifies rounding.
+    If it does, the difference is not rounding, however much the model amplifies rounding.
     """
 
     cause: Cause

@@ -39,7 +39,7 @@ _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "u
 """Settings that have guesses of their own, or do not belong to the rule."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 Change = Callable[[RecordedIds], RecordedIds]
-"""Maps the occurrences of a batch to those that the side uses instead."""
+"""Maps the occurrences of a batch to the occurrences that the side uses instead."""
 
 
 class Guess(NamedTuple):
@@ -59,7 +59,7 @@ class Guess(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update of one table, which has a rule, on a side that does not follow it.
+    """An update of a table on a side that does not follow the table's rule.
 
     Attributes:
         before, after: the variables around the update, by the table's names.
@@ -79,7 +79,7 @@ class Update:
 
     @property
     def names(self) -> list[str]:
-        """The variable of the rows, then those of the slots."""
+        """The variable of the rows, then the variables of the slots."""
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
@@ -172,7 +172,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Returns a correction: the median over elements, weighted by how clearly each shows it."""
+    """Returns a correction: the median over elements, weighted by how clear each is."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -184,7 +184,7 @@ def _newton_step(
         off = update.after[name][here.rows[places]] - part.value[places]
         with np.errstate(divide="ignore", invalid="ignore"):
             step, weight = off / slope, np.abs(slope) / part.error[places]
-        # Only elements that show the number to a hundredth count.
+        # Only elements that show the number to within a hundredth count.
         counts = np.isfinite(step) & (weight * max(abs(value), _STEP) > 100)
         steps.append(step[counts])
         weights.append(weight[counts])

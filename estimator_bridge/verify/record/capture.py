@@ -96,7 +96,7 @@ Part = tuple[int, int]
 _WHOLE = (0, 0)
 
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns the value with which a training continues instead of a captured one.
+"""Returns the value that replaces a captured one in the training.
 
 The arguments are the step (from 0), group, name and value, and whether the number of rows may
 differ.
@@ -121,11 +121,11 @@ class Capture:
         is_open: bool = False,
         part: Part | None = None,
     ) -> Tensor:
-        """Returns an identity of `tensor` that copies its value when it is computed.
+        """Wraps `tensor` in an identity op that records the value when it is computed.
 
         Args:
-            is_open: whether a substitute may have more or fewer rows.
-            part: which part of the array this is; None means the whole. Parts are not substituted.
+            is_open: whether a value that replaces this one may have more or fewer rows.
+            part: which part of the array this is; None means the whole. Parts are never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -292,6 +292,6 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        # The op that made the slices chose int32 or int64; that is no difference.
+        # The op that made the slices chose int32 or int64; that does not count as a difference.
         gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}

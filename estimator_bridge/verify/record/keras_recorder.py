@@ -112,7 +112,7 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Makes a step record the loss that it reports, like a TPUEstimatorSpec's.
+        """Makes a step record the loss that it reports, like the loss of a TPUEstimatorSpec.
 
         Optimizers may minimize another loss, for example one with regularization terms.
         """

@@ -48,8 +48,8 @@ class KerasTraining:
         engine = self.model.with_tables.tables.embedding
         if not isinstance(engine, (TPUEmbedding, NoEngine)):
             raise errors.InvalidInput(
-                "The program's tables are trained by Keras optimizers, which is no arithmetic of a "
-                "TPU. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
+                "The program's tables are trained by Keras optimizers, so they do not have a TPU's "
+                "arithmetic. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
                 'arithmetic="tpu".'
             )
         return engine

@@ -50,7 +50,8 @@ class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
     The change shows how far rounding may move loss and gradients; side B's gradients show what the
-    model's optimizer should make of them. A run that goes freely is only changed at its start.
+    model's optimizer should make of them. A run that is not in lockstep is only changed at its
+    start.
     """
 
     def __init__(self, gradients_of: Recording | None) -> None:

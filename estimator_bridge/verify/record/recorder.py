@@ -40,7 +40,7 @@ class Recorder:
     Attributes:
         programs: the recorded models that the program made, with their objects, by id.
         side_a: the recording of side A, if known.
-        leader: whose variables the side takes over after each recorded step, or None.
+        leader: the recording whose variables the side takes over after each recorded step, or None.
         max_steps: the most training steps over all calls, and batches of an evaluation.
         steps_done: of training, so far.
         training: whether a training is running.
@@ -297,7 +297,7 @@ def _check_legacy(checkpoint: str) -> None:
     with Reader(checkpoint) as reader:
         if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(
-                f"{checkpoint} is a checkpoint of TensorFlow 2, with which no TPUEstimator can "
-                "begin. Let the legacy program be side A; or make one of names with "
-                "`estimator-bridge convert` for --begin-from."
+                f"{checkpoint} is a checkpoint of TensorFlow 2, from which a TPUEstimator cannot "
+                "start. Make the legacy program side A, or convert the checkpoint to names with "
+                "`estimator-bridge convert` and give the result to --begin-from."
             )

@@ -51,9 +51,10 @@ class RecordingRequest:
         role: `A`, `B`, or `PERTURBED`.
         replayed: the recording whose batches are trained on; None uses the program's own input.
         followed: the recording whose variables the side takes over after every recorded step.
-        gradients_of: the recording whose gradients replace those of the `PERTURBED` side.
+        gradients_of: the recording whose gradients replace the gradients of the `PERTURBED` side.
         sketches: whether to record a sketch of what each op of the model computes.
-        steps, seconds: when the run may end, and when it fails; None means at its end, and never.
+        steps: after how many steps the run may end; None means when the program ends.
+        seconds: after how many seconds it fails; None means never.
     """
 
     role: str
@@ -141,7 +142,7 @@ class Step(NamedTuple):
     """One step of training.
 
     Attributes:
-        number: the global step after it; the first one is the start.
+        number: the global step after this step; the first recorded step is the start.
         values: the arrays by group and name. A step inside a device loop has no variables.
     """
 

@@ -1,4 +1,4 @@
-"""Records the batches of a program's input_fn, or replays those of another recording."""
+"""Records the batches of a program's input_fn, or replays the batches of another recording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InputRecord(NamedTuple):
     Attributes:
         begin: returns the number, from 0, of the input that begins.
         files: returns the batches to replay; empty to use the input's own.
-        unlike: is told why an input could not replay them.
+        unlike: called with the reason why an input could not replay the batches.
     """
 
     begin: Callable[[], int]

@@ -74,7 +74,7 @@ class StockDriver(SparseCoreDriver):
     def _of_computation(self) -> tuple[_Queue, _Queue]:
         computation = tf_compat.tpu_computation_context()
         if computation is None:
-            raise errors.OutOfOrder("Stock's class works inside of `strategy.run` alone.")
+            raise errors.OutOfOrder("Stock's class only works inside `strategy.run`.")
         return self._waiting.setdefault(computation, ({}, {}))
 
 

@@ -288,7 +288,7 @@ def _parts(table: TableDescription) -> dict[str, str]:
 def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         distance = np.abs(actual.astype(np.float64) - expected.value)
-        # Values that are not finite are a violation of their own.
+        # Values that are not finite are a separate violation.
         beyond = (distance > expected.error) & np.isfinite(distance)
         share = np.where(beyond, distance / expected.error, 0.0)
     if not beyond.any():

@@ -19,8 +19,8 @@ class HostCores(EngineCores):
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
     replica gets its part of the result. Raises InvalidSpec if a strategy has several replicas and
-    `count` is another number, and under a strategy of several processes (then every call raises it,
-    too).
+    `count` is another number. Under a strategy of several processes it also raises InvalidSpec, and
+    so does every call.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:

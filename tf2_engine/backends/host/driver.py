@@ -1,4 +1,4 @@
-"""The six verbs on `tf.Variable`s."""
+"""The host driver: the six methods of a driver on `tf.Variable`s."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class HostDriver(StepDriver):
     """TPU semantics without a TPU: the variables are the tables.
 
     With pipelining, one update is pending: a training batch is looked up first, and then the update
-    of the batch before it is applied, so activations are one step old. `retrieve` and lookups for
+    of the previous batch is applied, so activations are one step old. `retrieve` and lookups for
     inference apply the pending update first.
 
     Args:

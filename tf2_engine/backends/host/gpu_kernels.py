@@ -28,7 +28,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class _Group(NamedTuple):
-    """What tables have in common that are updated together."""
+    """What the tables of a group, which are updated together, have in common."""
 
     optimizer: Optimizer
     dim: int
@@ -120,7 +120,8 @@ def _updates_rows_once(table: Table, num_cores: int) -> bool:
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
     """Applies one step to tables with the same width and optimizer.
 
-    They are treated as one table, in which the rows of each table follow those of the one before.
+    They are treated as one table, in which the rows of each table follow the rows of the previous
+    table.
     """
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))

@@ -75,7 +75,7 @@ class KernelSet(abc.ABC):
         """Computes the activations of all cores, each [*output_shape, dim] float32."""
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """The ops that an update waits for: those that read rows, or later ones."""
+        """The ops that an update waits for: the ops that read rows, or later ones."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
@@ -91,7 +91,10 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. Reads `tables` when it is called, not before."""
+    """A step on TensorFlow's ops, for any table.
+
+    It reads `tables` only when one of its methods is called.
+    """
 
     name = "TensorFlow's ops"
 

@@ -59,7 +59,7 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Raises InvalidSpec for a strategy of several processes; `call` begins the message.
+    """Raises InvalidSpec for a strategy of several processes; the message begins with `call`.
 
     Such a strategy is refused even if it has one worker now, because the program would fail with
     two.

@@ -1,7 +1,7 @@
 """The backward pass of one table: from the gradients of occurrences to new rows and slots.
 
-For each row the order is that of the device (optimization_parameters.proto): sum over occurrences,
-clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+For each row the order is the same as on the device (optimization_parameters.proto): sum over
+occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
     """Applies one step to a table, given the gradients of its features per core.
 
     With accumulation, every row of the global batch is updated once, with the sum over cores and
-    features. Without it, the sum of each core is applied by itself: first the core that owns the
+    features. Without it, the sum of each core is applied separately: first the core that owns the
     row, then the others in ascending order. Stock's two-core test of colliding ids shows this; the
     order of more than two cores is not public.
     """

@@ -19,7 +19,10 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores whose tables are on parameter servers. `devices` are those of the cores, if known."""
+    """Cores whose tables are on parameter servers.
+
+    `devices` are the devices of the cores, if known.
+    """
 
     servers: Servers
     devices: tuple[str, ...] = ()
@@ -98,8 +101,8 @@ class StrategyCores(ServerCores):
 
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
-            f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
-            "on the worker that the coordinator gives it to. Leave it out."
+            f"`device`={device!r}: under ParameterServerStrategy a function enqueues its own "
+            "batch, on the worker that the coordinator chooses for it. Leave `device` out."
         )
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:

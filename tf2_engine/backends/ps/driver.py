@@ -1,4 +1,4 @@
-"""The six verbs on variables of parameter servers, in one graph for all tasks of a cluster."""
+"""The six methods of a driver on parameter servers, in one graph for all tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NativeTasks: TypeAlias = Callable[[], Collection[str]]
 
 
 class PsDriver(HostDriver):
-    """Cores on workers and tables on parameter servers, with the numbers of one process.
+    """Keeps tables on parameter servers and runs the cores on workers.
 
     One client builds the graph of a step, and its session runs the graph on the tasks of a cluster,
     each of them a `tf.distribute.Server` or `tf.compat.v1.train.Server`. The ids of a core are read
@@ -38,10 +38,11 @@ class PsDriver(HostDriver):
         wire: the form in which gradients travel to the servers; see `messages`. With "summed", the
             smallest form if batches repeat rows, sums are associated core by core. Numbers may then
             differ by rounding, except with one core or without gradient accumulation.
-        native: returns those of the workers and servers that have the native ops. It is called when
-            the engine is configured. All other devices use TensorFlow's ops, with the same numbers.
+        native: returns the devices of the workers and servers that have the native ops. It is
+            called when the engine is configured. All other devices use TensorFlow's ops, with the
+            same numbers.
 
-    Raises InvalidSpec without workers or servers, and for another form of gradients. An engine
+    Raises InvalidSpec without workers or servers, and for an unknown form of gradients. An engine
     raises it under a strategy, and outside a `tf.Graph`.
     """
 

@@ -1,7 +1,7 @@
 """Both ends of a step with parameter servers on native ops: one op instead of some twenty.
 
-The messages and numbers are those of TensorFlow's ops, so each task may use either kind. See
-native/host/part_ops.h.
+The messages and numbers are the same as with TensorFlow's ops, so each task may use either kind.
+See native/host/part_ops.h.
 """
 
 from __future__ import annotations

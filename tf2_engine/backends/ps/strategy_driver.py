@@ -1,4 +1,4 @@
-"""The six verbs under a ParameterServerStrategy, where every scheduled function is a step."""
+"""The driver under a ParameterServerStrategy, where every scheduled function is a step."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _TracedQueues(BatchQueues):
             raise errors.OutOfOrder(
                 "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
                 "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
-                "a worker. To look up by itself there is `embedding_lookup`."
+                "a worker. To look up without a step, use `embedding_lookup`."
             )
         return super().named(name)
 

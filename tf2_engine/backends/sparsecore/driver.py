@@ -1,4 +1,4 @@
-"""The six verbs on SparseCores, as the ops of stock's TPUEmbeddingV2."""
+"""The six methods of a driver on SparseCores, as the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SparseCoreDriver(ReplicaDriver):
         limits: the sizes of the buffers, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig.
             None means stock's defaults.
 
-    Raises OutOfOrder if the current strategy is no TPUStrategy, and WrongType for other limits.
+    Raises OutOfOrder if the current strategy is not a TPUStrategy, and WrongType for other limits.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

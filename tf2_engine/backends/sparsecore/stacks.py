@@ -61,7 +61,7 @@ def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -
     """Computes the stacks of a plan, in the order of stock's TPUEmbeddingV2.
 
     Raises InvalidSpec if a feature's samples cannot be spread evenly over the SparseCores of a
-    core, and for a limit of an unknown stack.
+    core, or if the limits name an unknown stack.
     """
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name

@@ -38,7 +38,8 @@ def check_control_flow(computation: Graph | None) -> None:
 def check_direct(where: str, value: Ids | None) -> None:
     """Refuses an input that was computed inside `strategy.run`.
 
-    It must be an argument of the function that `strategy.run` calls. `where` begins the message.
+    It must be an argument of the function that `strategy.run` calls. The message begins with
+    `where`.
     """
     for tensor in _components(value):
         op = tensor.op

@@ -16,10 +16,12 @@ from tf2_engine.types import Nest
 
 
 class TpuCores(EngineCores):
-    """The cores of a TPUStrategy. Raises InvalidSpec if the TPU has other numbers than asked for.
+    """The cores of a TPUStrategy.
 
-    A call inside `strategy.run` is traced once and runs on every core. Each core calls for itself;
-    calls are not merged, and the device synchronizes the cores of a step.
+    Raises InvalidSpec if the TPU has other numbers of cores or hosts than the user asked for.
+
+    A call inside `strategy.run` is traced once and runs on every core. The calls of different cores
+    are not merged; the device synchronizes the cores of a step.
     """
 
     tables_on_device = True

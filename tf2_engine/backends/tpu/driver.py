@@ -1,4 +1,4 @@
-"""The six verbs on a TPU, as six families of `tf.raw_ops`."""
+"""The six methods of a driver on a TPU, as six families of `tf.raw_ops`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TpuDriver(ReplicaDriver):
         topology: None reads it from the current strategy.
         initialize: False leaves the TPU as another engine has configured it, for the same tables.
 
-    Raises OutOfOrder without a topology if the current strategy is no TPUStrategy.
+    Raises OutOfOrder without a topology if the current strategy is not a TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

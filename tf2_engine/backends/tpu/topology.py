@@ -33,8 +33,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
-    replica. `cores_per_replica` is None without model parallelism. One is not the same as None,
-    because the device is told about it.
+    replica. `cores_per_replica` is None without model parallelism. 1 is not the same as None: with
+    1 the device is told about model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -44,7 +44,7 @@ class Topology:
     def core_of(self, device: str) -> int:
         """Finds the position of the core that a device string names, in full or in part.
 
-        Raises InvalidInput if it is no TPU core, or matches none or several.
+        Raises InvalidInput if it is not a TPU core, or matches none or several.
         """
         pattern = _spec(device)
         if pattern.device_type != "TPU":
@@ -112,7 +112,7 @@ def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
     """Cuts part `number` of `count` from a Tensor or SparseTensor, along the first dimension.
 
     Does nothing if `count` or the value is None. Raises InvalidInput for a ragged tensor, which
-    cannot be split; `where` begins the message.
+    cannot be split; the message begins with `where`.
     """
     if count is None or value is None:
         return value

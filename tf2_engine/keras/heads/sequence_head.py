@@ -42,7 +42,7 @@ class SequenceHeadLayer(PassiveLayer):
         head = plain(head)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
-                f"`head`: {head!r} is none of one kind of labels. Give one, such as a "
+                f"`head`: {head!r} is not a head for a single kind of labels. Give one, such as a "
                 "BinaryClassHead."
             )
         if not isinstance(head.weight_column, str | None):

@@ -48,8 +48,8 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
         for each in listed if isinstance(listed, Sequence) else [listed]:
             if not isinstance(each, LinearColumn):
                 raise errors.WrongType(
-                    f"{each!r} is not a column of a linear model. Give the column of its ids, or a "
-                    "Numeric or Indicator."
+                    f"{each!r} is not a column of a linear model. Give a column of ids, a "
+                    "Numeric, or an Indicator."
                 )
         arguments = {"units": units, "sparse_combiner": sparse_combiner}
         super().__init__(listed, name, arguments, **options)

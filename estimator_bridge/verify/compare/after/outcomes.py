@@ -30,12 +30,13 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances that a training leaves to the evaluations and predictions after it.
+    """The tolerances of the evaluations and predictions that follow a training.
 
     Attributes:
-        of_outputs: maps arrays to the tolerance of outputs, where the training left differences.
-        own_rounding: the same where it left none, but other ops may round differently.
-        of_variables: of variables after the last step, by name.
+        of_outputs: computes the tolerance of outputs if the training left differences.
+        own_rounding: computes their tolerance if the training left no differences, but the sides
+            use other ops, which may round differently.
+        of_variables: the tolerances of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
 

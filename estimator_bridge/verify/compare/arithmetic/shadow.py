@@ -44,7 +44,7 @@ class ShadowInputs(NamedTuple):
 
 
 class ShadowRows(NamedTuple):
-    """The numbers of updated rows, [n], and by variable, their values, [n, dim]."""
+    """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]

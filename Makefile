@@ -93,8 +93,8 @@ lint-types: $(LINT_ENV)
 lint-imports: $(LINT_ENV)
 	$(LINT)/lint-imports --no-logo
 
-docs: $(LINT_ENV) .envs/tf221/.ready  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
-	$(LINT)/mkdocs build
+docs: $(LINT_ENV) $(ENVS)/tf221/.ready  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
+	RULES_PYTHON=$(abspath $(ENVS))/tf221/bin/python $(LINT)/mkdocs build
 
 .PHONY: format
 format: $(LINT_ENV)  ## reformat, and mend what ruff can mend safely

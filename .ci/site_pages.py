@@ -9,6 +9,7 @@ documentation.
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import re
 import subprocess
@@ -23,8 +24,8 @@ LINKED = ("LICENSE", "docs/*.css", "examples/*.py", "examples/*/*.py")
 """Files that pages link to."""
 
 RULES = "docs/migrate_rules.md"
-PYTHON = ROOT / ".envs" / "tf221" / "bin" / "python"
-"""The interpreter that has LibCST, which rules are written with."""
+PYTHON = os.environ.get("RULES_PYTHON") or ROOT / ".envs" / "tf221" / "bin" / "python"
+"""The interpreter that has LibCST, with which rules are written; `make docs` sets the variable."""
 
 
 def on_files(files: Files, *, config: Any) -> Files:

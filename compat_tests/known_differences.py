@@ -348,7 +348,7 @@ REMAINING = (
     OfEstimators(
         "`InMemoryEvaluatorHook` and an input that ends, such as that of `numpy_input_fn`",
         "all evaluations but the first have no input left: every metric is 0.0",
-        "each evaluation reads its input anew",
+        "each evaluation reads its input from the start",
         "an evaluation without data is useless",
         Tests(
             (
@@ -370,7 +370,7 @@ REMAINING = (
         "the loss in the log with `use_tpu=False`",
         "not written by its TPUEstimator",
         "written",
-        "one way to train has one log",
+        "the log does not depend on `use_tpu`",
         Tests(*[(f"{_DIFFERENCES}the_bridge_logs_the_loss_without_a_tpu",)] * 2),
     ),
     OfEstimators(
@@ -388,7 +388,7 @@ REMAINING = (
         "ops of a training graph at its root",
         "none that count the steps of the host",
         "twelve more, without names of their own, such as `VarHandleOp` and `group_deps_2`",
-        "the steps that a loop has made are kept in the session",
+        "the session keeps the number of steps that a loop has made",
         _CANNED,
     ),
     OfEstimators(

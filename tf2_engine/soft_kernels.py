@@ -24,9 +24,9 @@ def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
     """
     if taken:
         raise errors.InvalidSpec(
-            f"{what} cannot be made: this TensorFlow has kernels of its own for "
-            f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, as where there is "
-            "a TPU, or where another copy was loaded."
+            f"{what} cannot be made: this TensorFlow already has kernels for "
+            f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, for example because there "
+            "is a TPU, or another copy was loaded."
         )
     try:
         _, path = build.load(source)

@@ -170,7 +170,7 @@ def test_config_dicts_are_looked_up_in_the_exported_model(
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
 
     np.testing.assert_allclose(served(path), predicted(job), rtol=0, atol=ALLOWED)
-    assert len([line for line in caplog.messages if "raw ids there" in line]) == 1
+    assert len([line for line in caplog.messages if "raw ids to the model_fn" in line]) == 1
     saved = os.path.join(os.fsdecode(path), "variables/variables")
     for table in ("items", "words"):
         np.testing.assert_array_equal(

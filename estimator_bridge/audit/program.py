@@ -44,7 +44,7 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program once, up to the first call of the last of some methods of TPUEstimator.
+        """Runs the program once, until it has called the last of the given methods of TPUEstimator.
 
         Returns the arguments of the first call of each method that was called. (Programs that
         define absl flags cannot run twice in a process.)

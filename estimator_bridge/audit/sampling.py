@@ -26,7 +26,7 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Computes, by stack, what batches of an input_fn need on the cores of the layouts.
+    """Computes the ids and distinct ids that batches of an input_fn have, by stack and per core.
 
     Raises:
         InvalidSpec: a batch does not divide among the SparseCores of a core.

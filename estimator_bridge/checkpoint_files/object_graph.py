@@ -102,7 +102,7 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
             # No real model is that deep, and the paths of a deep graph need memory by the square of
             # its depth.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
-                raise ValueError("it is too deep, or leads outside")
+                raise ValueError("it is too deep, or names a node that does not exist")
             if child.node_id not in seen:
                 seen.add(child.node_id)
                 queue.append((child.node_id, (*path, child.local_name)))

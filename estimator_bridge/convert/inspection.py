@@ -24,7 +24,7 @@ from tf2_engine.types import Array, Object
 _OTHER_LAYOUT = (
     "stock's TPUEmbeddingV2 restores this into the same layout only: with other cores, "
     "SparseCores, stacks or samples of the first feature it keeps the tables and resets their "
-    "slots in silence. Convert with --to sparsecore and --like a checkpoint of the reader, and "
+    "slots silently. Convert with --to sparsecore and --like a checkpoint of the reader, and "
     "call `assert_consumed()` on what `restore` returns"
 )
 

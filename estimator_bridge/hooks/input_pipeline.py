@@ -23,7 +23,7 @@ class CheckpointInputPipelineHook(SavingHook):
     (TensorFlow's own hook restores the latest states and the latest model independently: a job that
     was killed between saving the two resumes with the batches of another step.)
 
-    A worker that trains asynchronously saves its states as often, in
+    A worker that trains asynchronously saves its states as often as the chief, in
     `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps are not the steps of
     the chief's checkpoints.
 

@@ -106,7 +106,7 @@ INPUTS: Mapping[str, SettingRow] = {
         change=kinds.numbers(
             "the id -1 is skipped",
             "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as "
-            "feature columns do off a TPU.",
+            "feature columns do without a TPU.",
             was="0 is skipped if the table has a combiner",
             setting="dense ids",
         ),

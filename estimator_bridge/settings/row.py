@@ -120,7 +120,8 @@ class SettingRow:
         warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
         change: the text for `to_tf2`.
         change_of_stock: the text with quirks="stock", if it differs.
-        cause_name, cause: the divergence that `verify` explains by it, and the text with fields.
+        cause_name, cause: name and text of the divergence that `verify` explains by this setting;
+            the text has fields.
     """
 
     severity: str

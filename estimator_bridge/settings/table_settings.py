@@ -122,7 +122,7 @@ TABLES: Mapping[str, SettingRow] = {
             "variables, which the model's own optimizer trains. Unlike with use_tpu=True these "
             "settings have no effect: {settings}.",
             on.EXPORT: "{where}config dicts: the exported model looks its features up, as training "
-            "does; stock hands the model_fn raw ids there.",
+            "does; stock passes raw ids to the model_fn there.",
         },
     ),
     "gradient_multiplier": kinds.differs(

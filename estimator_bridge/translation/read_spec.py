@@ -25,7 +25,8 @@ from tf2_engine.types import Object
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Returns the settings of an `EmbeddingConfigSpec`, in stock's order for a TPU.
 
-    `quirks` overrides the spec's. Stock's specs have none and take the default of the process.
+    `quirks` overrides the quirks of the spec. Stock's specs have no quirks, so the default of the
+    process applies.
 
     Raises:
         WrongType: a column has no table on a TPU.

@@ -22,7 +22,8 @@ class Residual(NamedTuple):
     Attributes:
         apart: of each element, from where it should be, float64; infinite if only one side is NaN.
         allowed: the tolerance of each element.
-        moved: how far each element moved on side A, or its value if it is computed anew.
+        moved: how far each element moved on side A, or its value if it is computed from scratch
+            in each step.
         bias: the tolerance for an error in one direction; None if directions say nothing.
         rows: which rows of a table the arrays hold; None means all.
         jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.

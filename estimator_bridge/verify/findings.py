@@ -110,12 +110,11 @@ class Series:
         name: side A's.
         role: one of `STAGES`, or "slot <name>".
         visible: the smallest error that would have been seen, as a factor on how far the array
-            moves
-            (or on its values, if it is computed anew); infinite if none would.
+            moves (or on its values, if it is computed from scratch in each step); infinite if none
+            would.
         moved: whether it moved, or has values other than zero.
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
-            of
-            a tenth would have been seen.
+            of a tenth would have been seen.
         undecided_row: a row that moved but is not decided, or None.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """

@@ -83,7 +83,7 @@ class EngineCores(abc.ABC):
         Args:
             name: of the method, for messages.
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
-                replica. None is None for each core.
+                replica. An argument that is None is passed to each core as None.
             read: converts the values of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 

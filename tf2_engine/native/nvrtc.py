@@ -1,7 +1,7 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-NVRTC needs neither a GPU nor a toolkit, and has no headers of the standard library. The few that
-the rules of optimizers include are passed to it as texts, reduced to what the rules use.
+NVRTC needs neither a GPU nor a toolkit, and has no headers of the standard library. The few headers
+that the rules of optimizers include are passed to it as texts, reduced to what the rules use.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ REQUIRED = dataclasses.MISSING
 def setting(
     default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
 ) -> Object:
-    """Declares a field of an optimizer's class. One that is `REQUIRED` is passed by name.
+    """Declares a field of an optimizer's class.
+
+    A setting whose default is `REQUIRED` is passed by name.
 
     `allowed` is None for any value. `proto` is the field of the optimizer's proto message that
     carries it, and `slot` the slot that starts with this value, if any.

@@ -1,4 +1,4 @@
-"""The seam: every private or version-dependent name of TensorFlow that the project uses.
+"""The only place for private or version-dependent names of TensorFlow that the project uses.
 
 Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or Keras internals. There
 is one module per subject, and the rest of the project takes the names from here.

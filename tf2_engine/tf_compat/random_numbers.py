@@ -59,7 +59,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
 
 class _Runs:
-    """How often an op has run since random numbers began anew."""
+    """How often an op has run since random numbers were restarted."""
 
     beginnings = 0
 

@@ -223,8 +223,8 @@ def stored_table(
 ) -> Iterator[StoredTable | Gap]:
     """Yields a table of a checkpoint, and the slots that it lacks.
 
-    `names` maps the engine's names of parts to tensors; the parameters have one. Raises
-    InvalidInput for a tensor whose shape, type or slices do not fit the table.
+    `names` maps the engine's names of parts to tensors; at least the parameters must have a tensor.
+    Raises InvalidInput for a tensor whose shape, type or slices do not fit the table.
     """
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:

@@ -1,4 +1,4 @@
-"""Judges what the model computes, by how far rounding was measured to move it."""
+"""Judges what the model computes, compared with the measured effect of rounding."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Network:
         """Returns the distance of side B from side A's result for the same gradients.
 
         The perturbed run started from another value, from which the optimizer moves the variable
-        unless it computes the variable anew from slots; the smaller distance counts.
+        unless it recomputes the variable from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -223,7 +223,7 @@ def _finite(values: Array) -> Array:
 def relative_error(
     name: str, before: Mapping[str, Array], computed: Collection[str], step: int
 ) -> float:
-    """Bounds the relative error of an update by Adam if one side computes the powers of betas anew.
+    """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
     Multiplying a variable by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
     (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the

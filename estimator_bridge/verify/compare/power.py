@@ -86,7 +86,7 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """The fraction of the movement by which side B moves further."""
+        """How much further side B moves, as a fraction of the movement."""
         return self._product / self._square if self._square else 0.0
 
     @property

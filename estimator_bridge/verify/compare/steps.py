@@ -76,7 +76,7 @@ class StepComparison(abc.ABC):
 
     @abc.abstractmethod
     def compare_pair(self, pair: StepPair) -> Judged:
-        """Adds the last one of `steps` to the series."""
+        """Adds the latest step in `steps` to the series."""
 
     @abc.abstractmethod
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes the recording of a side that is a checkpoint, such as that of another TF2 program."""
+"""Makes the recording of a side that is a checkpoint, for example of another TF2 program."""
 
 from __future__ import annotations
 

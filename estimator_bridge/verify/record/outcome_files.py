@@ -33,7 +33,7 @@ class About(TypedDict, total=False):
     Attributes:
         variables: digests of the model's variables, by name.
         replayed: whether all of its batches came from another recording.
-        unlike: why they could not, in words.
+        unlike: the reasons why its batches could not be replayed.
         failed: the error that ended the call.
     """
 

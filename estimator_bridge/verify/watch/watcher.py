@@ -157,7 +157,7 @@ class WatchedJob:
 
 @dataclasses.dataclass
 class Kept:
-    """A violation as it was first seen, and in how many steps."""
+    """A violation as it was first seen, and the number of steps in which it was seen."""
 
     first: Violation
     steps: int

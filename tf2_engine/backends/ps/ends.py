@@ -63,7 +63,7 @@ def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
 
 
 def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
-    """Joins rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
+    """Joins rows of all parts in the order that the ids had before `route`, [num_ids, dim]."""
     if routed[0].positions is None:
         return rows[0]
     dim = rows[0].shape.as_list()[1]

@@ -5,7 +5,7 @@ parameters, then gradients in one of the forms of `messages`. Slots never leave 
 rule is applied beside them, once per row, to the sum over all cores in their order. The numbers
 equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL,
 AdagradMomentum), which TensorFlow computes with another function for the last elements of a vector,
-and gradients that are sent summed.
+and gradients that are summed before they are sent.
 """
 
 from __future__ import annotations

@@ -49,7 +49,10 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables, each [num_ids] int64, into one vector after sizes."""
+    """Joins the ids of several tables, each [num_ids] int64, into one vector.
+
+    With more than one table, the numbers of ids come first.
+    """
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])

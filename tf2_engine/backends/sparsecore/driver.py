@@ -54,7 +54,7 @@ class SparseCoreCores(TpuCores):
 
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
-            f"`device`={device!r}: SparseCores take the ids of a core inside of `strategy.run` "
+            f"`device`={device!r}: SparseCores take the ids of a core inside `strategy.run` "
             "only; leave it out."
         )
 
@@ -228,7 +228,7 @@ def _check_not_in_run(strategy: Strategy) -> None:
     context = tf.distribute.get_replica_context()
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(
-            "The engine is not built, and its first batch is inside of `strategy.run`, where the "
+            "The engine is not built, and its first batch is inside `strategy.run`, where the "
             "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
             "or give a Keras layer its `batch_size`."
         )

@@ -231,7 +231,7 @@ def test_a_label_out_of_range_is_an_error() -> None:
     ],
 )
 def test_settings_that_are_not_possible_are_refused(make: Any, message: str) -> None:
-    """By name and value."""
+    """The error names the invalid setting and its value."""
     with pytest.raises(errors.InvalidSpec, match=message):
         make()
 

@@ -1,4 +1,4 @@
-"""Layers over raw columns compute what TensorFlow's feature columns do, weights included."""
+"""Layers over raw columns compute what TensorFlow's feature columns compute, weights included."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Weights:
 
 
 def _of_stock(column: Any, of_ids: Any, combiner: str, features: Mapping[str, Any]) -> Any:
-    """Returns the output of TensorFlow's column: of a layer, or of a linear model."""
+    """Computes the output of TensorFlow's column in a layer or in a linear model."""
     cache = tf.__internal__.feature_column.FeatureTransformationCache(dict(features))
     state = _Weights(of_ids.num_buckets)
     if combiner.startswith("linear"):
@@ -178,9 +178,9 @@ def _result(function: Callable[..., Any], *arguments: Any) -> Any:
     [each if each in QUICK else pytest.param(each, marks=pytest.mark.full) for each in COLUMNS],
 )
 def test_a_layer_computes_what_the_feature_column_does(name: str, consumer: str) -> None:
-    """For all weights, or both refuse them; numbers differ by the rounding of sums alone.
+    """For all weights, both sides compute the same, apart from rounding, or both refuse them.
 
-    An indicator of weighted ids with more dimensions than two is refused by TensorFlow alone.
+    Only TensorFlow refuses an indicator of weighted ids with more than two dimensions.
     """
     ids = COLUMNS[name]()
     of_stock, of_ours = CONSUMERS[consumer]
@@ -206,7 +206,7 @@ STEPS = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [2, 0, 0], [2, 0, 1], [3, 0, 0], [3, 1
 
 @pytest.mark.parametrize("cells, shape", [(CELLS, (4, 3)), (STEPS, (4, 2, 2))])
 def test_weights_count_in_each_step_of_a_sequence(cells: Any, shape: Any) -> None:
-    """As in an example without steps; TensorFlow's indicator refuses weights of sequences."""
+    """Each step is weighted like an example without steps. TensorFlow's indicator refuses that."""
     features = _ids(cells, shape) | {"weight": _sparse(POSITIVE, cells, shape)}
     ids = preprocessing.Identity("int", 9)
     steps = {key: tf.sparse.to_dense(features[key]) for key in ("int", "weight")}
@@ -237,7 +237,7 @@ def test_weights_are_not_lost_in_a_nesting(of: Any) -> None:
 
 
 def test_weights_that_do_not_fit_are_refused_by_name() -> None:
-    """Another number of weights than of ids names the feature, eagerly and in a function."""
+    """If there are more or fewer weights than ids, the error names the feature."""
     layer = ours.DenseFeatures(ours.Indicator(read_input(COLUMNS["weighted list"]())))
 
     for call in (layer, tf.function(lambda features: layer(features))):

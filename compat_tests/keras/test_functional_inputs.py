@@ -1,4 +1,4 @@
-"""Functional models of Keras 2 with sparse inputs as tensorflow-recommenders' users write them."""
+"""Functional models of Keras 2 declare sparse inputs like users of tensorflow-recommenders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ START = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
 
 
 def make_layer(optimizer: Any = None, **options: Any) -> Any:
-    """Returns a layer of two features over one table."""
     table = EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum", name="t")
     features = {name: EMB.FeatureConfig(table, name=name) for name in ("a", "b")}
     optimizer = optimizer or KERAS.optimizers.legacy.SGD(0.5)
@@ -29,7 +28,7 @@ def make_layer(optimizer: Any = None, **options: Any) -> Any:
 
 
 def make_model(layer: Any, kind: str, batch_size: int | None) -> Any:
-    """Returns a functional model whose inputs of ids are declared with the rank 1."""
+    """Makes a functional model that declares its id inputs with rank 1."""
     options = {"shape": (), "batch_size": batch_size, "dtype": tf.int32, kind: True}
     inputs = {name: KERAS.Input(name=name, **options) for name in ("a", "b")}
     activations = layer(inputs)
@@ -39,13 +38,12 @@ def make_model(layer: Any, kind: str, batch_size: int | None) -> Any:
 
 
 def fed(kind: str) -> Any:
-    """Returns a batch: of rank 2."""
+    """Makes a batch of rank 2."""
     ids = IDS.to_sparse() if kind == "sparse" else IDS
     return {"a": ids, "b": ids}
 
 
 def sums() -> Any:
-    """Returns the activations of a batch, from the rows."""
     return np.stack([START[ids.numpy()].sum(0) for ids in IDS])
 
 

@@ -1,4 +1,4 @@
-"""Linear models over columns, and heads of Keras models, beside those of canned estimators."""
+"""Linear models over columns and heads of Keras models compute what canned estimators compute."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ LEVELS = ["low", "middle", "high"]
 
 
 def rounding(name: str, value: Any) -> float:
-    """Returns the allowed difference of a loss or a metric; other versions of Keras sum otherwise.
+    """Computes the allowed difference of a loss or a metric; versions of Keras sum differently.
 
-    A sum has at most 36 terms, three of each example. Those of losses are positive and add up to
-    the value; the others are below 4, and so is their mean. An area is that of 199 trapezoids,
-    together below 1.
+    A loss has at most 36 positive terms, three per example. Other terms are below 4. An area under
+    a curve has 199 trapezoids, whose sum is below 1.
     """
     if name.startswith("auc"):
         return allowed(n_terms=199, steps=0, scale=1.0)
@@ -39,19 +38,18 @@ def rounding(name: str, value: Any) -> float:
 
 
 def tensors(labels: Any) -> Any:
-    """Returns labels as tensors, those of several heads by their names."""
     if isinstance(labels, dict):
         return {name: tf.constant(value) for name, value in labels.items()}
     return labels if isinstance(labels, tf.SparseTensor) else tf.constant(labels)
 
 
 def absolute_difference(labels: Any, logits: Any) -> Any:
-    """A loss of a program, of the labels and logits alone."""
+    """A program's loss that only needs the labels and logits."""
     return tf.abs(labels - tf.sigmoid(logits))
 
 
 def squares_by_weight(labels: Any, logits: Any, features: Any) -> Any:
-    """A loss of a program, of the features too."""
+    """A program's loss that also reads the features."""
     return features["weight"][:, tf.newaxis] * tf.square(labels - logits)
 
 
@@ -134,7 +132,7 @@ HEADS: dict[str, tuple[Any, Any, int, Any]] = {
 
 @pytest.mark.parametrize("what", HEADS)
 def test_a_head_has_the_numbers_of_the_canned_one(what: str) -> None:
-    """Predictions, of the same ops, are equal; losses and metrics but for the rounding of sums."""
+    """Predictions are equal, and losses and metrics differ only by the rounding of sums."""
     old, new, units, labels = HEADS[what]
     logits = tf.constant(RNG.normal(size=[12, units]).astype(np.float32))
     features = {"weight": tf.constant(WEIGHTS)}
@@ -160,7 +158,7 @@ def test_a_head_has_the_numbers_of_the_canned_one(what: str) -> None:
 @pytest.mark.parametrize("reduction", ["MEAN", "SUM_BY_NONZERO_WEIGHTS"])
 @pytest.mark.parametrize("is_weighted", [True, False])
 def test_a_reduction_is_that_of_tensorflow_1(reduction: str, is_weighted: bool) -> None:
-    """Of losses of two numbers of an example, where some have no weight."""
+    """A reduction gives TensorFlow 1's loss for two numbers per example, with weights of 0 too."""
     labels, logits = (RNG.normal(size=[12, 2]).astype(np.float32) for _ in range(2))
     weights = np.where(WEIGHTS > 1.0, WEIGHTS, 0.0) if is_weighted else None
     column = "weight" if is_weighted else None
@@ -178,7 +176,7 @@ def test_a_reduction_is_that_of_tensorflow_1(reduction: str, is_weighted: bool) 
 
 @pytest.mark.parametrize("what", HEADS)
 def test_a_copy_of_a_head_is_such_a_head(what: str) -> None:
-    """It is made of the config, and has the same loss and names of metrics."""
+    """A head made from another one's config has the same loss and the same names of metrics."""
     _, head, units, labels = HEADS[what]
     copy = type(head).from_config(head.get_config())
     logits = tf.constant(RNG.normal(size=[12, units]).astype(np.float32))
@@ -191,7 +189,7 @@ def test_a_copy_of_a_head_is_such_a_head(what: str) -> None:
 
 
 def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
-    """Under both curves."""
+    """The areas under both curves are those of TensorFlow 1."""
     labels, chances = RNG.integers(2, size=[64, 1]), RNG.uniform(size=[64, 1]).astype(np.float32)
     head = ours.BinaryClassHead(v1_auc=True)
     logits = np.log(chances / (1 - chances))
@@ -210,7 +208,7 @@ def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
 
 
 def test_a_label_out_of_range_is_an_error() -> None:
-    """Also a word that the vocabulary does not have."""
+    """A label out of range raises an error, and so does a word that the vocabulary lacks."""
     head = ours.BinaryClassHead(label_vocabulary=["no", "yes"])
     with pytest.raises(tf.errors.InvalidArgumentError, match="Labels must be in"):
         head.loss(tf.constant(["maybe"]), tf.zeros([1, 1]))
@@ -233,13 +231,13 @@ def test_a_label_out_of_range_is_an_error() -> None:
     ],
 )
 def test_settings_that_are_not_possible_are_refused(make: Any, message: str) -> None:
-    """By name and value."""
+    """The error names the invalid setting and its value."""
     with pytest.raises(errors.InvalidSpec, match=message):
         make()
 
 
 def test_what_does_not_fit_a_head_is_refused() -> None:
-    """A loss for each example is not one for each batch, and each head has labels."""
+    """A loss function must return a loss per example, and every head needs labels."""
     logits = tf.zeros([2, 1])
     head = ours.BinaryClassHead(loss_fn=lambda labels, logits: tf.reduce_mean(logits))
     with pytest.raises(errors.InvalidInput, match=r"`loss_fn` returned losses of shape \(\)"):
@@ -250,7 +248,7 @@ def test_what_does_not_fit_a_head_is_refused() -> None:
 
 
 def test_a_baseline_has_the_same_logits_for_all() -> None:
-    """The first feature, here a sparse one, says how many examples there are."""
+    """The first feature, which is sparse here, gives the number of examples."""
     layer = ours.Baseline(3, name="baseline")
     features = {"a": tf.sparse.from_dense([[1], [2]]), "b": tf.zeros([2, 5])}
     assert layer(features).shape == [2, 3]
@@ -261,7 +259,7 @@ def test_a_baseline_has_the_same_logits_for_all() -> None:
 
 
 def test_signatures_take_examples_or_what_is_sent() -> None:
-    """Classes and regressions take Examples alone, as estimators export them."""
+    """Signatures for classes and regressions only take Examples, as with estimators."""
     head = ours.BinaryClassHead()
     signatures = head.signatures(head.predictions(tf.zeros([2, 1])))
     examples = {"examples": tf.TensorSpec([None], tf.string)}
@@ -279,7 +277,7 @@ def test_signatures_take_examples_or_what_is_sent() -> None:
 
 
 def test_signatures_of_several_heads_are_those_of_each() -> None:
-    """Below its name, that of the first head is the default, and one predicts all."""
+    """Each head has signatures below its name, and the first head provides the default one."""
     head = ours.MultiHead([ours.RegressionHead(2, suffix="wage"), ours.BinaryClassHead(suffix="a")])
     signatures = head.signatures(head.predictions(tf.zeros([2, 3])))
     of_wage = {"wage", "wage/regression", "wage/predict"}
@@ -290,7 +288,7 @@ def test_signatures_of_several_heads_are_those_of_each() -> None:
 
 
 def test_a_linear_model_sums_weights_and_numbers() -> None:
-    """By the combiner; each column has its variable, in the order of the columns' names."""
+    """The combiner applies, and each column has its own variable, in the order of names."""
     job = preprocessing.VocabularyList("job", ("a", "b"))
     hobbies = preprocessing.Weighted(preprocessing.Identity("hobbies", 4), "share")
     pair = ours.Numeric("pair", lambda x: x / 2.0, shape=2)
@@ -319,14 +317,14 @@ def test_a_linear_model_sums_weights_and_numbers() -> None:
 
 
 def test_a_linear_model_takes_no_table() -> None:
-    """It names the column."""
+    """The error names the column."""
     column = ours.PlainEmbedding(preprocessing.Identity("a", 3), 2)
     with pytest.raises(errors.WrongType, match="not a column of a linear model"):
         ours.LinearFeatures([column])
 
 
 def test_the_features_of_examples_are_those_of_feature_columns() -> None:
-    """`parse_example_spec` is `make_parse_example_spec` of the columns that these were."""
+    """`parse_example_spec` equals `make_parse_example_spec` of the original feature columns."""
     fc = tf.feature_column
     job = fc.categorical_column_with_vocabulary_list("job", ["a"])
     ages = fc.bucketized_column(fc.numeric_column("age"), [20.0])

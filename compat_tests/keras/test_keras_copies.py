@@ -17,7 +17,6 @@ KERAS = {"tf.keras": tf.keras, "tf_keras": tf_keras}
 
 
 def trained_model(name: str, arithmetic: str, form: str = "functional") -> Any:
-    """Returns a model, trained for an epoch."""
     keras = KERAS[name]
     optimizer = keras.optimizers.Adagrad(0.1)
     model = models.make_model(keras, form, optimizer, arithmetic=arithmetic)

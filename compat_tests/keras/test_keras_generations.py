@@ -59,7 +59,6 @@ def ran(
 
 
 def runs(generation: str) -> list[str]:
-    """Returns the names of the runs of a Keras."""
     return [
         "/".join(run)
         for run in program.RUNS
@@ -102,7 +101,7 @@ def reference(epsilon: float) -> dict[str, Any]:
 
 
 def concatenated(values: dict[str, Any], rows: dict[str, Any]) -> Any:
-    """Returns the activations side by side: sums of bags, means of pairs, and singles."""
+    """Concatenates the activations: sums of bags, means of pairs, and single rows."""
     users = np.vstack([values["users"], np.zeros(program.DIM)])  # an id of -1 finds zeros
     items = np.vstack([values["items"], np.zeros(program.OTHER_DIM)])
     count = np.maximum((rows["pair"] >= 0).sum(1), 1)[:, None]

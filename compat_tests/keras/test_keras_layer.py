@@ -26,7 +26,7 @@ ROUNDING = allowed(n_terms=BATCH, steps=STEPS, scale=2.0)
 
 
 def first_rows(shape: Any, dtype: Any = None) -> Any:
-    """Initializes a table, or its first shard."""
+    """Initializes a table or its first shard."""
     return tf.constant(START[: shape[0]])
 
 
@@ -36,20 +36,20 @@ def one_table(combiner: str = "sum", **settings: Any) -> Any:
 
 
 def ids_of(step: int) -> Any:
-    """Returns ids among which every row occurs, but row 0 at even steps alone."""
+    """Makes ids that cover every row; row 0 only occurs at even steps."""
     random = np.random.default_rng(step)
     rest = random.integers(1, ROWS, BATCH - ROWS + 1)
     return tf.constant([step % 2, *range(1, ROWS), *rest][:BATCH])
 
 
 def loss_of(activations: Any, step: int) -> Any:
-    """Returns a loss with another target for every sample at every step."""
+    """Computes a loss with a different target for every sample and step."""
     goal = np.random.default_rng(100 + step).normal(size=(BATCH, DIM)).astype("f4")
     return tf.reduce_sum((activations - goal) ** 2) / BATCH
 
 
 def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
-    """Trains a layer as a loop does; returns the table."""
+    """Trains a layer in a loop and returns its table."""
     for step in range(steps):
         with tf.GradientTape() as tape:
             loss = loss_of(layer(ids_of(step)), step)
@@ -280,7 +280,6 @@ def test_keras_arithmetic_is_that_of_an_embedding() -> None:
 
 
 def sparse(values: Any, dtype: Any = tf.int64) -> Any:
-    """Returns two samples, the first with two ids and the second with one."""
     return tf.SparseTensor([[0, 0], [0, 1], [1, 0]], tf.constant(values, dtype), [2, 2])
 
 

@@ -36,7 +36,6 @@ def columns(folder: pathlib.Path) -> dict[str, preprocessing.Column]:
 
 
 def features() -> dict[str, Any]:
-    """Returns raw features of three samples: dense, ragged and sparse."""
     return {
         "amounts": tf.sparse.from_dense([[0.5, 2.0], [1.0, 0.0], [3.0, 1.0]]),
         "city": tf.constant(["Rome", "Bern", "Oslo"]),
@@ -65,7 +64,6 @@ def inputs(keras: Any) -> dict[str, Any]:
 
 
 def feature_config(keys: Any) -> dict[str, Any]:
-    """Returns a config of features over one table."""
     start = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("f4")
     table = EMB.TableConfig(ROWS, DIM, tf.constant_initializer(start), combiner="sum", name="all")
     return {

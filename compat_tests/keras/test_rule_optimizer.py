@@ -63,7 +63,7 @@ RULES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 def trained(optimizer: Any) -> list[np.ndarray]:
-    """Returns a table and a bias after some steps, in which rows of the table come twice."""
+    """Trains a table and a bias; some rows of the table occur twice in a step."""
     rng = np.random.default_rng(3)
     table = tf.Variable(rng.normal(size=[6, 2]).astype(np.float32), name="table")
     bias = tf.Variable(rng.normal(size=[2]).astype(np.float32), name="bias")
@@ -78,7 +78,7 @@ def trained(optimizer: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_has_the_numbers_of_the_optimizer(name: str) -> None:
-    """Of a table's rows and of a whole variable; rows that no batch has stay, or all forget."""
+    """A rule updates tables and whole variables like the optimizer, also rows outside the batch."""
     rule, optimizer = RULES[name]
     for here, there in zip(trained(rule()), trained(optimizer()), strict=True):
         # The gradient of a row is the sum of up to two.
@@ -87,7 +87,7 @@ def test_a_rule_has_the_numbers_of_the_optimizer(name: str) -> None:
 
 
 def test_the_rate_may_be_a_schedule() -> None:
-    """Of the steps that the optimizer has counted."""
+    """The schedule gets the number of steps that the optimizer has counted."""
     schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     optimizer = ours.RuleOptimizer(ours.KerasMomentum(schedule))
     variable = tf.Variable([1.0])
@@ -97,7 +97,7 @@ def test_the_rate_may_be_a_schedule() -> None:
 
 
 def test_a_copy_has_the_rule() -> None:
-    """It is made of the config, in a program or in a file, and its slots start alike."""
+    """An optimizer made from the config, in a program or a file, has the same rule and slots."""
     optimizer = ours.RuleOptimizer(tf2_engine.RMSProp(0.1), {"ms": 1.0})
     text = json.dumps(tf.keras.saving.serialize_keras_object(optimizer))
     copies = [
@@ -121,6 +121,6 @@ def test_a_copy_has_the_rule() -> None:
     ],
 )
 def test_what_is_no_rule_is_refused(rule: Any, starts: Any, kind: type, message: str) -> None:
-    """By name, with the way out."""
+    """The error names the rule and says what to do."""
     with pytest.raises(kind, match=message):
         ours.RuleOptimizer(rule, starts)

@@ -1,4 +1,4 @@
-"""Sequences of raw columns step by step, and the head of every step."""
+"""Layers concatenate raw sequence columns step by step, and a head scores every step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_columns_of_sequences_are_concatenated_in_each_step() -> None:
 
 
 def test_several_ids_of_a_step_are_combined() -> None:
-    """Of [batch, steps, ids], by the combiner of the embedding, and counted by the indicator."""
+    """An embedding combines the ids in [batch, steps, ids], and an indicator counts them."""
     ids = preprocessing.Sequence(preprocessing.Identity("id", 4))
     ones = tf.keras.initializers.Ones()
     layer = ours.SequenceFeatures(
@@ -84,14 +84,14 @@ OTHERS: dict[str, tuple[Any, Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_is_no_sequence_is_refused(what: str) -> None:
-    """By the name of the column or the feature."""
+    """The error names the column or the feature."""
     columns, features, kind, words = OTHERS[what]
     with pytest.raises(kind, match=words):
         ours.SequenceFeatures(columns)(features)
 
 
 def test_examples_have_the_values_of_sequences() -> None:
-    """All of any number, as `tf.feature_column.make_parse_example_spec` has them."""
+    """The parsing spec equals that of `tf.feature_column.make_parse_example_spec`."""
     assert ours.parse_example_spec([ours.SequenceNumeric("size"), ours.Indicator(WORDS)]) == {
         "size": tf.io.VarLenFeature(tf.float32),
         "word": tf.io.VarLenFeature(tf.string),
@@ -119,7 +119,7 @@ HEADS: dict[str, tuple[Any, Any, int]] = {
 
 
 def of_steps(values: Any, is_sparse: bool) -> Any:
-    """Returns values of steps, also as a SparseTensor of those that there are."""
+    """Makes values per step, and the same values as a SparseTensor of the existing steps."""
     there = tf.constant(np.argwhere(MASK))
     return tf.SparseTensor(there, values[MASK], MASK.shape) if is_sparse else tf.constant(values)
 
@@ -127,7 +127,7 @@ def of_steps(values: Any, is_sparse: bool) -> Any:
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("what", HEADS)
 def test_the_head_of_steps_has_the_numbers_of_the_canned_one(what: str, is_sparse: bool) -> None:
-    """Loss, metrics, predictions and signatures: a step behind the end of a sequence counts not."""
+    """Loss, metrics, predictions and signatures agree; steps after the end do not count."""
     old, make, units = HEADS[what]
     new = make()
     logits = tf.constant(RNG.normal(size=[4, 5, units]).astype(np.float32))
@@ -154,7 +154,7 @@ def test_the_head_of_steps_has_the_numbers_of_the_canned_one(what: str, is_spars
 
 
 def test_a_head_of_steps_is_one_of_one_kind_of_labels() -> None:
-    """With weights by the key of a feature."""
+    """The head must have one kind of labels, and its weights must be the key of a feature."""
     both = ours.MultiHead([ours.RegressionHead(suffix="a"), ours.RegressionHead(suffix="b")])
     with pytest.raises(errors.InvalidSpec, match="not a head for a single kind"):
         ours.SequenceHead(both)

@@ -31,7 +31,7 @@ USER = embedding_column(preprocessing.Identity("user", 10), 3)
 
 
 class Ratings(TableModel):  # type: ignore[misc]
-    """A model with two layers, of which each may have an optimizer of its own."""
+    """A model with two layers, each of which may have its own optimizer."""
 
     def __init__(self, *, optimizers: int = 1) -> None:
         # Each initializer has a seed: `set_random_seed` would change the tests after this one.
@@ -48,7 +48,6 @@ class Ratings(TableModel):  # type: ignore[misc]
         self.compile(optimizer=self.adam)
 
     def call(self, features: Any, training: bool = False) -> Any:
-        """Returns ratings, [batch, 1]."""
         return self.last(self.first(self.features(self.embedding(features))))
 
     def train_step(self, batch: Any) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def values(model: Any) -> dict[str, Any]:
 
 
 def test_a_step_has_one_loss() -> None:
-    """Gradients of a second loss would be those of the first; they are refused instead."""
+    """The gradients of a second loss are refused, because they would be those of the first."""
     model = Ratings(optimizers=2)
     features, labels = next(iter(batches()))
     with tf.GradientTape() as tape:
@@ -94,7 +93,7 @@ def test_a_step_has_one_loss() -> None:
 
 
 def test_gradients_of_some_variables_come_with_them() -> None:
-    """`gradients` returns those of the chosen variables, by default of all dense ones."""
+    """`gradients` returns the chosen variables, by default all dense ones, with their gradients."""
     model = Ratings()
     features, labels = next(iter(batches()))
     with tf.GradientTape() as tape:
@@ -112,7 +111,7 @@ def test_gradients_of_some_variables_come_with_them() -> None:
 def test_an_evaluation_may_end_before_its_steps(
     caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Of a finite input all batches count; Keras warned that it had run out of data."""
+    """All batches of a finite input count, and Keras does not warn that the data ran out."""
 
     class Counted(Ratings):
         def test_step(self, batch: Any) -> dict[str, Any]:
@@ -256,7 +255,7 @@ def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
 
 
 def test_metrics_of_tensorflow_1_are_over_all_batches_of_an_evaluation() -> None:
-    """Each evaluation starts anew; values that are no tensors reach the function as they are."""
+    """Each evaluation starts anew; values that are not tensors reach the function unchanged."""
     x = np.random.RandomState(0).rand(20).astype("float32")
     y = (np.random.RandomState(1).rand(20) > 0.4).astype("float32")
 
@@ -286,6 +285,6 @@ def test_metrics_of_tensorflow_1_are_over_all_batches_of_an_evaluation() -> None
 
 
 def test_columns_without_a_table_are_refused() -> None:
-    """A column without a table is refused, and the message says how one with a table is made."""
+    """The message says how to make a column with a table."""
     with pytest.raises(errors.WrongType, match="embedding_column"):
         ColumnEmbedding([Numeric("age")])

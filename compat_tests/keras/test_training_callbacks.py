@@ -31,7 +31,7 @@ LOSSES = [5.0, 3.0, 4.0, 2.0, 6.0]
 
 
 class Counter(TableModel):  # type: ignore[misc]
-    """A model that counts its steps, and has the losses above where it is evaluated."""
+    """A model that counts its steps and reports the losses above in evaluations."""
 
     def __init__(self, loss_of_step: Callable[[Any], Any] = lambda step: 1.0 / step) -> None:
         super().__init__()
@@ -41,18 +41,15 @@ class Counter(TableModel):  # type: ignore[misc]
         self.compile(optimizer=tf.keras.optimizers.SGD(1.0))
 
     def call(self, features: Any, training: bool = False) -> Any:
-        """Returns [batch, 1]."""
         return self.dense(features["x"])
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """Makes a step; its loss is that of the step."""
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self(batch[0], training=True))
         self.minimize(loss, tape)
         return {"loss": self.loss_of_step(tf.cast(self.with_tables.step, tf.float32))}
 
     def test_step(self, batch: Any) -> dict[str, Any]:
-        """Returns the loss of the evaluation."""
         del batch
         place = tf.minimum(self.with_tables.step // 2, len(LOSSES)) - 1
         self.mean_loss.update_state(tf.gather(LOSSES, tf.maximum(place, 0)))
@@ -70,7 +67,7 @@ def data() -> Any:
 def trained(
     folder: pathlib.Path, callbacks: Sequence[Any], max_steps: int = 10, **options: Any
 ) -> Counter:
-    """Returns a model after a training to step ten, or fewer, that is evaluated every two."""
+    """Trains a model for at most ten steps, with an evaluation every two steps."""
     model = Counter(**options)
     model.keep_checkpoints(str(folder), save_steps=2, max_to_keep=9)
     model.fit(
@@ -122,7 +119,7 @@ def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Pa
 
 
 def test_endless_data_end_with_the_callback() -> None:
-    """Without a last step, as a hook ended the training of an estimator."""
+    """A callback ends a training that has no last step, as hooks end an estimator's."""
     model = Counter()
     model.fit(data(), callbacks=[StopAtStep(num_steps=3)], verbose=0)
     assert model.global_step == 3
@@ -130,20 +127,20 @@ def test_endless_data_end_with_the_callback() -> None:
 
 @pytest.mark.full
 def test_evaluations_of_a_training_before_count(tmp_path: pathlib.Path) -> None:
-    """The second training stops at its first step, where the first one was to."""
+    """The second training stops at its first step, where the first one would have stopped."""
     trained(tmp_path, [StopAtStep(last_step=6)])
     assert trained(tmp_path, [StopIfNoDecrease("loss", 2, **EACH)]).global_step == 7
 
 
 @pytest.mark.full
 def test_a_metric_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
-    """As are those that there are."""
+    """The message also lists the metrics that exist."""
     with pytest.raises(errors.MissingMetric, match="no metric 'auc', only loss"):
         trained(tmp_path, [StopIfHigher("auc", 0.5, **EACH)])
 
 
 def test_intervals_and_steps_are_given_once() -> None:
-    """The message says which are."""
+    """The message names the arguments that exclude each other."""
     with pytest.raises(errors.InvalidInput, match="seconds and in steps"):
         StopWhen(lambda: True, every_secs=1.0, every_steps=1)
     with pytest.raises(errors.InvalidInput, match="num_steps"):
@@ -153,20 +150,20 @@ def test_intervals_and_steps_are_given_once() -> None:
 
 
 def test_without_checkpoints_there_are_no_evaluations_to_look_at() -> None:
-    """The message says how to keep them."""
+    """The message says how to keep checkpoints."""
     model = Counter()
     with pytest.raises(errors.InvalidInput, match="keep_checkpoints"):
         model.fit(data(), steps=2, callbacks=[StopIfLower("loss", 1.0, **EACH)], verbose=0)
 
 
 def nan_at_4(step: Any) -> Any:
-    """Returns a loss that is no number at step 4."""
+    """A loss that is NaN at step 4."""
     return tf.where(step < 4.0, 1.0, float("nan"))
 
 
 @pytest.mark.full
 def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> None:
-    """By an error before step 4 has a checkpoint, or without one."""
+    """The training ends with or without an error, before step 4 gets a checkpoint."""
     with pytest.raises(errors.LossIsNaN, match="step 4"):
         trained(tmp_path / "fails", [StopIfNaN()], loss_of_step=nan_at_4)
     assert str(tf.train.latest_checkpoint(str(tmp_path / "fails"))).endswith("ckpt-2")
@@ -178,7 +175,7 @@ def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> Non
 def test_steps_are_logged_at_intervals(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first one, each that comes so many after one, and the last one if it is to be."""
+    """The first step is logged, then one per interval, and the last one on request."""
     with caplog.at_level(logging.INFO):
         trained(tmp_path / "steps", [StepLog(every_steps=4)])
         trained(tmp_path / "end", [StepLog(at_end=True)])
@@ -189,7 +186,7 @@ def test_steps_are_logged_at_intervals(
 
 @pytest.mark.full
 def test_checkpoints_of_one_training_may_come_more_often(tmp_path: pathlib.Path) -> None:
-    """And so do its evaluations."""
+    """Evaluations come as often as checkpoints."""
     model = Counter()
     model.keep_checkpoints(str(tmp_path), save_steps=5, max_to_keep=9)
     model.fit(
@@ -223,12 +220,10 @@ SPEC = {"x": tf.TensorSpec([None, 1], tf.float32, "x")}
 
 
 def to_features(received: Any) -> Any:
-    """Returns what a server sends as it is."""
     return received
 
 
 def exported(folder: pathlib.Path) -> list[int]:
-    """Returns the steps of the exports in a folder."""
     steps = []
     for path in sorted(folder.iterdir()):
         serving = tf.saved_model.load(str(path)).signatures["serving_default"]
@@ -238,19 +233,18 @@ def exported(folder: pathlib.Path) -> list[int]:
 
 @pytest.fixture
 def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a second pass whenever an export asks for the time."""
+    """Advances the clock by a second whenever an export asks for the time."""
     seconds = iter(range(1_700_000_000, 1_700_001_000))
     monkeypatch.setattr(export_folders.time, "time", lambda: next(seconds))
 
 
 def greater(best_eval_result: Any, current_eval_result: Any) -> bool:
-    """Compares losses: the greater one is better."""
     return bool(best_eval_result["loss"] < current_eval_result["loss"])
 
 
 @pytest.mark.full
 def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clock: None) -> None:
-    """Each of them, of which the latest are kept; those that are better than all before."""
+    """One exporter keeps the latest models, the other those that are better than all before."""
     exporters = [
         LatestExporter(str(tmp_path / "latest"), SPEC, to_features, exports_to_keep=2),
         BestExporter(str(tmp_path / "best"), SPEC, to_features),
@@ -266,7 +260,7 @@ def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clo
 def test_the_best_of_earlier_trainings_is_to_be_beaten(
     tmp_path: pathlib.Path, quick_clock: None
 ) -> None:
-    """But for the first evaluation of all, which is exported in any case."""
+    """Only the very first evaluation is exported without a comparison."""
     trained(tmp_path / "model", [StopAtStep(last_step=4)])
     best = BestExporter(str(tmp_path / "best"), SPEC, to_features)
     trained(tmp_path / "model", [best])
@@ -276,7 +270,7 @@ def test_the_best_of_earlier_trainings_is_to_be_beaten(
 
 
 def test_exporters_that_cannot_work_are_refused(tmp_path: pathlib.Path) -> None:
-    """Nothing is left out in silence."""
+    """No invalid setting is ignored silently."""
     with pytest.raises(errors.InvalidSpec, match="exports_to_keep"):
         LatestExporter("folder", SPEC, to_features, exports_to_keep=0)
     with pytest.raises(errors.InvalidSpec, match="compare_fn"):

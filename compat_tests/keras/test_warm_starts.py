@@ -1,4 +1,4 @@
-"""`TableModel.warm_start_from`: which variables start with those of another model."""
+"""`TableModel.warm_start_from` initializes variables from another model's checkpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ FEATURES = {"a": tf.ones([2, 3])}
 
 
 class Model(ours.TableModel):  # type: ignore[misc]
-    """Two dense layers."""
-
     def __init__(self) -> None:
         super().__init__(names={"top": "dnn/top"})
         self.first = tf.keras.layers.Dense(2, name="first")
@@ -32,7 +30,7 @@ class Model(ours.TableModel):  # type: ignore[misc]
 
 
 def saved(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """Writes a checkpoint as an estimator does, by names; returns its variables."""
+    """Writes a checkpoint with an estimator's names, and returns its variables."""
     rng = np.random.default_rng(2)
     shapes = {"first/kernel": [3, 2], "first/bias": [2], "dnn/top/kernel": [2, 1], "top_bias": [1]}
     values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
@@ -50,7 +48,7 @@ def started(model: Any) -> dict[str, np.ndarray]:
 
 
 def test_variables_start_with_those_of_an_estimator(tmp_path: pathlib.Path) -> None:
-    """Those whose names match, by the names that they had."""
+    """Variables whose names match start with the values that their old names have."""
     there = saved(tmp_path)
     model = Model()
     model.warm_start_from(str(tmp_path), old_names={"dnn/top/bias": "top_bias"})
@@ -66,7 +64,7 @@ def test_variables_start_with_those_of_an_estimator(tmp_path: pathlib.Path) -> N
 
 
 def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
-    """With its shape, and the two ways out."""
+    """The message has the variable's shape and both ways out."""
     saved(tmp_path)
     model = Model()
     model.warm_start_from(str(tmp_path))
@@ -77,7 +75,7 @@ def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
 
 
 def with_table(start: float) -> Any:
-    """Returns a model with a table, whose rows start with a number, and a layer."""
+    """Makes a model with a table, whose rows start with a number, and a layer."""
     column = ours.embedding_column(
         preprocessing.Identity("a", 5), 2, initializer=tf.constant_initializer(start)
     )
@@ -107,7 +105,6 @@ IDS = {"a": tf.constant([[3], [4]], tf.int64)}
 
 
 def state(model: Any) -> dict[str, np.ndarray]:
-    """Returns the tables, the slots and the layer of a model with one table."""
     engine = model.embedding.tables.embedding
     (table,) = engine.tables.values()
     variables = {name: shard.numpy() for name, (shard,) in table.variables.items()}
@@ -115,7 +112,7 @@ def state(model: Any) -> dict[str, np.ndarray]:
 
 
 def test_tables_start_with_those_of_another_model(tmp_path: pathlib.Path) -> None:
-    """Those whose names match; slots start as usual, and a checkpoint of its own goes before."""
+    """Matching tables start with the checkpoint's rows, but slots do not."""
     data = tf.data.Dataset.from_tensors((IDS, tf.ones([2, 1]))).repeat()
     first = with_table(3.0)
     first.keep_checkpoints(str(tmp_path / "first"))

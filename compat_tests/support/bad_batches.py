@@ -50,7 +50,6 @@ SHAPES = [(3,), (3, 2), (3,), (3,)]
 
 
 def a_sparse(*ids: Any, rows: int = 3, dtype: Any = tf.int64) -> tf.SparseTensor:
-    """Returns one id per row, the last rows empty."""
     indices = [[row, 0] for row in range(len(ids))]
     return tf.SparseTensor(indices, tf.constant(ids, dtype), [rows, 2])
 
@@ -194,7 +193,6 @@ def assert_same_rows(actual: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def ones_after(activation: tf.Tensor) -> tf.Tensor:
-    """Returns ones, computed after the activation."""
     with tf.control_dependencies([] if tf.executing_eagerly() else [activation]):
         return tf.ones(activation.shape)
 
@@ -233,6 +231,5 @@ def in_modes(table: dict[str, Any], quick: Callable[[Any], bool]) -> list[Any]:
 
 
 def gradients(value: float = 1.0, **changed: Any) -> dict[str, Any]:
-    """Returns gradients of one value, with the changes."""
     shapes = {"watched": [3, 2], "history": [3, 2, 2], "tags": [3, 2], "country": [3, 2]}
     return {**{name: tf.fill(shape, value) for name, shape in shapes.items()}, **changed}

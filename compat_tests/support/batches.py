@@ -54,7 +54,6 @@ def legacy(quirks: str = "documented", **features: Feature) -> LegacySpec:
 
 
 def only(features: Mapping[str, Feature]) -> dict[str, Any]:
-    """Returns these features and their tables, as arguments of a `Case`."""
     table_names = {feature.table for feature in features.values()}
     tables = {name: table for name, table in CASE.tables.items() if name in table_names}
     return {"features": features, "tables": tables}
@@ -70,7 +69,6 @@ ONE = {"one": Feature("single")}
 
 
 def plain(value: Any) -> Any:
-    """Returns a tensor as lists, for comparisons that tell types apart."""
     if isinstance(value, tf.SparseTensor):
         parts = (value.indices, value.values, value.dense_shape)
         return [plain(part) for part in parts]

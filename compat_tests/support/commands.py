@@ -46,7 +46,6 @@ def _name(action: argparse.Action) -> str:
 
 
 def sections(text: str) -> dict[str, str]:
-    """Returns the sections of the page by their headings."""
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

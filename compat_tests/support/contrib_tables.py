@@ -25,7 +25,6 @@ def table() -> str:
 
 
 def with_table(text: str) -> str:
-    """Returns the page with the table as it is now."""
     pattern = re.escape(HEAD) + r"(\|.*\n)*"
     new, count = re.subn(pattern, lambda _: table(), text)
     assert count == 1, f"{PAGE.name}: no table of names"

@@ -136,7 +136,6 @@ OTHERS = {
 
 
 def engine_of(spec: Any) -> Any:
-    """Returns an engine of a spec, built."""
     legacy = read_spec(spec)
     translated = translate(legacy, training=True, step=lambda: tf.constant(0))
     engine = tf2_engine.TPUEmbedding(translated)

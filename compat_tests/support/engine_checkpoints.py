@@ -55,7 +55,6 @@ EACH = [
 
 
 def feature_config() -> Any:
-    """Returns new configs of two tables and three features."""
     users, items = (
         stock.TableConfig(VOCABULARY[name], DIM[name], name=name, combiner="sum")
         for name in VOCABULARY
@@ -108,7 +107,6 @@ def theirs(optimizer: str | None = "Adagrad", *, build: bool = True) -> Any:
 
 
 def numbers(table: str, kind: str) -> Any:
-    """Returns values that differ in all rows, tables and slots."""
     first = 1000 * list(VOCABULARY).index(table) + 100 * len(kind)
     count = VOCABULARY[table] * DIM[table]
     return np.arange(first, first + count, dtype=np.float32).reshape(-1, DIM[table])
@@ -150,7 +148,6 @@ def read(engine: Any) -> Values:
 
 
 def read_theirs(engine: Any) -> Values:
-    """Returns the values of the variables of an engine of stock's."""
     return {
         name: {kind: variable.numpy() for kind, variable in kinds.items()}
         for name, kinds in engine._variables.items()

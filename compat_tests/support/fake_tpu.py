@@ -96,7 +96,6 @@ def strategy(
 
 
 def distribute(strategy: Any, values: Sequence[Any]) -> Any:
-    """Returns one value out of a value per replica."""
     return strategy.experimental_distribute_values_from_function(
         lambda context: values[context.replica_id_in_sync_group]
     )

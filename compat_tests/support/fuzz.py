@@ -64,7 +64,6 @@ def damaged_lines(data: bytes, chance: Chance) -> bytes:
 
 
 def damaged(data: bytes, chance: Chance, pieces: tuple[bytes, ...]) -> bytes:
-    """Returns bytes with some cut out, doubled, replaced or put in."""
     for _ in range(int(chance.integers(1, 6))):
         first, last = sorted(chance.integers(0, len(data) + 1, 2).tolist())
         last = min(last, first + int(chance.integers(1, 400)))
@@ -75,7 +74,6 @@ def damaged(data: bytes, chance: Chance, pieces: tuple[bytes, ...]) -> bytes:
 
 
 def fuzz_sources(chance: Chance, place: pathlib.Path) -> str:
-    """Has a damaged program read by the commands that read programs."""
     name = PROGRAMS[int(chance.integers(len(PROGRAMS)))]
     program = place / "program.py"
     source = (SUITE / "programs" / f"{name}.py").read_bytes()
@@ -248,7 +246,6 @@ def case(kind: str, seed: int) -> str:
 
 
 def main_(kind: str, seed: int, count: int) -> None:
-    """Makes the cases of so many seeds, and prints the outcomes."""
     outcomes = collections.Counter(case(kind, number) for number in range(seed, seed + count))
     sys.stdout.write(json.dumps(outcomes) + "\n")
 

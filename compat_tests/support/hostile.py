@@ -275,7 +275,6 @@ def _fitting(chance: np.random.Generator) -> list[soft.Ids]:
 
 
 def main(seed: int, count: int) -> None:
-    """Makes the calls of a seed, and prints the outcomes."""
     hostile = Hostile(seed)
     hostile.run(count)
     sys.stdout.write(json.dumps(hostile.outcomes) + "\n")

@@ -70,7 +70,6 @@ def write(
 
 
 def read(path: str) -> dict[str, Any]:
-    """Returns every tensor of a checkpoint, as TensorFlow reads it."""
     reader = tf.train.load_checkpoint(path)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -80,7 +80,6 @@ def build(case: Case, classes: Any = OURS, **options: Any) -> Any:
 
 
 def build_optimizer(optimizer: Optimizer | None, classes: Any = OURS) -> Any:
-    """Returns the `*Parameters` object."""
     if optimizer is None:
         return None
     return getattr(classes, f"{optimizer.kind}Parameters")(**optimizer.settings)

@@ -52,7 +52,6 @@ def start_tasks(spec: Mapping[str, Sequence[str]], *jobs: str) -> list[Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of 127.0.0.1 at which nothing listens."""
     held = [socket.socket() for _ in range(count)]
     for each in held:
         each.bind(("127.0.0.1", 0))

@@ -62,12 +62,10 @@ def _sections(text: str) -> Mapping[str, str]:
 
 
 def verdict(form: str, source: str) -> verdicts.Verdict:
-    """Returns what `audit` says of a program."""
     return verdicts.of_source(form, forms.FORMS[form], source)
 
 
 def cell(answer: verdicts.Verdict) -> str:
-    """Returns a verdict as the table has it."""
     if not answer.possible:
         return "refused"
     count = 0 if answer.keeps_estimators else len(answer.reasons)

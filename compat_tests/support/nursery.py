@@ -55,7 +55,6 @@ class Task:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def tail(self) -> str:
-        """Returns the end of the log, for messages."""
         return self.text()[-3000:]
 
 
@@ -103,7 +102,6 @@ class Nursery:
         return task
 
     def close(self) -> None:
-        """Ends all tasks, and the nursery."""
         for task in self._tasks:
             task.kill()
         assert self._process.stdin

@@ -54,7 +54,6 @@ def rows() -> Any:
 
 
 def batch(*ids: int) -> dict[str, Any]:
-    """Returns a batch of one id per sample."""
     samples = np.arange(len(ids), dtype=np.int64)
     return {
         "features/word.indices": np.stack([samples, np.zeros_like(samples)], 1),
@@ -99,12 +98,10 @@ def record(
 
 
 def request(directory: pathlib.Path) -> RecordingRequest:
-    """Returns a request for the recording of side A."""
     return RecordingRequest(A, str(directory))
 
 
 def step(table: Any, *, activation: Any = None, loss: float = 0.5, gradient: Any = 1.0) -> Any:
-    """Returns the arrays of a step, by group."""
     values = {
         VARIABLES: state(table),
         LOSS: {"loss": np.float32(loss)},

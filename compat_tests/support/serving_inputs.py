@@ -128,13 +128,11 @@ WEIGHTS: dict[str, list[float] | None] = {
 
 
 def config(kind: Kind, combiner: str = "mean", **settings: Any) -> Any:
-    """Returns a nest with one FeatureConfig, whose path is n/x."""
     table = stock.TableConfig(ROWS, DIM, combiner=combiner, name="users")
     return {"n": {"x": stock.FeatureConfig(table, **{**kind.setting, **settings})}}
 
 
 def outcome(lookup: Any, features: Any, weights: Any, feature_config: Any) -> Any:
-    """Returns the activation of the feature, or the error."""
     tables = {feature_config["n"]["x"].table: tf.Variable(TABLE)}
     weights = None if weights is None else {"n": {"x": weights}}
     try:
@@ -144,7 +142,6 @@ def outcome(lookup: Any, features: Any, weights: Any, feature_config: Any) -> An
 
 
 def spec(kind: Kind, combiner: str = "mean", **options: Any) -> EngineSpec:
-    """Returns an EngineSpec with one feature x in a table."""
     setting = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in kind.setting.items()

@@ -45,7 +45,6 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 def with_tables(page: str, text: str) -> str:
-    """Returns a page with the tables as they are now."""
     for above, table in tables()[page].items():
         pattern = rf"(^{re.escape(above)}\n(?:(?!\||#).*\n)*)(?:\|.*\n)+"
         text, count = re.subn(pattern, lambda m: m[1] + table, text, flags=re.MULTILINE)  # noqa: B023
@@ -54,7 +53,6 @@ def with_tables(page: str, text: str) -> str:
 
 
 def rules_table(severity: str) -> str:
-    """Returns the rules of a severity as a table in Markdown."""
     rules = [(f"`{name}`", row) for name, row in RULES.items() if row.severity == severity]
     return _table(
         ("rule", "CPU", "TPU", "TensorFlow 2", "what to do"),

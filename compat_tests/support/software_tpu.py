@@ -138,7 +138,6 @@ class Device:
         return self._per_core(self._look_up())
 
     def receive(self) -> list[Any]:
-        """Receives the activations of the core that is traced."""
         return list(
             tf.raw_ops.RecvTPUEmbeddingActivations(
                 num_outputs=len(self.plan.features), config=self.config
@@ -146,7 +145,6 @@ class Device:
         )
 
     def send(self, gradients: Sequence[Any], rates: Sequence[Any] = ()) -> None:
-        """Sends the gradients of the core that is traced."""
         tf.raw_ops.SendTPUEmbeddingGradients(
             inputs=list(gradients), learning_rates=list(rates), config=self.config
         )

@@ -69,7 +69,6 @@ def crossed() -> list[Group]:
 
 
 def paired() -> list[Case]:
-    """Returns few combinations in which every pair occurs."""
     return [_case(row) for row in pairwise(FACTORS)]
 
 
@@ -92,12 +91,10 @@ def spec_of(group: Group) -> EngineSpec:
 
 
 def of_case(number: int, tables: Tables) -> Tables:
-    """Returns the tables of one case of a group."""
     return {table: tables[f"{table}{number}"] for table in Case.ROWS}
 
 
 def results_of(number: int, results: Results) -> Results:
-    """Returns the results of one case of a group."""
     activations = [
         [{name: of_core[f"{name}{number}"] for name in Case().features} for of_core in of_step]
         for of_step in results.activations
@@ -141,7 +138,6 @@ class StockOfGroup(Stock):
         return emb.TPUEmbeddingV2(features, sparse_core_embedding_config=config)
 
     def of_all(self, of_one: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values of features for those of all cases."""
         numbers = range(len(self.group))
         return {f"{name}{number}": value for number in numbers for name, value in of_one.items()}
 
@@ -154,7 +150,6 @@ class StockOfGroup(Stock):
         return self.strategy.run(replica, args=(ids, weights, gradients))
 
     def fill(self) -> None:
-        """Gives the tables the rows that the cases begin with."""
         for name in self.tables:
             self.write(name, "parameters", self.case.initial(name[0]))
 
@@ -178,7 +173,6 @@ class EngineOfGroup(StockOfGroup):
     """Our engine with the tables of a group."""
 
     def make(self) -> Any:
-        """Returns the engine, not built yet."""
         spec = spec_of(self.group)
         self.tables = dict.fromkeys(table.name for table in spec.tables)
         limits = SparseCoreLimits(disable_table_stacking=not self.case.stacked)

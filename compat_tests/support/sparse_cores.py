@@ -111,7 +111,6 @@ class Case:
 
     @property
     def numbers(self) -> str:
-        """Names what decides the numbers: that tables are stacked changes none."""
         words = [self.optimizer, "+".join(self.combiners), f"{self.cores} cores"]
         return " ".join(words + ["weighted"] * self.weighted)
 
@@ -119,7 +118,6 @@ class Case:
         return self.combiners[table == "b"]
 
     def initial(self, table: str) -> Array:
-        """Returns the rows that a table begins with."""
         rows, dim = self.ROWS[table], self.DIMS[table]
         return np.random.default_rng(ord(table)).normal(size=(rows, dim)).astype(np.float32)
 
@@ -309,7 +307,6 @@ class Stock:
         }
 
     def write(self, table: str, name: str, rows: Array) -> None:
-        """Overwrites the rows of a table, or of a slot."""
         stack = self.embedding.embedding_layouts[table].stacked_table_name
         variables = self.embedding.variables[stack][name].values
         parts = [variable.numpy() for variable in variables]
@@ -319,7 +316,6 @@ class Stock:
             variable.assign(part)
 
     def places(self, table: str) -> list[sparsecore.Place]:
-        """Returns where the rows of a table are."""
         case, names = self.case, [table]
         if case.stacked and table in ("a", "b"):
             names = ["a", "b"]
@@ -404,7 +400,6 @@ class Engine(Stock):
         return {name: shards[0].numpy() for name, shards in variables.items()}
 
     def write(self, table: str, name: str, rows: Array) -> None:
-        """Overwrites the rows of a table, or of a slot."""
         self.embedding.tables[table].variables[name][0].assign(rows)
         self.embedding.load()
 

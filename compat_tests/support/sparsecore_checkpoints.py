@@ -24,7 +24,6 @@ INITIAL = {
 
 
 def optimizers(rate: float = 0.1) -> dict[str, Any]:
-    """Returns the optimizers that SparseCores have, new objects with equal settings."""
     return {
         "StochasticGradientDescent": OURS.StochasticGradientDescentParameters(rate),
         "Adagrad": OURS.AdagradParameters(rate, initial_accumulator=0.25),
@@ -48,7 +47,6 @@ class Program:
 
     @property
     def samples(self) -> dict[str, int]:
-        """The activations per core of the first feature, by its table."""
         return {table.name: table.samples for table in self.tables if table.samples}
 
     def by_name(self) -> dict[str, Any]:

@@ -23,6 +23,5 @@ def random_tables(rng: np.random.Generator) -> list[StackableTable]:
 
 
 def random_sparse_cores(rng: np.random.Generator) -> SparseCores:
-    """Returns 1 to 64 SparseCores."""
     per_core = 2 ** int(rng.integers(0, 3))
     return SparseCores(2 ** int(rng.integers(0, 7)) // per_core or 1, per_core)

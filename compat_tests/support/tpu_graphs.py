@@ -52,7 +52,6 @@ def is_initialized_check(op: Any) -> bool:
 
 
 def is_group(op: Any) -> bool:
-    """Returns whether an op stands for all ops of a verb."""
     grouped = ("AssignVariableOp", "Load", "Enqueue")
     return op.type == "NoOp" and any(
         other.type.startswith(grouped) or is_group(other) for other in op.control_inputs
@@ -60,7 +59,6 @@ def is_group(op: Any) -> bool:
 
 
 def is_unused_size(op: Any) -> bool:
-    """Returns whether an op takes a size that nothing uses."""
     return op.type == "StridedSlice" and not op.outputs[0].consumers()
 
 
@@ -187,7 +185,6 @@ def differences(stock: tf.Graph, ours: tf.Graph) -> list[str]:
 
 @functools.cache
 def graphs(case: Case) -> tuple[tf.Graph, tf.Graph]:
-    """Returns stock's graph of a case, and ours."""
     return build(Stock, case), build(Ours, case)
 
 

@@ -88,7 +88,6 @@ def sparse(dtype: Any, name: str, shape: Sequence[int] = (BATCH, 5)) -> Any:
 
 
 def ragged(dtype: Any, name: str) -> Any:
-    """Returns a RaggedTensor of placeholders, with a row per sample."""
     values = placeholder(dtype, [None], f"{name}_values")
     splits = placeholder(tf.int64, [BATCH + 1], f"{name}_splits")
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -255,7 +254,6 @@ def build(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
 
 
 def core_shapes(step_inputs: Inputs, cores_per_replica: int | None) -> dict[str, Any]:
-    """Returns the shape of each core's ids, by feature."""
     shapes = {}
     for kind, values in step_inputs.ids.items():
         first, *rest = values[0].shape.as_list()
@@ -276,7 +274,6 @@ def built(case: Case, strategy: Any) -> Ours:
 
 
 def plan_of(*tables: Any, num_hosts: int = 1, num_cores: int = 1, **options: Any) -> Plan:
-    """Returns a plan with one feature of eight samples per table."""
     features = tuple(
         tf2_engine.FeatureSpec(f"of_{table.name}", table.name, output_shape=(BATCH,))
         for table in tables

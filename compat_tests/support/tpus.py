@@ -42,7 +42,6 @@ def strategy(num_cores: int) -> Any:
 
 
 def resolver() -> Any:
-    """Returns the cluster resolver of this machine's TPU."""
     return tf.distribute.cluster_resolver.TPUClusterResolver("local")
 
 

@@ -27,27 +27,22 @@ def case(**settings: Any) -> Case:
 
 
 def column() -> Any:
-    """Returns a TPU embedding column of feature 'a'."""
     return legacy_specs.build_columns((Column(("a",)),))[0]
 
 
 def read(quirks: str | None = None, **settings: Any) -> LegacySpec:
-    """Returns that spec, read."""
     return read_spec(legacy_specs.build(case(**settings)), quirks)
 
 
 def translate_read(
     legacy: LegacySpec, *, training: bool = True, step: Any = lambda: 3
 ) -> EngineSpec:
-    """Returns a spec, translated."""
     return translate(legacy, training=training, step=step)
 
 
 def warned(quirks: str | None = None, training: bool = True, **settings: Any) -> list[str]:
-    """Returns the warnings of a step with that spec."""
     return render.warnings_of_step(read(quirks, **settings), training=training)
 
 
 def translated(quirks: str | None = None, **settings: Any) -> EngineSpec:
-    """Returns that spec, read and translated."""
     return translate_read(read(quirks, **settings))

@@ -58,7 +58,6 @@ def _config() -> Any:
 
 
 def _optimizers() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """Returns the optimizers of the engine, and the legacy ones."""
     legacy = {name: getattr(parameters, name) for name in optimizer_rows.OPTIMIZERS}
     return {name: (kind, _needed(kind)) for name, kind in {**OPTIMIZERS, **legacy}.items()}
 
@@ -177,7 +176,6 @@ def _contains(kind: arguments.Kind, value: Any) -> bool:
 
 
 def main() -> None:
-    """Prints how many were refused and taken, and what is wrong."""
     all_outcomes = list(outcomes())
     counts = collections.Counter(
         "taken" if each.error is None else "refused" for each in all_outcomes

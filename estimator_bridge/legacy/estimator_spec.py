@@ -71,11 +71,7 @@ class EstimatorSpec(_EstimatorSpec):
     """
 
     def _replace(self, **changes: Object) -> EstimatorSpec:
-        """Returns a checked spec with some fields changed; the mode must stay the same.
-
-        Raises:
-            InvalidSpec: `mode` is changed.
-        """
+        """Returns a checked spec with some fields changed; raises InvalidSpec for another mode."""
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
                 f"mode of EstimatorSpec cannot be changed, from {self.mode!r} to "
@@ -222,8 +218,8 @@ def _checked_scaffold(scaffold: Object) -> Object:
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    Variables of Keras metrics are added to the collections that sessions initialize. A Keras metric
-    that was never updated raises InvalidSpec.
+    Variables of Keras metrics join the collections that sessions initialize. A Keras metric that
+    was never updated raises InvalidSpec.
     """
     if metrics is None:
         return {}

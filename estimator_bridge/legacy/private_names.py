@@ -84,7 +84,7 @@ def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Returns a decorator without effect; stock's adds names to TensorFlow's API."""
+    """Stock's adds names to TensorFlow's API; this decorator has no effect."""
     return lambda symbol: symbol
 
 

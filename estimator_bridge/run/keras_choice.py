@@ -24,7 +24,6 @@ def tensorflow_version() -> tuple[int, int]:
 
 
 def is_2_15() -> bool:
-    """Whether TensorFlow is 2.15, the last version with estimators, or older."""
     return tensorflow_version() < (2, 16)
 
 

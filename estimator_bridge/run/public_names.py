@@ -47,7 +47,6 @@ class Upgrade(NamedTuple):
 
 @functools.cache
 def upgrades() -> dict[str, Upgrade]:
-    """Reads the new names of names below `tf.compat.v1`. Unchanged names are not listed."""
     found = {}
     for line in UPGRADES.read_text(encoding="ascii").splitlines():
         old, new, order, *keywords = line.split()

@@ -25,7 +25,6 @@ class StartedProgram(NamedTuple):
         file: the source file that runs.
         folder: the first folder that its imports are searched in.
         is_module: whether `python -m name` starts it.
-        package: the full name of the package of a module.
     """
 
     name: str

@@ -27,7 +27,7 @@ class Symbol(NamedTuple):
         namespace: the public namespace below `tf.estimator` that has it ("" for `tf.estimator`
             itself); None if only private modules have it.
         home_v2: the home of this name in TensorFlow 2's namespace; mostly the same.
-        modules: stock's private modules that have it, as full paths or as names below
+        modules: stock's private modules that have it, in full or below
             `tensorflow_estimator.python.estimator`.
     """
 
@@ -39,7 +39,6 @@ class Symbol(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Where users import it from: the namespace, or its home if no namespace has it."""
         if self.namespace is None:
             return self.home
         return f"{namespace_module(self.namespace)}:{self.name}"

@@ -238,9 +238,9 @@ class TableModelBase:
         if used_tape is tape:
             if used_loss is not loss:
                 raise errors.InvalidInput(
-                    f"The tape has given the gradients of {used_loss!r}, and is asked for those "
-                    f"of {loss!r}: tables are updated once in a step, by one loss. Add the losses, "
-                    "and pass their sum each time."
+                    f"The tape has computed the gradients of {used_loss!r} and cannot compute "
+                    f"those of {loss!r} too, because one loss updates the tables in each step. Add "
+                    "the losses, and pass their sum each time."
                 )
             return gradients
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]

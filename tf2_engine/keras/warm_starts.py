@@ -62,8 +62,8 @@ class WarmStart(NamedTuple):
         if list(shapes.get(key, ())) != variable.shape.as_list():
             raise errors.InvalidInput(
                 f"The variable {name}, {variable.shape}, starts with {old} of "
-                f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose by "
-                "`names` which variables to start so, or give their names there by `old_names`."
+                f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose the "
+                "variables by `names`, or give their names in the checkpoint in `old_names`."
             )
         variable.assign(reader.get_tensor(key))
 

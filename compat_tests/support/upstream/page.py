@@ -29,7 +29,6 @@ def tables() -> dict[str, str]:
 
 
 def with_tables(text: str) -> str:
-    """Returns the page with the tables as they are now."""
     for head, table in tables().items():
         pattern = re.escape(head) + r"(\|.*\n)*"
         text, count = re.subn(pattern, lambda _, new=table: new, text)

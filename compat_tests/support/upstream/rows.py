@@ -163,7 +163,6 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 
 def counts(file: str, test: str) -> bool:
-    """Returns whether a test counts, by its file and "Class.method"."""
     return not any(row.file == file and fnmatch.fnmatch(test, row.tests) for row in NOT_COUNTED)
 
 

@@ -95,7 +95,6 @@ def _calls_main(node: ast.stmt) -> bool:
 
 
 def parse_flags(values: dict[str, str]) -> None:
-    """Gives flags their values, as far as the file has them."""
     from absl import flags
 
     known = [f"--{name}={value}" for name, value in values.items() if name in flags.FLAGS]

@@ -40,7 +40,7 @@ class GraphHead(SingleHead):
     """The shared base of the heads of TensorFlow 1; mixed into a public head.
 
     Scopes and the order of ops are stock's, because programs refer to tensors by name, such as
-    `head/weighted_loss/Sum`, `head/predictions/probabilities` and `head/truediv`.
+    `head/truediv`.
     """
 
     _numeric_weights = False

@@ -25,12 +25,11 @@ class RegressionHead(SingleHead):
 
     Args:
         label_dimension: how many numbers an example has.
-        weight_column: a numeric feature column, or its key.
-        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch,
             label_dimension].
         inverse_link_fn: computes predictions from the logits; may be None.
-        name: added to the names of metrics and summaries.
+
+    The other arguments are the same as in `BinaryClassHead`.
     """
 
     _per_logit = True

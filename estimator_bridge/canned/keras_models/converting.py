@@ -135,7 +135,7 @@ def _check_is_compiled(model: Object) -> None:
 def _optimizer_settings(model: Object) -> Object:
     """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1.
 
-    Keras's new optimizers do not train in graphs, so the model gets their legacy counterparts.
+    Keras's new optimizers do not train in graphs; their legacy counterparts do.
     """
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):

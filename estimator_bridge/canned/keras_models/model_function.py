@@ -192,7 +192,7 @@ def clone(
 ) -> Object:
     """Copies a source's model into the default graph, compiled unless for predictions.
 
-    The global step counts the steps of its optimizer. Without features its inputs are placeholders.
+    Without features its inputs are placeholders.
     """
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)

@@ -83,7 +83,6 @@ _NODES = (
 
 
 def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
-    """Whether a condition holds where TensorFlow 2 is installed; None if unknown."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = truth(test.operand, known)
         return None if inner is None else not inner

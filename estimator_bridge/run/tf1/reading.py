@@ -1,7 +1,7 @@
 """Reads the source of a module the way Python would run it with TensorFlow 2 installed.
 
-Programs that support both versions of TensorFlow ask which one they have, with `tf.__version__`,
-`hasattr` or `try`. Code that they keep for version 1 is not reached and does not count as used.
+Code that a program keeps for TensorFlow 1, behind a version check, is not reached and does not
+count as used.
 """
 
 from __future__ import annotations
@@ -181,7 +181,6 @@ class Reading(ast.NodeVisitor):
             self._assign(target, self._known_value(node.value))
 
     def visit_If(self, node: ast.If) -> bool:
-        """Reads the branches that TensorFlow 2 may take; returns whether control leaves here."""
         self.visit(node.test)
         holds = truth(node.test, self.known)
         if holds is None:
@@ -358,7 +357,6 @@ class Reading(ast.NodeVisitor):
         self._block(node.body)
 
     def _become(self, known: Mapping[str, Object]) -> None:
-        """Replaces what is known, in place: functions inside of the scope share the dictionary."""
         known = dict(known)
         self.known.clear()
         self.known.update(known)

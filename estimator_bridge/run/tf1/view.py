@@ -158,10 +158,7 @@ def _load(target: str, path: str) -> Object:
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
     """Gives the program's modules the `view` when they import `tensorflow`, inside the context.
 
-    Libraries, the standard library and the bridge keep TensorFlow as it is.
-
-    Args:
-        script: the program's first file, if it is known.
+    Libraries, which `script` helps to tell apart, and the bridge keep TensorFlow as it is.
     """
     # Of all ways into an import, only this function learns which module imports. A finder on
     # sys.meta_path, or another entry in sys.modules, would change TensorFlow for libraries too.

@@ -417,8 +417,9 @@ def _activation_proxy(
         if graph is None or graph is tf.compat.v1.get_default_graph():
             if is_applied:
                 raise errors.OutOfOrder(
-                    "The gradients of this call of the layer were applied already: they are when "
-                    "they are computed, so compute them once. (A persistent tape does so twice.)"
+                    "The gradients of this call of the layer were applied already, because "
+                    "computing them updates the tables. Compute them once, without a persistent "
+                    "tape."
                 )
             is_applied = True
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -159,7 +159,6 @@ class BucketizedColumn(_DerivedColumn):
     _KIND, _SUFFIX = "Bucketized", "bucketized"
 
     def dense(self, features: Features) -> Tensor:
-        """Returns [batch, dimension * buckets] float32."""
         values = self.source.dense(features)
         buckets = tf.raw_ops.Bucketize(input=values, boundaries=list(self.boundaries))
         count = len(self.boundaries) + 1
@@ -175,7 +174,6 @@ class OneHotColumn(_DerivedColumn):
     _KIND, _SUFFIX = "OneHot", "one_hot"
 
     def dense(self, features: Features) -> Tensor:
-        """Returns [batch, length] float32, multiplied by the weights."""
         ids, weights = self.source.ids(features)
         rows = tf.sparse_tensor_to_dense(ids, default_value=-1)
         hot = tf.one_hot(rows, self.source.length)

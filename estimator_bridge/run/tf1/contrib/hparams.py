@@ -62,8 +62,7 @@ class HParams:
 
         Raises:
             KeyError: there is no setting of this name.
-            InvalidInput: the value does not fit the type, or only one of setting and value is a
-                list.
+            InvalidInput: the value does not fit the type.
         """
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:
@@ -90,7 +89,6 @@ class HParams:
         return self.override_from_dict(parse_values(values, types))
 
     def override_from_dict(self, values_dict: Mapping[str, Value]) -> HParams:
-        """Changes settings by name; a dict of positions changes elements of a list."""
         for name, value in values_dict.items():
             if isinstance(value, Mapping) and self._types[name][1]:
                 elements = list(getattr(self, name))
@@ -113,7 +111,6 @@ class HParams:
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """Returns the settings as JSON, without functions."""
         values = {name: value for name, value in self.values().items() if not callable(value)}
         return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -102,6 +102,6 @@ def flat_transforms_to_matrices(transforms: TensorLike) -> Tensor:
 
 
 def matrices_to_flat_transforms(transform_matrices: TensorLike) -> Tensor:
-    """Converts [batch, 3, 3] to [batch, 8], scaled so that the last element is 1."""
+    """Scales the last element to 1."""
     flat = tf.reshape(tf.cast(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]

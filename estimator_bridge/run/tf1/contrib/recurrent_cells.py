@@ -26,12 +26,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Makes the cell.
-
-        Raises:
-            Unsupported: `cell_clip` is above 0. The gradient of TensorFlow 1's op ignored the
-                clipping.
-        """
+        """Raises Unsupported for a `cell_clip` above 0: the gradient in TensorFlow 1 ignored it."""
         if cell_clip is not None and cell_clip > 0:
             raise errors.Unsupported(
                 f"LSTMBlockCell: cell_clip={cell_clip} is not supported. Use "

@@ -1,4 +1,4 @@
-"""Reads how feature columns, TensorFlow's of any version, make ids: as `preprocessing` columns."""
+"""Translates feature columns of any TensorFlow version to `preprocessing` columns, as id makers."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns the lines of a source with their ends: `splitlines` also splits at form feeds."""
+    """Splits a source into lines with line ends; `splitlines` would also split at form feeds."""
     return re.findall(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+", text)
 
 

@@ -145,7 +145,7 @@ class NameFlow:
 
     @staticmethod
     def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
-        """Whether a part of a definition is evaluated in its own scope, not in the outer one."""
+        """Whether a part of a definition is evaluated in the definition's own scope."""
         if isinstance(scope, _COMPREHENSIONS):
             return True
         return isinstance(child, ast.stmt)
@@ -183,7 +183,7 @@ class NameFlow:
             self._bind(scope, node.id, None)
 
     def _is_plain(self, name: ast.Name) -> bool:
-        """Whether a name is the target of an assignment, which records it itself."""
+        """Whether a name is the target of an assignment, which records the name itself."""
         up = self._parents[name]
         while isinstance(up, (ast.Tuple, ast.List)):
             up = self._parents[up]

@@ -150,7 +150,7 @@ class Removal:
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
-        """Yields (statement, name, use): names that a removed statement alone might have bound."""
+        """Yields (statement, name, use) for names that only a removed statement may have bound."""
         for statement in self.reasons.keys() - self.harmless:
             for name, scope in self._bound_names(statement):
                 others = [

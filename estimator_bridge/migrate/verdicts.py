@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes", also with the bridge's estimators, "with n changes by hand", "no"."""
+        """The verdict: "yes" (or that, with kept estimators), "with n changes by hand" or "no"."""
         if self.keeps_estimators:
             return "yes, with the bridge's estimators"
         if not self.possible:

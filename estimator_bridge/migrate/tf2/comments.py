@@ -164,7 +164,7 @@ class Comments:
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Returns whether nothing of a statement stays: by its rule, or those of all its users."""
+        """Whether no comment remains, because of the statement's rule or those of all its users."""
         users = [
             self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
         ]
@@ -178,7 +178,7 @@ class Comments:
         return self._leaves_no_comment(part)
 
     def _first_with_comments(self, line: int, lowest: int = 1) -> int:
-        """Returns the first of the lines of comments directly above a line, or the line."""
+        """Finds the first comment line directly above a line, or the line itself."""
         while (
             line > lowest
             and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"

@@ -58,7 +58,7 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Has the statement of a name become a comment, or go; `Comments` knows by the rule."""
+        """Schedules a name's statement for removal; the rule decides whether a comment stays."""
         # Wait for the end of the visit: users of left-out arguments are removed with their own
         # users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"

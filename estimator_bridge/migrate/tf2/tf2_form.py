@@ -197,7 +197,7 @@ class _RuleVisitor(cst.CSTVisitor):
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
-        """Removes the assignment of a module of stock: its names are replaced where it is used."""
+        """Removes the assignment of a module of stock, whose names are replaced where used."""
         if not isinstance(self._program.parent(node), cst.Assign | cst.AnnAssign):
             self._tf2_edits.edits.replace_node(node, "None")
             why = "Its names are imported where they are used"
@@ -219,7 +219,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
-        """Refuses a method of an optimizer that is passed around, as its variables are unknown."""
+        """Refuses an optimizer's method that is passed around: its variables are unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)

@@ -1,4 +1,4 @@
-"""Legacy TPUEstimator programs with TPU embeddings, on TensorFlow 2."""
+"""Runs legacy TPUEstimator programs with TPU embeddings on TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["verifiable", "verify"]
 
 
-if not TYPE_CHECKING:  # for which submodules are better known by their types
+if not TYPE_CHECKING:  # type checkers know the submodules without `__getattr__`
 
     def __getattr__(name: str) -> object:
-        # Importing the package loads no TensorFlow.
+        # Importing the package must not load TensorFlow.
         if name == "verify":
             return importlib.import_module("estimator_bridge.verify")
         if name == "verifiable":

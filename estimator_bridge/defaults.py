@@ -1,4 +1,4 @@
-"""The settings of this process for estimators and specs that set none themselves."""
+"""Process-wide settings for estimators and specs that set none themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 
-if TYPE_CHECKING:  # The commands that need neither NumPy nor TensorFlow import this module.
+if TYPE_CHECKING:  # Commands that need neither NumPy nor TensorFlow import this module.
     from tf2_engine.backends.host.driver import Arithmetic
     from tf2_engine.backends.ps.messages import Wire
     from tf2_engine.placement import Layout
@@ -47,12 +47,12 @@ INPUT_HOSTS_VARIABLE = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
 
 
 def default_cores() -> int | None:
-    """Reads the number of cores to emulate; for errors see `default_input_hosts`."""
+    """The number of cores to emulate; raises the same errors as `default_input_hosts`."""
     return _count(DEFAULTS.cores, CORES_VARIABLE, "cores")
 
 
 def default_input_hosts() -> int | None:
-    """Reads the number of hosts that call an input_fn.
+    """The number of hosts that call an input_fn.
 
     Raises:
         InvalidInput: the environment variable is not a positive number.

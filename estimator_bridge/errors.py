@@ -1,7 +1,7 @@
-"""The errors of the bridge; every class is also the built-in type that stock raises.
+"""The errors of the bridge; each class also derives from the built-in type that stock raises.
 
-`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's: a setting refused by either
-layer is caught by the same name.
+`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that callers catch a
+setting refused by either layer under one name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Untranslatable(EngineError, ValueError):
 
 
 class MissingFeature(InvalidInput, KeyError):
-    """The features of a batch lack one that the spec names; the message lists what there is."""
+    """A batch lacks a feature that the spec names; the message lists the features it has."""
 
 
 class MissingKey(InvalidInput, KeyError):
-    """A dict that a program gives lacks a key, or has one that fits nothing; it is named."""
+    """A dict from the program lacks a key or has an unknown one; the message names the key."""
 
 
 class MissingStock(EngineError, ImportError):
@@ -33,7 +33,7 @@ class MissingStock(EngineError, ImportError):
 
 
 class SignatureMismatch(EngineError, RuntimeError):
-    """A function does not take the arguments that it will be called with."""
+    """A function does not accept the arguments that it will be called with."""
 
 
 class GradientTakenTwice(EngineError, RuntimeError):
@@ -49,14 +49,13 @@ class NotTrained(EngineError, ValueError):
 
 
 class Unsupported(EngineError, AttributeError):
-    """The bridge does not have this name of stock, on purpose; the message says what to use."""
+    """The bridge deliberately lacks this name of stock; the message says what to use."""
 
 
 class UnsupportedImport(EngineError, ModuleNotFoundError):
-    """A program imports what the bridge does not have, on purpose; the message says what to use."""
+    """The bridge deliberately lacks what a program imports; the message says what to use."""
 
     def __init__(self, message: str, *, name: str) -> None:
-        """Makes the error of the import of the module `name`."""
         super().__init__(message)
         self.name = name
 
@@ -66,7 +65,7 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 
 class TooLate(EngineError, RuntimeError):
-    """The process has made another choice already, which cannot be changed."""
+    """The process has already made another choice, which can no longer be changed."""
 
 
 class UnreadableCheckpoint(EngineError, ValueError):
@@ -82,14 +81,14 @@ class CannotWrite(EngineError, OSError):
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A function calls what only another function of the program may call."""
+    """A function makes a call that is allowed only in another function of the program."""
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:
-    """Returns the error of a program that Python 3 cannot read, with the line and what is wrong.
+    """Makes the error for a program that Python 3 cannot read, with the line and the problem.
 
     Args:
-        error: of Python's parser or decoder, or of LibCST.
+        error: from Python's parser or decoder, or from LibCST.
     """
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
     reason = getattr(error, "msg", None) or getattr(error, "message", None) or error

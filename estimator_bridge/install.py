@@ -1,4 +1,4 @@
-"""Makes legacy programs find the bridge: `install.install()`, before they import TensorFlow."""
+"""Makes legacy programs import the bridge: call `install.install()` before importing TensorFlow."""
 
 from estimator_bridge.run.install import install, installed, uninstall
 from estimator_bridge.run.keras_choice import use_legacy_keras

@@ -1,4 +1,4 @@
-"""Reports on stderr how far a command is, and how long it will take."""
+"""Reports on stderr how far a command is and how long it will take."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from tf2_engine import plain_text
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of a phase, and how many of how many units of it are done."""
+"""Called with the name of a phase, the number of units done, and the total."""
 
 _SECONDS = 0.2
 _SECONDS_OF_LOG = 30.0
-"""Between two lines where there is no terminal: a log without any looks like a job that hangs."""
+"""Time between lines if stderr is no terminal; a log without lines looks like a job that hangs."""
 _WIDTH = 79
 
 SHORT = 2.0
-"""Seconds: what takes no longer needs no estimate."""
+"""Seconds; shorter work needs no estimate."""
 
 
 def no_progress(phase: str, done: int, total: int) -> None:
@@ -29,32 +29,30 @@ def no_progress(phase: str, done: int, total: int) -> None:
 
 
 class Phase:
-    """Counts the units of a phase that are done, up to their total, and reports them."""
+    """Counts the finished units of a phase and reports them."""
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
         self._progress, self._name, self._total = progress, name, total
         self._done = 0
 
     def add(self, count: int) -> None:
-        """Counts units, and reports."""
         self._done = min(self._done + count, self._total)
         self._progress(self._name, self._done, self._total)
 
 
 class ProgressLine:
-    """Writes one line per phase on a terminal, over and over, and elsewhere a line each 30 seconds.
+    """Updates one line per phase on a terminal; elsewhere writes a line every 30 seconds.
 
-    It is a `Progress`. After two seconds of a phase the line says how long it will take from there,
-    at the pace since the first units were done: what comes before them may be the start of a
-    process.
+    It is a `Progress`. After two seconds of a phase the line estimates the remaining time, at the
+    pace since the first units were done: the time before may include the start of a process.
 
     Args:
-        describe: returns the text for a phase, and how many of how many units of it are done.
+        describe: makes the text from a phase, the number of units done, and the total.
         clock: returns seconds.
-        after: the seconds of a phase before anything is shown of it.
+        after: seconds of a phase before anything is shown.
     """
 
-    is_open = False  # whether the cursor of the terminal stands in a line of any of these
+    is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
 
     def __init__(
         self,
@@ -68,13 +66,12 @@ class ProgressLine:
         self._next_time = 0.0
         self._next_line = clock() + _SECONDS_OF_LOG
         self._phase: str | None = None
-        self._began = 0.0, 0  # when the phase began, and with how many units
+        self._began = 0.0, 0  # start time of the phase, and the units done by then
         self._first: tuple[float, int] | None = (
             None  # when more units were first done, and how many
         )
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Reports, if it is time to."""
         now = self._clock()
         if self._phase != phase:
             self._phase, self._began, self._first = phase, (now, done), None
@@ -99,7 +96,7 @@ class ProgressLine:
         ProgressLine.is_open = not is_end
 
     def _left(self, now: float, done: int, total: int) -> str:
-        """Returns how long the rest takes at the pace of the phase; "" while that is not known."""
+        """The remaining time at the pace of the phase; "" while the pace is unknown."""
         if self._first is None or now - self._began[0] < SHORT:
             return ""
         since, before = self._first
@@ -109,26 +106,25 @@ class ProgressLine:
 
 
 def is_terminal() -> bool:
-    """Returns whether stderr is a terminal that can go back to the beginning of a line."""
+    """Whether stderr is a terminal that can return to the start of a line."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def end_line() -> None:
-    """Ends the line that a progress line has left open, before something else is written."""
+    """Ends a line left open by a progress line, before other output."""
     if ProgressLine.is_open:
         ProgressLine.is_open = False
         sys.stderr.write("\n")
 
 
 def _write_line(text: str) -> None:
-    """Writes a line where none can be written over."""
+    """Writes a line that will not be overwritten."""
     sys.stderr.write(plain_text.plain(f"estimator-bridge: {text}") + "\n")
     sys.stderr.flush()
 
 
 def _rewrite(text: str) -> None:
-    """Writes over the line of the terminal in which the cursor stands."""
-    # A line that is broken by the terminal could not be written over.
+    # A line that the terminal wraps could not be overwritten.
     width = shutil.get_terminal_size().columns - 1
     line = plain_text.plain(f"estimator-bridge: {text}" if text else "")[:width]
     sys.stderr.write(f"\r{line:{min(_WIDTH, width)}}")
@@ -136,7 +132,7 @@ def _rewrite(text: str) -> None:
 
 
 def readable_time(seconds: float) -> str:
-    """Returns seconds as a person says them: "45 s", "2 min 5 s", "1 h 10 min"."""
+    """Formats seconds for people: "45 s", "2 min 5 s", "1 h 10 min"."""
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -149,13 +145,13 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows that something works whose steps cannot be counted.
+    """Shows that work without countable steps goes on.
 
-    That is a line of a terminal after two seconds, and elsewhere one each 30 seconds.
+    A terminal gets a line after two seconds, other output a line every 30 seconds.
 
     Args:
-        text: what is done.
-        expected: about how many seconds it takes; to import TensorFlow alone takes a few.
+        text: what is being done.
+        expected: the approximate seconds it takes; importing TensorFlow alone takes a few.
     """
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
@@ -170,7 +166,7 @@ def working(text: str, expected: float) -> Iterator[None]:
             left = expected - (time.monotonic() - began)
             estimate = f"about {readable_time(left)} left" if left > 1 else "any moment"
             _rewrite(f"{text}, {estimate}")
-            sys.stderr.write("\r")  # What a program prints meanwhile takes the place of the line.
+            sys.stderr.write("\r")  # Output of the program overwrites the line.
             sys.stderr.flush()
             pause = 1.0
         if time.monotonic() - began >= SHORT:

@@ -1,7 +1,7 @@
-"""Keeps TensorFlow's messages at its start out of the commands of this project.
+"""Hides TensorFlow's startup messages in the commands of this project.
 
 Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
-before its own setting of a log level is read. They change no number of a command.
+before TensorFlow reads its log level. They do not affect any number of a command.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""TensorFlow's setting of what its C++ code logs; users who set it get all that it lets through."""
+"""The variable with TensorFlow's C++ log level; users who set it see everything that it lets
+through.
+"""
 
 _QUIET = "3"
-"""The log level that shows only what ends the process; errors are raised as well."""
+"""The log level that shows only fatal errors; other errors are raised as well."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -31,9 +33,9 @@ _NOISE = re.compile(
 
 
 def quieten() -> None:
-    """Hides the lines of TensorFlow's start from stderr, in this process and its children.
+    """Hides TensorFlow's startup lines from stderr, in this process and its children.
 
-    Does nothing if the user set another log level, or TensorFlow is loaded already.
+    Does nothing if the user set another log level, or TensorFlow is already loaded.
     """
     if os.environ.get(LEVEL, _QUIET) != _QUIET or "tensorflow" in sys.modules:
         return
@@ -42,7 +44,7 @@ def quieten() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as Python does, with a loader that leaves its noise out."""
+    """Finds TensorFlow as Python does, but with a loader that hides its noise."""
 
     def find_spec(
         self,
@@ -60,14 +62,14 @@ class _QuietImport(importlib.abc.MetaPathFinder):
 
 class _QuietLoader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: types.ModuleType) -> None:
-        """Loads a module; noise that is written meanwhile is left out."""
+        """Loads a module and hides the noise that it writes."""
         with _without_noise():
             super().exec_module(module)
 
 
 @contextlib.contextmanager
 def _without_noise() -> Iterator[None]:
-    """Holds stderr back, that of native code included, and then writes all of it but the noise."""
+    """Holds back stderr, including native code's, then writes everything except the noise."""
     try:
         sys.stderr.flush()
         kept = os.dup(2)
@@ -87,6 +89,6 @@ def _without_noise() -> Iterator[None]:
 
 
 def without_noise(text: bytes) -> bytes:
-    """Returns the text written to stderr without the lines of TensorFlow's start."""
+    """Removes the lines of TensorFlow's start from a text written to stderr."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not _NOISE.match(line.decode("utf-8", "replace")))

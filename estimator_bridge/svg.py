@@ -11,9 +11,9 @@ Points = Sequence[tuple[float, float]]
 
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
-    """Returns an element around other elements or escaped text.
+    """Wraps elements or escaped text in an element.
 
-    Attributes have `_` for `-`, and floats are written to a tenth.
+    In attribute names `_` stands for `-`; floats are rounded to a tenth.
     """
     opening = tag
     for name, value in attributes.items():
@@ -23,19 +23,18 @@ def element(tag: str, content: str = "", **attributes: str | float) -> str:
 
 
 def text(x: float, y: float, content: str, anchor: str = "middle", **attributes: str) -> str:
-    """Returns text that begins, ends or has its middle at a point."""
+    """Draws text that starts, ends or is centred at a point."""
     return element(
         "text", html.escape(plain_text.plain(content)), x=x, y=y, text_anchor=anchor, **attributes
     )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: str) -> str:
-    """Returns a straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **attributes)
 
 
 def curve(points: Points, colour: str, radius: float, content: str = "", **attributes: str) -> str:
-    """Returns points that are joined by straight lines, each with a dot."""
+    """Joins points by straight lines, with a dot at each point."""
     dots = [element("circle", cx=x, cy=y, r=radius, fill=colour) for x, y in points]
     stroke = {"fill": "none", "stroke": colour, "stroke_width": "2", **attributes}
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -43,5 +42,5 @@ def curve(points: Points, colour: str, radius: float, content: str = "", **attri
 
 
 def drawing(parts: Iterable[str], view_box: str, **attributes: str | float) -> str:
-    """Returns an `svg` element; its view box is such as "0 0 760 300"."""
+    """Makes an `svg` element; `view_box` is, for example, "0 0 760 300"."""
     return element("svg", "\n".join(parts), viewBox=view_box, **attributes)

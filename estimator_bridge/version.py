@@ -1,4 +1,4 @@
-"""The version of the package, where every module may read it: this one imports nothing."""
+"""The package's version. Imports nothing, so that every module can import it."""
 
 from __future__ import annotations
 

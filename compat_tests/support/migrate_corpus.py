@@ -23,10 +23,10 @@ RUNS = "runs"
 _HEAD = """\
 # What `migrate` makes of programs
 
-Small programs of our own with the calls that TPUEstimator programs make, and what becomes of each:
-"runs" means that the new program trains, and does what else the old one does, without an edit, as a
-test proves. The reasons below the table are those of `migrate` and
-`audit`, each with its way out. [The Keras form](migrate.md#the-keras-form) takes what has a
+These small programs of our own make the calls that TPUEstimator programs make; the table shows what
+becomes of each. "runs" means that the new program trains, and does everything else that the old one
+does, without an edit; a test proves it. Below the table are the reasons that `migrate` and `audit`
+give, each with its way out. [The Keras form](migrate.md#the-keras-form) takes what has a
 counterpart in Keras, and refuses the rest.
 
 """

@@ -1,7 +1,7 @@
-"""Migration to TensorFlow 2: of a whole program, source to source, or of a spec (`to_tf2`).
+"""Migrates a whole program (source to source) or a spec (`to_tf2`) to TensorFlow 2.
 
-Rewriting programs needs LibCST: install the extra 'migrate'. Names are imported when they are
-first used: importing the package loads no TensorFlow.
+Rewriting programs needs LibCST: install the extra 'migrate'. Names are imported on first use, so
+importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

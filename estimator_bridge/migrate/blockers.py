@@ -29,7 +29,8 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # these would run without an error
 )
-"""Rules that refuse a program. Other rules leave a mark, and the code below it fails if it runs."""
+"""Rules that refuse a whole program. Other rules leave a mark, and the code below it fails if run.
+"""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -38,7 +39,8 @@ _TRAINING = (
     *("apply_gradients", "export_saved_model", "export_savedmodel", "save", "TPUEstimator"),
     *("experimental_export_all_saved_models", "TPUEstimatorSpec", "EstimatorSpec"),
 )
-"""Functions and methods whose calls train, evaluate, predict, save or export, or say how."""
+"""Functions and methods that train, evaluate, predict, save or export, or configure one of these.
+"""
 
 _GRADIENTS = ("minimize", "compute_gradients", "gradients")
 
@@ -46,7 +48,7 @@ _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out
 
 
 def trains_unseen(sources: Iterable[str]) -> bool:
-    """Returns whether a program trains, but by no call whose variables are known."""
+    """Whether a program trains only through calls whose variables are unknown."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {_last_name(node) for node in nodes}
@@ -54,7 +56,6 @@ def trains_unseen(sources: Iterable[str]) -> bool:
 
 
 def _last_name(node: ast.AST) -> str:
-    """Returns the last part of a name, also of one that is imported; "" of other nodes."""
     parts = (getattr(node, part, None) for part in ("attr", "id", "name"))
     return next((each for each in parts if isinstance(each, str)), "")
 
@@ -80,12 +81,12 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether nothing is written: a training, an evaluation or an export would be lost."""
+        """Whether no program is written, because it would lose a training, evaluation or export."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property
     def by_hand(self) -> bool:
-        """Whether a change of the program removes it; else it is for another form."""
+        """Whether editing the program removes the blocker; otherwise only another form helps."""
         return self.way_out != BRIDGE_FORM
 
     def __str__(self) -> str:
@@ -95,7 +96,6 @@ class Blocker:
 
 
 def marked(blocker: Blocker, indent: str) -> str:
-    """Words the comment at a place of the new program that is left to a person."""
     code = f"{blocker.code}: " if blocker.code else ""
     text = f"{TODO} {blocker.rule}: line {blocker.line}: {code}{blocker.why}. {blocker.way_out}."
     first, *rest = textwrap.wrap(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
@@ -103,7 +103,7 @@ def marked(blocker: Blocker, indent: str) -> str:
 
 
 class Refused(errors.Untranslatable):
-    """A program is refused; the message lists all `blockers`."""
+    """Refuses a program; the message lists all `blockers`."""
 
     def __init__(self, subject: str, blockers: Iterable[Blocker], to: str = "TensorFlow 2") -> None:
         self.subject = subject
@@ -116,7 +116,7 @@ class Refused(errors.Untranslatable):
 
 
 class Blockers:
-    """The blockers that are found while a program is visited."""
+    """Collects the blockers found while a program is visited."""
 
     def __init__(self, program: ParsedProgram, removal: Removal) -> None:
         self._program = program
@@ -129,25 +129,22 @@ class Blockers:
         """Adds a blocker; it does not count if its code is left out for another reason.
 
         Args:
-            code: what is shown of the node; by default itself.
+            code: the code to show; by default that of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name
         self._added.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
 
     def listed(self) -> list[Blocker]:
-        """Returns all blockers."""
         blockers = [each for node, each in self._added if not self._removal.is_removed(node)]
         return [*blockers, *self._lost(), *self._unbound()]
 
     def marks(self) -> Iterator[tuple[cst.CSTNode, Blocker]]:
-        """Yields each statement that is left to a person, with its blocker."""
         for node, blocker in dict.fromkeys(self._added):
             if not self._removal.is_removed(node):
                 yield self._program.statement_of(node), blocker
 
     def _lost(self) -> Iterator[Blocker]:
-        """Yields the statements that train and would be commented out."""
         for statement in self._removal.reasons:
             if statement in self._removal.harmless:
                 continue
@@ -161,7 +158,7 @@ class Blockers:
                     yield Blocker(line, "loses-training", code, why, way_out, file)
 
     def _unbound(self) -> Iterator[Blocker]:
-        """Yields the statements without which a name may have no value where it is used."""
+        """Yields the removed statements without which a name may be unbound where it is used."""
         for statement, name, use in self._removal.unbound():
             line, file = self._program.line(statement), self._program.name
             why = f"it would be left out, and line {self._program.line(use)} uses {name}"

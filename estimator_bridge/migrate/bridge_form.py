@@ -73,15 +73,15 @@ def adopt(
     selected: Selection = ALL,
     modules: Modules = ALONE,
 ) -> Rewritten:
-    """Returns a program whose imports, and names of stock, lead to the bridge.
+    """Rewrites a program so that its imports and names of stock refer to the bridge.
 
-    Everything else stays as it is. Names that the source alone does not tell (a module of stock
-    that is passed around, a star import of one) are served by `install` when the program starts; a
-    name that the bridge does not have stays, under a comment with the reason.
+    Everything else stays as it is. `install`, called when the program starts, serves the names that
+    cannot be found in the source (a module of stock that is passed around or star-imported). A name
+    that the bridge does not have stays, under a comment with the reason.
 
     Args:
-        name: how errors call the program.
-        selected: the rules that are applied.
+        name: the program's name in errors.
+        selected: the rules to apply.
         modules: the other modules of its package.
 
     Raises:
@@ -120,9 +120,9 @@ def adopt(
 
 
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
-    """Yields the names bound by imports that the bridge replaces, and whether all code has them.
+    """Yields the names whose imports the bridge replaces, and whether all code sees the binding.
 
-    It has if the import is among those at the top, and nothing else binds the name.
+    All code sees it if the import is one of those at the top and nothing else binds the name.
     """
     bound = collections.Counter(
         assignment.name
@@ -185,7 +185,6 @@ class _Replacer(cst.CSTTransformer):
         return updated_node
 
     def _leads_there(self, node: cst.Attribute) -> bool:
-        """Returns whether a name starts with an alias that is made of a name of stock."""
         part: ast.AST | None = self._program.in_flow(node)
         flow = self._program.flow
         while part is not None:
@@ -197,11 +196,9 @@ class _Replacer(cst.CSTTransformer):
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.BaseExpression:
-        """Replaces names in an annotation that is a string."""
         value = original_node.value
         for name in reversed([*quoted_names.read(self._program, original_node)]):
             place, length = self._place_of_start(original_node, name.text)
-            # Names below one that an import binds are found there.
             is_bound = name.text.split(".")[0] in self._imported
             if place is None or is_bound or not self._takes["stock-names"]:
                 continue
@@ -213,7 +210,7 @@ class _Replacer(cst.CSTTransformer):
         return updated_node.with_changes(value=value)
 
     def _place_of_start(self, node: cst.CSTNode, dotted: str) -> tuple[Replacement | None, int]:
-        """Returns where the bridge has the start of a dotted name, and how long the start is."""
+        """Finds the bridge's place for the start of a dotted name, and the length of that start."""
         for start in itertools.accumulate(dotted.split("."), "{}.{}".format):
             for full in self._program.full_names_of(node, start):
                 place = place_of(full)
@@ -222,7 +219,7 @@ class _Replacer(cst.CSTTransformer):
         return None, 0
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Has a spec keep the numbers of stock, as `run` does."""
+        """Makes a spec keep the numbers of stock, as `run` does."""
         names = self._program.imported_names(original_node.func)
         named = set(map(keyword_of, original_node.args))
         keeps = self._takes["keep-quirks"]
@@ -234,7 +231,7 @@ class _Replacer(cst.CSTTransformer):
         *before, last = updated_node.args or [argument]
         if not updated_node.args:
             return updated_node.with_changes(args=[argument])
-        # The new argument takes the place before what follows the last one: a comma, a line end.
+        # The new argument takes over what follows the last one: a comma or a line end.
         argument = argument.with_changes(
             comma=last.comma, whitespace_after_arg=last.whitespace_after_arg
         )
@@ -284,7 +281,6 @@ class _Replacer(cst.CSTTransformer):
         return cst.FlattenSentinel(new_lines)
 
     def _note_refusal(self, node: cst.CSTNode, text: str, name: str) -> None:
-        """Notes the reason if the bridge does not support a name."""
         reason = refusal_of(name)
         if reason is None or not self._takes["unsupported-names"]:
             return
@@ -295,7 +291,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules, but those `kept` that are used; their comments stay."""
+    """Removes imports of stock's modules, except those in `kept` that are used; comments stay."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
@@ -329,7 +325,6 @@ class _Remover(cst.CSTTransformer):
         return body
 
     def _without_unused(self, old: Statement, new: Statement) -> Statement | None:
-        """Returns a statement without its unused imports; None if nothing is left of it."""
         if not isinstance(old, cst.SimpleStatementLine) or len(old.body) != 1:
             return new
         statement = old.body[0]
@@ -352,7 +347,7 @@ class _Remover(cst.CSTTransformer):
 
 
 def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
-    """Returns the statements that precede TensorFlow: legacy programs are written in Keras 2."""
+    """Lists the statements to put before TensorFlow: legacy programs are written for Keras 2."""
     name = aliases.free("install")
     call = "install(replace=True)" if with_install else "use_legacy_keras()"
     alias = "" if name == "install" else f" as {name}"
@@ -360,9 +355,10 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 
 
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
-    """Inserts the start before the first import of TensorFlow, and the imports behind the last.
+    """Inserts `start` before the first import of TensorFlow, and `new` after the last one.
 
-    The last is that of the same group of imports: what follows may use them.
+    The last one is looked for in the same group of imports, because code after the group may
+    already use the new names.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not is_preface(each))
@@ -378,7 +374,6 @@ def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> St
 
 
 def _commented(statement: Statement, comment: str) -> Statement:
-    """Returns a statement with a comment behind it, if there is one."""
     if not comment:
         return statement
     end = cst.TrailingWhitespace(cst.SimpleWhitespace("  "), cst.Comment(comment))

@@ -1,4 +1,4 @@
-"""The page of `migrate --brief`: what is left to do, for a person or a coding assistant."""
+"""Writes the page of `migrate --brief`: the remaining work, for a person or a coding assistant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from estimator_bridge.migrate import forms
 
 
 def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str]:
-    """Yields the lines of a page in Markdown.
+    """Yields the lines of the page, in Markdown.
 
     Args:
         left: the lines of `rewrite_report.left_to_do`.

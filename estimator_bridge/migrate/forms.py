@@ -20,10 +20,10 @@ from estimator_bridge.migrate.syntax.modules import Modules
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
-"""Takes a source, its name for errors, the rules that are applied and the other modules."""
+"""Takes a source, its name in errors, the rules to apply and the other modules."""
 
 RewritePackage = Callable[[Sequence[ModuleText], str, Selection], dict[str, Rewritten]]
-"""Takes the modules, the package's name for errors, and the rules that are applied."""
+"""Takes the modules, the package's name in errors, and the rules to apply."""
 
 
 class Form(NamedTuple):
@@ -61,7 +61,7 @@ def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
 def _keras(
     source: str, name: str, selected: Selection, modules: Modules, target: str | None = None
 ) -> Rewritten:
-    del modules  # It is a program alone.
+    del modules
     _check_selection(selected)
     lines = _lines_of_target(source, name, target) if target is not None else ()
     result = keras_form.migrate_to_keras(source, name, target)
@@ -95,14 +95,14 @@ def _check_selection(selected: Selection) -> None:
 
 
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
-    """Returns the lines of a target, as the tf2 form reports them.
+    """Collects the lines that the tf2 form reports for a target.
 
-    Raises Refused for what would train something else there.
+    Raises Refused if the program would train something else on that target.
     """
     try:
         lines = tf2_form.migrate(source, name, target=target).lines
     except Refused as refused:
-        # What else blocks the tf2 form does not matter to another.
+        # Other blockers of the tf2 form do not matter here.
         lacking = [each for each in refused.blockers if each.rule in sparse_core_rules.RULES]
         if lacking:
             raise Refused(refused.subject, lacking) from None
@@ -140,17 +140,17 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
         verified_against="bridge-sparsecore",
     ),
 }
-"""Those that are for TPUs with SparseCores too, with --target sparsecore."""
+"""The forms that also support TPUs with SparseCores (`--target sparsecore`)."""
 
 LISTED: Mapping[str, Form] = {
     **FORMS,
     "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
 }
-"""The forms in lists of rules; for a target with the rules that it adds."""
+"""The forms as shown in lists of rules; a target is listed with the rules that it adds."""
 
 
 def of_name(form: str, target: str | None = None) -> Form:
-    """Returns a form; raises InvalidInput if it is not for a target."""
+    """Looks up a form; raises InvalidInput if the form does not support the target."""
     if target is None:
         return FORMS[form]
     if form not in ON_SPARSE_CORES:
@@ -163,7 +163,7 @@ def of_name(form: str, target: str | None = None) -> Form:
 
 
 def rule_lines() -> list[str]:
-    """Returns a line for each rule of each form: form, id, class, and effect."""
+    """Writes a line for each rule of each form: form, id, class and effect."""
     return [
         f"{form}  {name}  [{rule.effect}]  {rule.text}"
         for form, row in LISTED.items()

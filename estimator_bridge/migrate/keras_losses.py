@@ -1,4 +1,4 @@
-"""Refuses programs of the Keras form that would train by several losses: tables take one."""
+"""Refuses Keras-form programs that would train with several losses; tables support only one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WAY_OUT = "Train by their sum, or migrate to the tf2 form"
 
 
 def check(source: str, name: str) -> None:
-    """Raises Refused if a step of the new program differentiates several losses.
+    """Raises Refused if one step of the new program differentiates several losses.
 
     Args:
-        source: of the new program.
-        name: of the old one.
+        source: the new program.
+        name: the old program's name.
     """
     steps = [
         each
@@ -31,7 +31,7 @@ def check(source: str, name: str) -> None:
     for step in steps:
         losses = [loss for loss in map(_loss_of, ast.walk(step)) if loss is not None]
         names = {ast.unparse(each) for each in losses}
-        # Two expressions are two tensors, also where they read the same.
+        # Two expressions are two tensors, even if they read the same.
         computed = [each for each in losses if not isinstance(each, ast.Name)]
         if len(names) > 1 or (computed and len(losses) > 1):
             blocker = Blocker(0, "keras-no-training", "", f"{name}: {_WHY}", _WAY_OUT, name)
@@ -39,7 +39,7 @@ def check(source: str, name: str) -> None:
 
 
 def _loss_of(node: ast.AST) -> ast.expr | None:
-    """Returns the loss that a call of the model differentiates; None of other nodes."""
+    """Finds the loss in a call of the model that differentiates one; None for other nodes."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     takes = node.func.attr in _TAKES_A_LOSS and ast.unparse(node.func.value) == "self"

@@ -1,10 +1,10 @@
-"""Runs a program of TensorFlow 2 with one step of each training: `migrate --check-run`.
+"""Runs a TensorFlow 2 program with one step of each training: `migrate --check-run`.
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
-empty directory. A training makes one step, an evaluation takes one batch, predictions end with the
-first batch.
+empty directory. A training makes one step, an evaluation takes one batch, and predictions end after
+the first batch.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _NO_TRAINING = 3  # the exit status of a program that did not train
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> None:
-    """Runs a program in a process of its own.
+    """Runs a program in its own process.
 
     Args:
-        place: where the new program, or its folder, is while it is tried.
-        target: where it is to go, which is the place that errors name.
+        place: where the new program, or its folder, is during the check.
+        target: where it will go; errors name this path.
 
     Raises:
-        Untranslatable: it fails, or does not train.
+        Untranslatable: the program fails, or does not train.
     """
     name = [*(["-m"] if program.is_module else []), program.name]
     command = [sys.executable, "-m", "estimator_bridge.migrate.one_step", *name, *arguments]
@@ -60,7 +60,7 @@ def check(
 
 
 def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
-    """Returns the file, number and code of the line of the new program that failed, or ""."""
+    """Finds the file, number and code of the line of the new program that failed, or ""."""
     for file, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', log)):
         path = pathlib.Path(file)
         if path.resolve().is_relative_to(place.resolve()) and path.is_file():
@@ -71,7 +71,6 @@ def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
 
 
 def _failure(where: object, ran: subprocess.CompletedProcess[str]) -> str:
-    """Returns why a program failed: the cause first, then the way out, its log, and its end."""
     file, log = tempfile.mkstemp(prefix="estimator-bridge-check-run-", suffix=".log")
     with open(file, "w", encoding="utf-8") as written:
         written.write(f"{ran.stdout}\n{ran.stderr}")
@@ -85,12 +84,11 @@ def _failure(where: object, ran: subprocess.CompletedProcess[str]) -> str:
 
 
 def main() -> None:
-    """Runs the program that the arguments name."""
     is_module = sys.argv[1] == "-m"
     name, *arguments = sys.argv[1 + is_module :]
     program = program_of(name, is_module)
     home = pathlib.Path(program.file).resolve().parent
-    # As started by its path; and by the name of its package, which is here in a folder of its own.
+    # The first folder serves a start by path; the second serves imports by the package's name.
     sys.path[:0] = [str(home), str(_above_package(home))]
     trained: list[object] = []
     with (
@@ -108,14 +106,13 @@ def main() -> None:
 
 
 def _above_package(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder from which the modules of a folder are imported by their whole names."""
+    """Finds the folder from which the modules of a folder are imported by their full names."""
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder
 
 
 def _limit(kind: Object, folder: str, trained: list[object]) -> None:
-    """Makes trainings, evaluations and predictions of a class as short as possible."""
     if hasattr(kind, "keep_checkpoints"):
         _limit_keras(kind, folder, trained)
     else:
@@ -149,7 +146,7 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
 
 @contextlib.contextmanager
 def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
-    """Limits the estimators of the bridge inside the context, and only then imports them."""
+    """Limits the bridge's estimators inside the context; imports them only at that point."""
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
     def init(original: Function, estimator: Object, arguments: Arguments) -> None:
@@ -190,7 +187,6 @@ def _limit_methods(kind: Object, init: Function, trained: list[object]) -> None:
 
 
 def _intercepted(original: Function, replacement: Function) -> Function:
-    """Returns a method that calls `replacement(original, self, arguments)`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)

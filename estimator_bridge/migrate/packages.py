@@ -1,4 +1,4 @@
-"""The files of a program: one, or a folder whose modules import each other."""
+"""The files of a program: a single file, or a folder whose modules import each other."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class SourceFile(NamedTuple):
 
     Attributes:
         path: where it is.
-        name: how reports call it: as it was given, or relative to the folder.
-        text: with its line ends.
-        encoding: as PEP 263 has it.
+        name: its name in reports: as given, or relative to the folder.
+        text: with the original line ends.
+        encoding: as declared by PEP 263.
     """
 
     path: pathlib.Path
@@ -50,11 +50,11 @@ class SourceFile(NamedTuple):
 
 
 def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[SourceFile]:
-    """Returns the sources of a program, or of a folder, for `tf.compat.v1`.
+    """Reads the sources of a program or a folder, ported to `tf.compat.v1`.
 
     Args:
-        name: how reports call a program that is one file.
-        tf1: whether it is of TensorFlow 1; None finds out.
+        name: the name in reports if the program is one file.
+        tf1: whether the program is for TensorFlow 1; None detects it.
 
     Raises:
         InvalidInput: a file is not Python 3.
@@ -66,7 +66,7 @@ def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[S
 
 
 def read(path: pathlib.Path, name: str) -> SourceFile:
-    """Returns a source file; raises InvalidInput if it is not Python 3."""
+    """Reads a source file; raises InvalidInput if it is not Python 3."""
     content = path.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -76,7 +76,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns all files of a folder but for hidden and compiled ones, in the order of names."""
+    """Lists all files of a folder by name, without hidden and compiled ones."""
     paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -87,7 +87,7 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def sources_of(folder: pathlib.Path) -> list[SourceFile]:
-    """Returns the Python files of a folder, links left out."""
+    """Reads the Python files of a folder, without links."""
     python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
     if not python:
         raise errors.InvalidInput(f"migrate: {folder} has no Python file.")
@@ -95,7 +95,7 @@ def sources_of(folder: pathlib.Path) -> list[SourceFile]:
 
 
 def package_name(folder: pathlib.Path) -> str:
-    """Returns the full name of the package that a folder is; "" if it is none."""
+    """Finds the full name of the package in a folder; "" if the folder is no package."""
     parts: list[str] = []
     folder = folder.resolve()
     while (folder / "__init__.py").is_file():
@@ -105,7 +105,6 @@ def package_name(folder: pathlib.Path) -> str:
 
 
 def module_name(source: SourceFile, folder: pathlib.Path) -> str:
-    """Returns the full name of a module in a folder."""
     parts = [*source.path.relative_to(folder).with_suffix("").parts]
     if parts[-1] == "__init__":
         parts.pop()
@@ -113,11 +112,11 @@ def module_name(source: SourceFile, folder: pathlib.Path) -> str:
 
 
 def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> Rewritten:
-    """Returns the new source of a program that is one file.
+    """Rewrites a program that is one file.
 
     Raises:
         InvalidInput: it is not Python 3.
-        Refused: it cannot be rewritten, or it imports modules that would have to be as well.
+        Refused: it cannot be rewritten, or it imports modules that must be rewritten with it.
     """
 
     def rewrite(form: Form) -> dict[str, Rewritten]:
@@ -127,8 +126,6 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
 
 
 def rewrite_text(form: Form, text: str, name: str) -> Rewritten:
-    """Returns the new source of a program that imports no module beside it."""
-
     def rewrite(form: Form) -> dict[str, Rewritten]:
         return {name: form.rewrite(text, name, ALL, ALONE)}
 
@@ -138,13 +135,13 @@ def rewrite_text(form: Form, text: str, name: str) -> Rewritten:
 def _or_kept(
     form: Form, selected: Selection, rewrite: Callable[[Form], dict[str, Rewritten]]
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form; to the bridge form where the new ones would need an edit.
+    """Rewrites files to a form, or to the bridge form if the new ones would need an edit.
 
     Args:
-        rewrite: returns the new files of a form, or raises Refused.
+        rewrite: rewrites the files to a form, or raises Refused.
 
     Raises:
-        Refused: it needs other modules, or has nothing that the bridge would run either.
+        Refused: the program needs other modules, or the bridge cannot run anything of it either.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return rewrite(form)
@@ -175,7 +172,7 @@ def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewri
     try:
         result = form.rewrite(source.text, source.name, selected, ALONE)
     except Refused as refused:
-        # What is missing may be in a module that is migrated with it.
+        # The missing training may be in a module that is migrated along with this one.
         others = [each for each in refused.blockers if each.rule != tf2_form.NO_TRAINING]
         all_blockers = [*others, *blockers] if blockers else refused.blockers
         raise Refused(source.name, all_blockers) from refused
@@ -187,7 +184,7 @@ def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewri
 def rewrite_all(
     form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection = ALL
 ) -> dict[str, Rewritten]:
-    """Returns the new source of each file of a folder, by its name.
+    """Rewrites each file of a folder; the result is keyed by file name.
 
     Raises:
         InvalidInput: a file is not Python 3.
@@ -235,27 +232,27 @@ def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modul
 
 
 def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
-    """Yields (name in the module, its meaning) of imports and aliases at the top level."""
+    """Yields (name in the module, its meaning) for imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
     try:
         tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # The form refuses it, with the reason.
+        return  # The form refuses the file and gives the reason.
     for name, (full, *_) in NameFlow(tree, here).top_level():
         if full != name:
             yield f"{module}.{name}" if module else name, here.absolute(full)
 
 
 def _below(statement: ast.ImportFrom) -> list[str]:
-    """Returns the full names that a statement imports, with the dots of a relative import."""
+    """Lists the full names that a statement imports, with the dots of a relative import."""
     module = written_module(statement)
     return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
 
 
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
-    """Returns the modules beside a program that it imports, and that would have to be migrated."""
+    """Lists the imported modules beside a program that must be migrated with it."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
-    # A module that the tf2 form would change uses what no other form has either.
+    # If the tf2 form would change a module, that module uses names that no other form has either.
     rewrite = form.rewrite if form.rewrite_package is None else tf2_form.migrate
     while queue:
         each = queue.pop()
@@ -269,17 +266,17 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
                 new = rewrite(module.text, module.name, ALL, Modules(name)).source
             except errors.EngineError:
                 new = ""
-            # The choice of Keras alone changes nothing.
+            # Setting only the Keras version does not count as a change.
             if new.replace(f"{names.START}\n", "") != module.text:
                 modules.append(module.name)
     return modules
 
 
 def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    """Returns the modules that a source imports from the folder of a program, or its package.
+    """Finds the modules that a source imports from its program's folder or package.
 
     Returns:
-        Their names, by their paths.
+        Their names, by path.
     """
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
@@ -302,7 +299,7 @@ def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.P
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:
-    """Yields the names that an import statement may import modules by."""
+    """Yields the names in an import statement that may be modules."""
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""The report of a rewritten program: a line for each change, and for each thing left to do."""
+"""The report on a rewritten program: a line for each change and each thing left to do."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 TODO = "# TODO(estimator-bridge):"
-"""The start of a comment that leaves a place of the new program to a person."""
+"""Starts a comment that leaves a place of the new program to a person."""
 
 _TODO = re.compile(rf"^\s*{re.escape(TODO)} (.*)$")
 _GOES_ON = re.compile(r"^\s*#   (.*)$")
 
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand", "skipped"]
-"""The kind of a line: an import statement or a name was replaced, code was added, it stays and
-behaves differently in TensorFlow 2, it has no counterpart and is commented out, it is left to the
-user, or it stays since its rule is not selected.
+"""The kind of a line: an import or a name was replaced; code was added; code stays but behaves
+differently in TensorFlow 2; code has no counterpart and is commented out; something is left to
+the user; or code stays because its rule is not selected.
 """
 
 
@@ -26,10 +26,10 @@ class Line:
 
     Attributes:
         line: in the old source; 0 for the program as a whole.
-        old, new: as written; either may be empty.
+        old, new: source text; either may be empty.
         why: a sentence, or empty.
-        rule: the id of the rule; empty if it is not one's.
-        file: in the package; empty for a program alone.
+        rule: the id of the rule; empty if no rule applies.
+        file: in the package; empty for a single program.
     """
 
     line: int
@@ -54,8 +54,8 @@ class Rewritten:
     """The new source of a program, and its changes in the order of the old source.
 
     Attributes:
-        trains: whether it has what the form is for: a TPUEstimator, for the tf2 form.
-        flags: of the old program that the new one does not have, since nothing uses them.
+        trains: whether it contains what the form is for; for the tf2 form, a TPUEstimator.
+        flags: flags of the old program that the new one drops because nothing uses them.
     """
 
     source: str
@@ -64,12 +64,12 @@ class Rewritten:
     flags: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
-        """Returns the changes as values for JSON."""
+        """Converts the changes to values for JSON."""
         return {"lines": [dataclasses.asdict(line) for line in self.lines]}
 
 
 def left_to_do(results: Mapping[str, Rewritten]) -> Iterator[str]:
-    """Yields what the marks of new programs leave to a person, with file and line there."""
+    """Yields what the marks in new programs leave to a person, with the new file and line."""
     for file, result in results.items():
         lines = result.source.splitlines()
         for number, line in enumerate(lines, 1):

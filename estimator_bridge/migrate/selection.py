@@ -17,11 +17,11 @@ CLASSES = {
     REFUSED: "the place is marked, or nothing is written if a training would be lost; such rules "
     "are always applied",
 }
-"""The classes of rules, and what they mean."""
+"""The classes of rules and their meaning."""
 
 
 class Rule(NamedTuple):
-    """A rule for people: its class, a key of `CLASSES`, and its effect in words."""
+    """Describes a rule to users: its class (a key of `CLASSES`) and its effect in words."""
 
     effect: str
     text: str
@@ -29,18 +29,18 @@ class Rule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The rules that are applied.
+    """The rules to apply.
 
     Attributes:
-        only: ids and classes; None is all.
-        skip: ids and classes that are not applied.
+        only: ids and classes; None selects all.
+        skip: ids and classes not to apply.
     """
 
     only: Collection[str] | None = None
     skip: Collection[str] = ()
 
     def takes(self, rule: str, effect: str) -> bool:
-        """Returns whether a rule is applied, by its id and its class; refusals always are."""
+        """Whether a rule is applied, by its id and class; refusals always are."""
         if effect == REFUSED:
             return True
         named = {rule, effect}
@@ -53,13 +53,13 @@ ALL = Selection()
 
 
 def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Selection:
-    """Returns the selection of two lists with commas; a class may have hyphens for its spaces.
+    """Parses two comma-separated lists; class names may have hyphens instead of spaces.
 
     Args:
         rules: the ids that exist.
 
     Raises:
-        InvalidInput: there is no such rule or class, or `skip` names the refusals.
+        InvalidInput: a rule or class does not exist, or `skip` names the refusals.
     """
     chosen, skipped = _names(only or ""), _names(skip or "")
     unknown = sorted({*chosen, *skipped} - {*rules, *CLASSES})

@@ -1,4 +1,4 @@
-"""Maps names of stock to those of the bridge, as programs would write them."""
+"""Maps names of stock to names of the bridge."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name in a module of the bridge; "" for the module itself, dotted in `NAMESPACE` only."""
+    """A name in a module of the bridge; "" is the module itself. Dotted in `NAMESPACE` only."""
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Replacement:
-        """Returns the same place with a name without dots, for `from module import name`."""
+        """The same place under a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
         return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 
 
 def place_of(name: str) -> Replacement | None:
-    """Returns where the bridge has a name of stock, such as tensorflow.estimator.tpu.RunConfig.
+    """Finds the bridge's place for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
-    Returns None for names that are not of stock's estimator, or that the bridge does not have.
+    None if the name is not part of stock's estimator, or the bridge does not have it.
     """
     if name in _NAMESPACES:
         return Replacement(NAMESPACE)
@@ -51,7 +51,7 @@ def place_of(name: str) -> Replacement | None:
 
 
 def module_of(path: str) -> str | None:
-    """Returns the bridge's module for a module below stock's namespace; None for other modules."""
+    """Finds the bridge's module for a module below stock's namespace; None for other modules."""
     for namespace in _NAMESPACES:
         if path == namespace:
             return NAMESPACE
@@ -62,18 +62,16 @@ def module_of(path: str) -> str | None:
 
 
 def is_of_tensorflow(name: str) -> bool:
-    """Returns whether a full name is of TensorFlow, or of the package of its estimator."""
+    """Whether a full name belongs to TensorFlow or to the package of its estimator."""
     return name.partition(".")[0] in ("tensorflow", "tensorflow_estimator")
 
 
 def is_stock_module(path: str) -> bool:
-    """Returns whether a path is a module of stock's estimator that newer TensorFlow lacks."""
     below = (path == root or path.startswith(f"{root}.") for root in stock_names.ROOTS)
     return path in stock_names.MODULES or any(below)
 
 
 def is_stock(name: str) -> bool:
-    """Returns whether a full name is of stock's estimator, or of its TPU embeddings."""
     below = below_tensorflow(name)
     return (
         place_of(name) is not None
@@ -84,17 +82,16 @@ def is_stock(name: str) -> bool:
 
 
 def is_spec(name: str) -> bool:
-    """Returns whether a full name is that of stock's `EmbeddingConfigSpec`."""
     return name.rpartition(".")[2] == "EmbeddingConfigSpec" and is_stock(name)
 
 
 def below_tensorflow(name: str) -> str:
-    """Returns the part of a full name behind TensorFlow's public module; "" for other names."""
+    """Strips TensorFlow's public module from a full name; "" for other names."""
     return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")
 
 
 def refusal_of(name: str) -> str | None:
-    """Returns why the bridge does not support a name of stock; None if it may."""
+    """Explains why the bridge does not support a name of stock; None if it may support it."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:

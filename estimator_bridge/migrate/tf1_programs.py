@@ -1,4 +1,4 @@
-"""Ports programs of TensorFlow 1 to `tf.compat.v1`, which every form is made from."""
+"""Ports programs of TensorFlow 1 to `tf.compat.v1`, the starting point of every form."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from estimator_bridge.run.tf1 import detection
 _V1 = "tensorflow.compat.v1"
 _OFF = "disable_v2_behavior"
 _SAME = ("compat", "python", "contrib", "core", "keras", "tools")
-"""Packages below `tensorflow` that are imported under the same names, or not at all."""
+"""Packages below `tensorflow` whose imports are not renamed."""
 
 
 def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
-    """Returns whether a program is of TensorFlow 1; without `tf1` its source tells."""
+    """Whether a program is for TensorFlow 1; detected from its source if `tf1` is None."""
     return detection.find_use(str(path)) is not None if tf1 is None else tf1
 
 
 def ported(text: str) -> str:
-    """Returns a program of TensorFlow 1 that imports `tensorflow.compat.v1`, line for line."""
+    """Makes a TensorFlow 1 program import `tensorflow.compat.v1`, line for line."""
     tree, rows = ast.parse(text), lines_of(text)
     last: ast.stmt | None = None
     for node in ast.walk(tree):
@@ -39,7 +39,7 @@ def ported(text: str) -> str:
 
 
 def _renamed(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yields what an import names, as a pattern, and what it is to name instead."""
+    """Yields pairs of a pattern for an imported name and the name to import instead."""
     if isinstance(node, ast.Import):
         for each in node.names:
             if each.name == "tensorflow":

@@ -1,4 +1,4 @@
-"""Writes files at once, keeps their old contents in an undo file, and puts them back."""
+"""Replaces each file atomically, saves the old contents in an undo file, and restores them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Output(NamedTuple):
     """A file to write.
 
     Attributes:
-        path: a link is written through.
+        path: a link is followed.
         content: its bytes.
         like: the file whose mode it gets.
     """
@@ -31,7 +31,7 @@ class Output(NamedTuple):
 
 
 def write(outputs: Sequence[Output], undo: pathlib.Path) -> pathlib.Path | None:
-    """Writes files; if some replace others, writes an undo file first.
+    """Writes files, after saving an undo file if existing files are replaced.
 
     Returns:
         The undo file; None if nothing was replaced.
@@ -47,7 +47,7 @@ def write(outputs: Sequence[Output], undo: pathlib.Path) -> pathlib.Path | None:
 
 
 def restore(undo: pathlib.Path) -> list[pathlib.Path]:
-    """Puts the old contents back, and removes the undo file; returns the restored paths.
+    """Restores the old contents, removes the undo file, and returns the restored paths.
 
     Raises:
         InvalidInput: it is not an undo file, or a file has changed since; nothing is restored then.
@@ -113,7 +113,7 @@ def _digest(content: bytes | None) -> str:
 
 
 def _free(path: pathlib.Path) -> pathlib.Path:
-    """Returns a path that does not exist: an older undo file stays."""
+    """Finds a path that does not exist, so that an older undo file stays."""
     number, free = 1, path
     while free.exists():
         number += 1
@@ -122,7 +122,7 @@ def _free(path: pathlib.Path) -> pathlib.Path:
 
 
 def _replace(path: pathlib.Path, content: bytes, like: pathlib.Path | None) -> None:
-    """Replaces a file at once, so that no half of one can be left behind."""
+    """Replaces a file atomically, so that no half-written file can be left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Tells, for `audit`, whether a program will migrate to each form, without writing it."""
+"""Predicts, for `audit`, whether a program will migrate to each form, without writing it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Verdict:
     Attributes:
         reasons: the blockers as `migrate` words them, or what it leaves to the user.
         possible: whether changes by hand remove all of them.
-        keeps_estimators: whether the new program is complete, with the estimators of the bridge;
-            then the reasons say why they stay.
+        keeps_estimators: whether the new program is complete but keeps estimators, those of the
+            bridge; the reasons then say why.
     """
 
     form: str
@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes", also with the bridge's estimators, "with n changes by hand", "no"."""
+        """The verdict: "yes" (or that, with kept estimators), "with n changes by hand" or "no"."""
         if self.keeps_estimators:
             return "yes, with the bridge's estimators"
         if not self.possible:
@@ -46,7 +46,7 @@ class Verdict:
         return f"with {count} change{'s'[: count > 1]} by hand" if count else "yes"
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns values that JSON can hold."""
+        """Converts the verdict to values for JSON."""
         return {"form": self.form, "answer": self.answer, "reasons": list(self.reasons)}
 
     def lines(self) -> Iterator[str]:
@@ -62,13 +62,13 @@ class Verdict:
 
 
 def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Verdict]:
-    """Returns the verdict of each form on a program.
+    """Predicts the verdict of each form on a program.
 
     Args:
-        on_sparse_cores: whether those that are for SparseCores too are asked as such as well.
+        on_sparse_cores: whether to ask for SparseCores too, in the forms that support them.
 
     Raises:
-        InvalidInput: it is not Python 3.
+        InvalidInput: the program is not Python 3.
     """
     (source,) = packages.of_program(path, path.name)
 
@@ -84,7 +84,7 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
-    """Returns the verdict of a form on the source of a program that imports no module beside it."""
+    """Predicts the verdict of a form on a program that imports no module beside it."""
     program = "the program"
     return _verdict(program, name, lambda: packages.rewrite_text(form, text, program))
 
@@ -103,7 +103,7 @@ def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdi
     unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
     if unsupported:
         return Verdict(name, unsupported)
-    # The lines of the old program, which is the one that is audited.
+    # Reports lines of the old program, because that is the one being audited.
     marks = [each.split(": ", 3) for each in rewrite_report.left_to_do({name: new})]
     texts = [f"{program}, {line}: [{rule}] {text}" for _, rule, line, text in marks]
     return Verdict(name, tuple(texts))

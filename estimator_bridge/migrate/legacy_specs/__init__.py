@@ -1,1 +1,1 @@
-"""A legacy spec as the objects of TensorFlow 2."""
+"""Translates a legacy spec to the objects of TensorFlow 2."""

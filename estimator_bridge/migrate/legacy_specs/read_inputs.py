@@ -1,4 +1,4 @@
-"""Reads how feature columns, TensorFlow's of any version, make ids: as `preprocessing` columns."""
+"""Translates feature columns of any TensorFlow version to `preprocessing` columns, as id makers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.types import Object
 
 
 def read_input(column: Object) -> preprocessing.Column:
-    """Returns the preprocessing that makes the ids of a categorical or bucketized column.
+    """Translates a categorical or bucketized column to the preprocessing that makes its ids.
 
     Raises:
         Untranslatable: the column is of an unknown kind.
@@ -28,14 +28,14 @@ def read_input(column: Object) -> preprocessing.Column:
 
 
 def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
-    """Returns the preprocessing of each feature of TPU embedding columns."""
+    """Collects the preprocessing of each feature of TPU embedding columns."""
     return {
         column.get_feature_key_name(): read_input(column.categorical_column) for column in columns
     }
 
 
 def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Returns the preprocessing of each feature where the input is ids already, as on a TPU."""
+    """Collects the preprocessing of each feature for inputs that are already ids, as on a TPU."""
     columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size
@@ -51,7 +51,7 @@ def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
 def _vocabulary_file(column: Object) -> preprocessing.Column:
     file = column.vocabulary_file, column.vocabulary_size
     missing = column.num_oov_buckets, column.default_value
-    # Columns of the first version know text alone.
+    # Columns of TensorFlow 1 read text files only.
     file_format = getattr(column, "file_format", None)
     return preprocessing.VocabularyFile(column.key, *file, *missing, column.dtype, file_format)
 
@@ -81,4 +81,4 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
         read_input(it.categorical_column)
     ),
 }
-"""By the name of a column's class, without the underscore that the first version has."""
+"""Keyed by the column's class name without the leading underscore of TensorFlow 1."""

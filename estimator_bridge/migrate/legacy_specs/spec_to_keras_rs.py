@@ -1,7 +1,7 @@
-"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and steps that a program adds.
+"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and steps that a program must add.
 
-On TensorFlow's backend the layer takes the FeatureConfigs of TPUEmbeddingV2, and makes one of
-them. Read at, and tested with, keras-rs 0.4.0.
+On the TensorFlow backend the layer takes the FeatureConfigs of TPUEmbeddingV2 and creates a
+TPUEmbeddingV2 itself. Written for, and tested with, keras-rs 0.4.0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TARGET = "keras_rs"
 LAYER = "DistributedEmbedding of keras_rs"
 
 _LACKED = "AdagradMomentumParameters"
-"""The optimizer that TPUEmbeddingV2 has, and the layer does not."""
+"""The optimizer that TPUEmbeddingV2 has and the layer lacks."""
 
 _BY_HAND = (
     (
@@ -45,7 +45,7 @@ _BY_HAND = (
         "layer.get_embedding_tables() fails for tables that share a stack.",
     ),
 )
-"""Of each change what it is, before and after, and why."""
+"""For each change: what it is, the state before and after, and the reason."""
 
 
 def refusals(legacy: LegacySpec) -> Iterator[str]:
@@ -60,7 +60,7 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
 
 
 def changes() -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for each step that a program adds to the layer."""
+    """Yields the fields of a `Change` for each step that a program must add for the layer."""
     for each in _BY_HAND:
         fields = dict(zip(("setting", "was", "now", "why"), each, strict=True))
         yield {"where": str(SPEC), **fields, "effect": "by hand"}

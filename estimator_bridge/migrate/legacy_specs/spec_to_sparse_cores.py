@@ -1,4 +1,4 @@
-"""A legacy spec as stock's TPUEmbeddingV2 takes it, for TPUs with SparseCores, or why it cannot."""
+"""Translates a legacy spec for stock's TPUEmbeddingV2 on SparseCores, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""The rows of the catalogue without which a program would train to something else."""
+"""Rows of the catalogue that a program cannot lose without training something else."""
 
-# Carried by the objects themselves, or a matter of the program's input, so that nothing is said.
+# These need no remark: the objects carry them, or they depend on the program's input.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
 def check(legacy: LegacySpec, target: str) -> None:
-    """Raises Untranslatable, which names all settings that the target cannot honour."""
+    """Raises Untranslatable with the names of all settings that the target cannot honour."""
     if target == spec_to_keras_rs.TARGET:
         name, besides = spec_to_keras_rs.LAYER, spec_to_keras_rs.refusals(legacy)
         on_sparse_cores.check(legacy, REFUSED, besides, target=f"{name} on SparseCores")
@@ -35,7 +35,7 @@ def check(legacy: LegacySpec, target: str) -> None:
 
 
 def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for each setting that is otherwise on SparseCores."""
+    """Yields the fields of a `Change` for each setting that works differently on SparseCores."""
     if target == spec_to_keras_rs.TARGET:
         yield from spec_to_keras_rs.changes()
     for note in notes_of_spec(legacy):
@@ -55,13 +55,13 @@ def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
 def feature_config(
     config: dict[str, Object], legacy: LegacySpec, samples: int
 ) -> dict[str, Object]:
-    """Returns FeatureConfigs with output shapes for so many samples on each core.
+    """Builds FeatureConfigs with output shapes for this number of samples on each core.
 
-    The optimizers of their tables lose what TPUEmbeddingV2 refuses even where it says nothing.
+    Resets optimizer settings that TPUEmbeddingV2 refuses even when they have no effect.
     """
     for feature in config.values():
         optimizer = feature.table.optimizer
-        # Both are refused unless they are None; `check` has made sure that there is no decay.
+        # TPUEmbeddingV2 accepts only None for both; `check` has made sure that there is no decay.
         optimizer.weight_decay_factor = None
         optimizer.multiply_weight_decay_factor_by_learning_rate = None
     lengths = {feature.key: feature.max_sequence_length for feature in legacy.features}
@@ -76,6 +76,6 @@ def feature_config(
 
 
 def preprocessing(general: Preprocessing | None, legacy: LegacySpec) -> Preprocessing | None:
-    """Returns a preprocessing that makes ids as TPUEmbeddingV2 takes them."""
+    """Adapts a preprocessing so that it makes ids in the form that TPUEmbeddingV2 takes."""
     lengths = {f.key: f.max_sequence_length for f in legacy.features if f.max_sequence_length}
     return None if general is None else SparseCorePreprocessing(general.columns, lengths)

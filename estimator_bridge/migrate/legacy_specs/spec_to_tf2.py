@@ -1,4 +1,4 @@
-"""`EmbeddingConfigSpec.to_tf2()`: a legacy spec as the objects of TensorFlow 2, with a report."""
+"""`EmbeddingConfigSpec.to_tf2()`: translates a legacy spec to TensorFlow 2, with a report."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ EFFECTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One setting that TensorFlow 2 has otherwise, or not at all.
+    """One setting that differs in TensorFlow 2, or does not exist there.
 
     Attributes:
-        where: the place that has the setting, such as "table 'words'".
+        where: the owner of the setting, such as "table 'words'".
         setting: its legacy name.
-        was, now: as a reader would write them; `now` is empty where nothing takes its place.
+        was, now: the old and new value as source text; `now` is empty if nothing replaces it.
         why: a sentence.
         effect: one of `EFFECTS`.
     """
@@ -64,7 +64,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that a migration changed, in the order of the spec."""
+    """All changes of a migration, in the order of the spec."""
 
     changes: tuple[Change, ...]
 
@@ -73,7 +73,7 @@ class Report:
         yield from map(str, self.changes)
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns values that JSON can hold."""
+        """Converts the report to values for JSON."""
         return {"changes": [dataclasses.asdict(change) for change in self.changes]}
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class TF2Embedding:
-    """A legacy spec as TensorFlow 2 has it.
+    """The TensorFlow 2 objects of a legacy spec.
 
         tf2 = spec.to_tf2()
         embedding = tf2_engine.TPUEmbedding(tf2.feature_config, **tf2.options)
@@ -93,14 +93,14 @@ class TF2Embedding:
             layer; every table has its own optimizer. Stock's TPUEmbedding takes it if
             `for_stock`.
         options: further arguments of `TPUEmbedding`.
-        engine_spec: all of it for `tf2_engine.TPUEmbedding`, also what no FeatureConfig can say:
-            mod partitioning, hot ids, lookup statistics.
-        preprocessing: makes ids and weights of what the legacy input function returns; None where
-            a column is of an unknown kind, which the report says.
-        preprocessing_of_ids: the same where the input function returns ids, as on a TPU.
-        step: the global step that learning-rate functions are called with: count it up.
-        gradient_multiplier: returns the number by which the gradients of all activations are to
-            be multiplied; None if there is none.
+        engine_spec: the whole spec for `tf2_engine.TPUEmbedding`, including settings that a
+            FeatureConfig cannot express: mod partitioning, hot ids, lookup statistics.
+        preprocessing: makes ids and weights from the output of the legacy input function; None if
+            a column is of an unknown kind, which the report names.
+        preprocessing_of_ids: the same for input functions that return ids, as on a TPU.
+        step: the global step passed to learning-rate functions; the program must increment it.
+        gradient_multiplier: returns the factor to apply to the gradients of all activations; None
+            if there is no factor.
         for_stock: whether all optimizers are stock's.
         report: what was changed, and why.
     """
@@ -117,7 +117,7 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The optimizer of a table in TensorFlow 2; `reason` is why it is not stock's, if so."""
+    """The TensorFlow 2 optimizer of a table; `reason` says why it is not stock's, if so."""
 
     optimizer: Object
     kind: str
@@ -136,22 +136,22 @@ def to_tf2(
 ) -> TF2Embedding:
     """Translates a legacy spec, stock's or ours, to TensorFlow 2.
 
-    The objects are of stock's classes where its public API has them, else of this project's.
+    The objects are of stock's classes where its public API has them, otherwise of this project's.
 
     Args:
         step: the global step: a variable such as `optimizer.iterations`, or a callable without
-            arguments that returns it; None makes a variable where the spec needs one.
+            arguments that returns it. None creates a variable if the spec needs one.
         quirks: see `EmbeddingConfigSpec`.
-        target: "sparsecore" makes objects for stock's TPUEmbeddingV2, on TPUs with SparseCores:
-            FeatureConfigs with output shapes, ids with a row for each activation. "keras_rs"
+        target: "sparsecore" makes objects for stock's TPUEmbeddingV2 on TPUs with SparseCores:
+            FeatureConfigs with output shapes, and ids with a row for each activation. "keras_rs"
             makes them for `keras_rs.layers.DistributedEmbedding(tf2.feature_config, **tf2.options)`
-            on TensorFlow's backend, which has a TPUEmbeddingV2 inside.
-        batch_size: the samples of each core, for either target.
+            on the TensorFlow backend, which uses a TPUEmbeddingV2 internally.
+        batch_size: the number of samples on each core; required for either target.
 
     Raises:
         Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU; Untranslatable
             also names all settings that the target cannot honour.
-        InvalidInput: an unknown target, or it lacks the batch size.
+        InvalidInput: the target is unknown, or `batch_size` is missing.
     """
     legacy = read_spec(spec, quirks)
     if target is not None:
@@ -216,7 +216,6 @@ def _check_target(target: str, batch_size: int | None) -> None:
 def _for_target(
     general: TF2Embedding, legacy: LegacySpec, target: str, batch_size: int
 ) -> TF2Embedding:
-    """Returns the objects for stock's TPUEmbeddingV2; the spec has passed its `check`."""
     preprocessing = functools.partial(spec_to_sparse_cores.preprocessing, legacy=legacy)
     of_ids = preprocessing(general.preprocessing_of_ids)
     assert of_ids is not None
@@ -233,12 +232,12 @@ def _for_target(
 
 
 def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
-    """Returns the optimizer of each table, by the table's name; equal ones are one object."""
+    """Makes the optimizer of each table, by table name; equal optimizers are one object."""
     optimizer_of = functools.cache(stock_optimizer)
     optimizers = {}
     for table in tables:
         old = legacy.table(str(table.name)).optimizer or legacy.optimizer
-        assert table.optimizer is not None and old is not None  # or it was not translated
+        assert table.optimizer is not None and old is not None
         optimizer, reason = optimizer_of(table.optimizer)
         kind, rate = type(table.optimizer).__name__, old.settings["learning_rate"]
         optimizers[str(table.name)] = _Optimizer(optimizer, kind, reason, old.kind, rate)
@@ -246,7 +245,7 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Returns stock's optimizer with every setting, and None; else the engine's, and why."""
+    """Makes stock's optimizer with every setting, and None; otherwise the engine's, and why."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:
@@ -281,7 +280,7 @@ def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | No
 def _changes(
     legacy: LegacySpec, optimizers: Mapping[str, _Optimizer], unknown_columns: list[Note]
 ) -> Iterator[Change]:
-    """Yields the changes of the spec, of table after table, and of features."""
+    """Yields the changes of the spec: table by table, then the features."""
     notes = [*_notes(legacy, optimizers), *unknown_columns]
     order = [SPEC, *(Place("table", table.name) for table in legacy.tables)]
     positions = {place: position for position, place in enumerate(order)}
@@ -294,10 +293,10 @@ def _changes(
 
 
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
-    """Yields the notes of a spec as they are about objects of TensorFlow 2.
+    """Yields the notes of a spec, worded for the objects of TensorFlow 2.
 
-    There every table has an optimizer of its own, so that what is said of the spec's optimizer is
-    said of each table that has it.
+    There every table has an optimizer of its own, so a note on the spec's optimizer is repeated for
+    each table that uses it.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

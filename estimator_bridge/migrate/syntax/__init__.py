@@ -1,1 +1,1 @@
-"""A program as text and tree, and edits of its text."""
+"""Parses a program into text and tree, and edits its text."""

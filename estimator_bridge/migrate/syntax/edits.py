@@ -1,4 +1,4 @@
-"""Edits of a program as replaced spans of its text: all other text stays as it is."""
+"""Edits a program by replacing spans of its text; all other text stays as it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import libcst as cst
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 Span = tuple[int, int]
-"""The offsets of the first character and of the one behind the last."""
+"""The offsets of the first character and of the end (exclusive)."""
 
 
 class Edits:
@@ -25,50 +25,43 @@ class Edits:
         self._replacements: dict[Span, str] = {}
 
     def span(self, node: cst.CSTNode) -> Span:
-        """Returns the span of a node."""
         position = self._program.position(node)
         first, last = position.start, position.end
         starts = self._line_starts
         return starts[first.line - 1] + first.column, starts[last.line - 1] + last.column
 
     def line_start(self, line: int) -> int:
-        """Returns the offset where a line starts; lines count from 1."""
         return self._line_starts[min(line, len(self._line_starts)) - 1]
 
     def lines(self, first: int, last: int) -> Span:
-        """Returns the span of whole lines."""
         return self.line_start(first), self.line_start(last + 1)
 
     def indentation(self, node: cst.CSTNode) -> str:
-        """Returns the white space before a node that starts its line; else as much in blanks."""
+        """The white space before a node that starts its line; otherwise as many blanks."""
         position = self._program.position(node).start
         start = self.line_start(int(position.line))
         before = self._source[start : start + int(position.column)]
         return before if not before.strip() else " " * len(before)
 
     def text(self, start: int, end: int) -> str:
-        """Returns the old text of a span."""
         return self._source[start:end]
 
     def text_of(self, node: cst.CSTNode) -> str:
-        """Returns the old text of a node."""
         return self.text(*self.span(node))
 
     def replace(self, start: int, end: int, new: str) -> None:
-        """Replaces a span."""
         self._replacements[start, end] = new
 
     def replace_node(self, node: cst.CSTNode, new: str) -> None:
-        """Replaces the text of a node."""
         self.replace(*self.span(node), new)
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts a text, behind those that were inserted at the same offset before."""
+        """Inserts a text after earlier insertions at the same offset."""
         before = self._replacements.get((offset, offset), "")
         self._replacements[offset, offset] = before + text
 
     def apply(self) -> str:
-        """Returns the new text. A replacement inside of a longer one has no effect."""
+        """Computes the new text. A replacement inside a longer one has no effect."""
         new = {
             span: text.replace("\r\n", "\n").replace("\n", self._newline)
             for span, text in self._replacements.items()
@@ -77,15 +70,15 @@ class Edits:
 
 
 def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span) -> str:
-    """Returns a span of a text with replacements, but for those inside of longer ones.
+    """Applies replacements to a span of a text; those inside longer replacements are ignored.
 
     Args:
-        new: what replaces each span, or what returns that.
+        new: the replacement of each span, or a function that returns it.
     """
     position, last = within
     inside = [span for span in new if position <= span[0] and span[1] <= last]
     parts = []
-    # At the same offset insertions come first, then the longest replacement.
+    # At the same offset, insertions come first, then the longest replacement.
     for start, end in sorted(inside, key=lambda span: (span[0], span[0] < span[1], -span[1])):
         if start >= position:
             code = new[start, end]
@@ -95,15 +88,15 @@ def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns the lines of a source with their ends: `splitlines` also splits at form feeds."""
+    """Splits a source into lines with line ends; `splitlines` would also split at form feeds."""
     return re.findall(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+", text)
 
 
 def commented_out(text: str, indentation: str, column: int | None = None) -> str:
-    """Returns lines as comments behind an indentation; any indentation beyond that is kept.
+    """Turns lines into comments at this indentation; deeper indentation is kept.
 
     Args:
-        column: where the text starts in its line; by default behind the indentation.
+        column: where the text starts in its line; by default at the indentation.
     """
     lines = []
     column = len(indentation) if column is None else column

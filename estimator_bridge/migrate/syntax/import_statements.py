@@ -1,4 +1,4 @@
-"""Import statements: which of them lead to stock's estimator, and those of the replacements."""
+"""Reads import statements of stock's estimator, and writes those of the replacements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from estimator_bridge.migrate.syntax.node_search import find
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 KINDS = (cst.Import, cst.ImportFrom)
 
-_WIDTH = 80  # of the lines of most legacy programs
+_WIDTH = 80  # the line length of most legacy programs
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
@@ -27,9 +27,9 @@ class Imported:
     """A name that an import statement binds.
 
     Attributes:
-        bound: the name in the program; None for a star.
-        place: where the bridge has it; None if that depends on the names below it.
-        comment: the comment behind it in a list in brackets.
+        bound: the name in the program; None for a star import.
+        place: its place in the bridge; None if that depends on the names below it.
+        comment: the comment after the name in a list in brackets.
     """
 
     full: str
@@ -44,16 +44,10 @@ class Imported:
 
 
 def is_import(node: cst.CSTNode) -> TypeGuard[ImportStatement]:
-    """Returns whether a node is an import statement."""
     return isinstance(node, cst.Import | cst.ImportFrom)
 
 
 def read(statement: ImportStatement, modules: Modules = ALONE) -> list[Imported]:
-    """Returns the names that an import statement binds.
-
-    Args:
-        modules: of the package; they may import names of stock for each other.
-    """
     if isinstance(statement, cst.Import):
         return [_of_import(alias) for alias in statement.names]
     module = "." * len(statement.relative)
@@ -69,7 +63,7 @@ def _of_import(alias: cst.ImportAlias) -> Imported:
     full = str(get_full_name_for_node(alias.name))
     bound = _bound(alias)
     below = stock.module_of(full)
-    # `import a.b` binds a, through which the program may use other modules as well.
+    # `import a.b` binds a, and the program may reach other modules through a.
     place = Replacement(below) if below and alias.asname is not None else None
     return Imported(full, bound or full.split(".")[0], place)
 
@@ -99,7 +93,7 @@ def _comment(alias: cst.ImportAlias) -> str:
 
 
 def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
-    """Yields an import statement, and its comment, for each module that has some of the places."""
+    """Yields one import statement, with its comment, for each module with some of the places."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for each in imported:
         assert each.place is not None
@@ -118,7 +112,7 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
 
 
 def of_names(module: str, names: Sequence[str]) -> str:
-    """Returns the import of names from a module, in several lines if one is too long."""
+    """Writes the import of names from a module, on several lines if it is too long for one."""
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= _WIDTH:
         return line
@@ -127,7 +121,7 @@ def of_names(module: str, names: Sequence[str]) -> str:
 
 
 def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) -> ImportStatement:
-    """Returns an import statement with those of its names whose full names are listed."""
+    """Keeps those names of an import statement whose full names are in `names`."""
     bound = read(statement, modules)
     kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -135,7 +129,6 @@ def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) 
 
 
 def of_tensorflow(statement: cst.CSTNode) -> bool:
-    """Returns whether a top-level statement imports TensorFlow, Keras or the bridge."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return False
     imports = find(statement, *KINDS)
@@ -143,12 +136,10 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
 
 
 def is_import_line(statement: cst.CSTNode) -> bool:
-    """Returns whether a statement is a line of imports alone."""
     return isinstance(statement, cst.SimpleStatementLine) and all(map(is_import, statement.body))
 
 
 def is_preface(statement: cst.CSTNode) -> bool:
-    """Returns whether a statement is the docstring, or a `from __future__ import`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     first = statement.body[0]
@@ -160,9 +151,10 @@ def is_preface(statement: cst.CSTNode) -> bool:
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
-    """Returns the position of the last import of TensorFlow in the group of imports from `first`.
+    """Finds the position of TensorFlow's last import in the group of imports from `first`.
 
-    It is `first - 1` if that is no line of imports but a block that has some.
+    It is `first - 1` if the statement there is not an import line but a block that contains
+    imports.
     """
     last = first - 1
     for position, each in enumerate(statements[first:], first):
@@ -173,7 +165,7 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 
 
 class Aliases:
-    """The names under which modules of the bridge are imported for replaced names.
+    """The names under which a program imports modules of the bridge for replaced names.
 
     Args:
         taken: names that the program uses.
@@ -186,7 +178,6 @@ class Aliases:
         self._by_module: dict[str, str] = {}
 
     def expression(self, place: Replacement) -> cst.BaseExpression:
-        """Returns the expression for a place."""
         if place.module == NAMESPACE and self._namespace is not None:
             name = self._namespace
         else:
@@ -197,7 +188,6 @@ class Aliases:
         return cst.parse_expression(f"{name}.{place.attributes}" if place.attributes else name)
 
     def imports(self) -> list[str]:
-        """Returns the import statements that the expressions need."""
         statements = []
         for module, name in sorted(self._by_module.items()):
             parent, _, last = module.rpartition(".")
@@ -206,7 +196,7 @@ class Aliases:
         return statements
 
     def free(self, name: str) -> str:
-        """Returns a name that the program does not use, the given one if possible; reserves it."""
+        """Finds and reserves a name that the program does not use, if possible the given one."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)

@@ -1,4 +1,4 @@
-"""The modules of a package: the meaning of names that one imports from another."""
+"""Resolves names that the modules of a package import from each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Modules:
     """The names that a module of a package imports from the others.
 
     Attributes:
-        name: the full name of the module itself; "" for a program alone.
+        name: the full name of the module itself; "" for a single program.
         is_package: whether it is the `__init__.py` of its package.
-        names: full names of what modules import or assign, by their own full names, such as
-            "tensorflow.compat.v1" by "job.common.tf".
+        names: maps the full name of each name that a module imports or assigns to what it stands
+            for, such as "job.common.tf" to "tensorflow.compat.v1".
     """
 
     name: str = ""
@@ -23,7 +23,7 @@ class Modules:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def full(self, name: str) -> str:
-        """Returns the full name that a name stands for, such as ".common.tf.train"."""
+        """Resolves a name, such as ".common.tf.train", to the full name that it stands for."""
         return self._full(self.absolute(name), frozenset())
 
     def _full(self, name: str, seen: frozenset[str]) -> str:
@@ -36,7 +36,7 @@ class Modules:
         return name
 
     def absolute(self, name: str) -> str:
-        """Returns a name without the dots of relative imports at its start."""
+        """Resolves the dots of a relative import at the start of a name."""
         level = len(name) - len(name.lstrip("."))
         if not level:
             return name
@@ -49,5 +49,5 @@ ALONE = Modules()
 
 
 def written_module(statement: ast.ImportFrom) -> str:
-    """Returns the module of an import as it is written, with the dots of a relative one."""
+    """The module of an import as written, with the dots of a relative import."""
     return "." * statement.level + (statement.module or "")

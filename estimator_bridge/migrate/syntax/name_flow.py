@@ -24,14 +24,12 @@ _VERSION = re.compile(r"^tensorflow\.(compat\.v[12]\.)*")
 
 
 class _Instance(NamedTuple):
-    """An object of a class of the program."""
-
     of: ast.ClassDef
 
 
 _Value = str | ast.FunctionDef | ast.ClassDef | _Instance
 _Values = frozenset[_Value] | None
-"""What an expression may be: full names, and definitions in the program. None is unknown."""
+"""What an expression may be: full names, and definitions in the program. None means unknown."""
 
 _NOTHING: _Values = frozenset()
 
@@ -57,8 +55,6 @@ class NameFlow:
         self._open: set[object] = set()
         self._known: dict[ast.AST, _Values] = {}
 
-    # What callers ask.
-
     def full_names(self, node: ast.AST) -> list[str]:
         """Lists the full names that an expression may have; empty if one of them is unknown."""
         names = _strings(self._values(node))
@@ -81,7 +77,6 @@ class NameFlow:
         return is_assigned and bool(self.full_names(node))
 
     def _is_assigned(self, node: ast.AST) -> bool:
-        """Whether no import binds the first name of an expression."""
         while isinstance(node, ast.Attribute):
             node = node.value
         if not isinstance(node, ast.Name):
@@ -111,7 +106,7 @@ class NameFlow:
         return False
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
-        """Whether all called functions are in the program, and know an argument's full name."""
+        """Whether all called functions are in the program and resolve an argument's full name."""
         if self.partial(call) is not None:
             return self.is_followed(call)
         functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]
@@ -124,7 +119,7 @@ class NameFlow:
         )
 
     def partial(self, node: ast.AST | None) -> ast.Call | None:
-        """Returns the call of `functools.partial` behind a node, which may be a name; or None."""
+        """Finds the call of `functools.partial` behind a node, which may be a name."""
         if isinstance(node, ast.Name):
             bindings = self._bindings(self._scope(node), node.id)
             only = bindings[0] if len(bindings) == 1 else None
@@ -139,8 +134,6 @@ class NameFlow:
             if scope is self.tree and (names := _strings(self._of_name(scope, name))):
                 yield name, names
 
-    # Bindings.
-
     def _enter(self, node: ast.AST, scope: ast.AST) -> None:
         """Records the scope and the parent of all nodes below a node."""
         for child in ast.iter_child_nodes(node):
@@ -152,7 +145,7 @@ class NameFlow:
 
     @staticmethod
     def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
-        """Whether a part of a definition is evaluated in its own scope, not in the outer one."""
+        """Whether a part of a definition is evaluated in the definition's own scope."""
         if isinstance(scope, _COMPREHENSIONS):
             return True
         return isinstance(child, ast.stmt)
@@ -161,7 +154,6 @@ class NameFlow:
         return self._scopes.get(node, self.tree)
 
     def _bind_node(self, node: ast.AST) -> None:
-        """Records the names that a node binds."""
         scope = self._scope(node)
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for name, full in self._imported(node):
@@ -191,7 +183,7 @@ class NameFlow:
             self._bind(scope, node.id, None)
 
     def _is_plain(self, name: ast.Name) -> bool:
-        """Whether a name is the target of an assignment, which records it itself."""
+        """Whether a name is the target of an assignment, which records the name itself."""
         up = self._parents[name]
         while isinstance(up, (ast.Tuple, ast.List)):
             up = self._parents[up]
@@ -222,7 +214,7 @@ class NameFlow:
                 self._bind(owner, target.attr, value)
 
     def _class_of_self(self, scope: ast.AST, name: str) -> ast.ClassDef | None:
-        """Returns the class if the scope is a method with this first parameter (`self`)."""
+        """Finds the class if the scope is a method whose first parameter (`self`) has this name."""
         above = self._parents.get(scope)
         if not isinstance(scope, _FUNCTIONS) or not isinstance(above, ast.ClassDef):
             return None
@@ -254,8 +246,6 @@ class NameFlow:
             else:
                 first = each.name.partition(".")[0]
                 yield (each.asname, each.name) if each.asname else (first, first)
-
-    # Values.
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
         """Lists what a name is bound to in the innermost scope that binds it."""
@@ -307,7 +297,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Lists the calls of a function by its name; other uses of the name are None."""
+        """Lists the calls of a function by its name; any other use of the name gives None."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]
@@ -395,7 +385,7 @@ def _parameters(function: ast.AST) -> list[str]:
 
 
 def _passed(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
-    """Returns the argument that a call passes for a parameter, or None."""
+    """Finds the argument that a call passes for a parameter."""
     by_name: Mapping[str | None, ast.AST] = {each.arg: each.value for each in call.keywords}
     by_place = dict(zip(_parameters(function), call.args, strict=False))
     return by_name.get(name) or by_place.get(name)

@@ -1,4 +1,4 @@
-"""Names that are free in a program, for new imports."""
+"""Finds names that a program does not use yet, for new imports."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns a name that is not taken: the given one if possible."""
     while name in taken:
         name = f"tf2_{name}"
     return name
 
 
 def is_on_library(program: ParsedProgram) -> bool:
-    """Returns whether a program is in the tf2 form: it imports the library, and nothing of stock.
+    """Whether a program is in the tf2 form: it imports the library and nothing of stock.
 
-    A module of a package need not use the library.
+    A module of a package need not import the library.
     """
     imported = [
         each
@@ -43,7 +42,7 @@ def is_on_library(program: ParsedProgram) -> bool:
 
 
 def names_in(program: ParsedProgram) -> Iterator[str]:
-    """Yields the names that a program binds, but for imports that are removed."""
+    """Yields the names that a program binds, except by imports that are removed."""
     for scope in set(program.scopes.values()):
         for assignment in scope.assignments if scope is not None else ():
             node = getattr(assignment, "node", None)

@@ -1,6 +1,6 @@
 """Finds nodes in a syntax tree by their kind.
 
-LibCST's matchers do it too, but importing them takes half a second.
+LibCST's matchers do the same, but importing them takes half a second.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import libcst as cst
 
 
 def find(root: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[Any]:
-    """Lists the nodes of some kinds in a tree, the root included, in the order of the text."""
+    """Lists the nodes of these kinds in a tree, including the root, in the order of the text."""
     finder = _Finder(kinds)
     root.visit(finder)
     return finder.found
@@ -27,7 +27,7 @@ class _Finder(cst.CSTVisitor):
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, self._kinds):
             self.found.append(node)
-        # No statement is in an expression.
+        # No statement is part of an expression.
         return self._in_expressions or not isinstance(node, cst.BaseExpression)
 
     def on_leave(self, original_node: cst.CSTNode) -> None:

@@ -1,4 +1,4 @@
-"""The package's own name in its modules: a migrated package has another one."""
+"""Renames a package in the code of its own modules: a migrated package gets a new name."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 def renamed(source: str, name: str, old: str, new: str) -> str:
-    """Returns a module whose imports of a package, and full names through them, have its new name.
+    """Renames a package in a module's imports and in the full names that use them.
 
     Args:
-        name: how errors call the module.
+        name: the module's name in errors.
         old, new: full names of the package.
     """
     program = ParsedProgram(source, name)
@@ -44,7 +44,7 @@ class _Renaming(cst.CSTVisitor):
         self._rename_use(node)
 
     def _rename_use(self, node: cst.Name | cst.Attribute) -> bool:
-        """Renames the package where `import package.module` serves its full name."""
+        """Renames the package in uses of its full name through `import package.module`."""
         text = get_full_name_for_node(node)
         return (
             text == self._old and text in self._program.imported_names(node) and self._rename(node)

@@ -1,4 +1,4 @@
-"""A parsed program: where each node is in the text, and which statement it belongs to."""
+"""A parsed program, with the position and the statement of each node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.migrate.syntax.node_search import find
 
 MARK = "# estimator-bridge: "
-"""The start of each comment that is added to a program."""
+"""Starts each comment that is added to a program."""
 
 
 _DEEPEST = 100
@@ -26,10 +26,10 @@ Scopes: TypeAlias = Mapping[cst.CSTNode, metadata.Scope | None]
 
 
 class ParsedProgram:
-    """The syntax tree of a program; InvalidInput if the source is not Python 3.
+    """The syntax tree of a program; raises InvalidInput if the source is not Python 3.
 
     Args:
-        name: how errors call the program.
+        name: the program's name in errors.
         modules: the other modules of its package.
     """
 
@@ -43,7 +43,7 @@ class ParsedProgram:
             module = cst.parse_module(source)
         except cst.ParserSyntaxError as error:
             raise errors.not_python(name, error) from error
-        # The parser uses no node twice, so that there is nothing to copy.
+        # The parser uses no node twice, so nothing needs to be copied.
         wrapper = metadata.MetadataWrapper(module, unsafe_skip_copy=True)
         self.module: cst.Module = wrapper.module
         found = wrapper.resolve_many(
@@ -54,53 +54,49 @@ class ParsedProgram:
         self._parents = found[metadata.ParentNodeProvider]
 
     def position(self, node: cst.CSTNode) -> metadata.CodeRange:
-        """Returns the first and the last line and column of a node."""
         return self._positions[node]
 
     def line(self, node: cst.CSTNode) -> int:
-        """Returns the line where a node starts; lines count from 1."""
         return int(self._positions[node].start.line)
 
     def last_line(self, statement: cst.CSTNode) -> int:
-        """Returns the last line of a statement, without the comments below its block."""
+        """The last line of a statement, without the comments below its block."""
         body = getattr(statement, "body", None)
         if isinstance(body, cst.IndentedBlock) and not getattr(statement, "orelse", None):
             return max(self.last_line(each) for each in body.body)
         return int(self._positions[statement].end.line)
 
     def indent(self, node: cst.CSTNode) -> int:
-        """Returns the column where a node starts."""
         return int(self._positions[node].start.column)
 
     def imported_names(self, node: cst.CSTNode) -> list[str]:
-        """Returns the full names that a name or attribute may have, by imports and the flow."""
+        """Lists the full names that a name or attribute may have, by imports and by data flow."""
         found = self.in_flow(node)
         return [] if found is None else self.flow.full_names(found)
 
     def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
-        """Returns the full names that a dotted name may have where a node is."""
+        """Lists the full names that a dotted name may have at the position of a node."""
         found = self._ends.get(self._end(place))
         return [] if found is None else self.flow.names_at(found, dotted)
 
     def in_flow(self, node: cst.CSTNode) -> ast.AST | None:
-        """Returns the same name or attribute in `flow`: it is the one that ends there."""
+        """Finds the same name or attribute in `flow`: the one that ends at the same position."""
         kinds = {cst.Name: ast.Name, cst.Attribute: ast.Attribute}
         last = node.attr if isinstance(node, cst.Attribute) else node
         found = self._ends.get(self._end(last))
         return found if type(node) in kinds and isinstance(found, kinds[type(node)]) else None
 
     def is_alias(self, node: cst.CSTNode) -> bool:
-        """Returns whether a name or attribute stands for a full name that it is given."""
+        """Whether a name or attribute is an alias of a full name."""
         found = self.in_flow(node)
         return found is not None and self.flow.is_alias(found)
 
     def is_followed(self, value: cst.CSTNode) -> bool:
-        """Returns whether the names are known that a dotted name is given, wherever it goes."""
+        """Whether every place that receives this value has a known full name."""
         found = self.in_flow(value)
         return found is not None and self.flow.is_followed(found)
 
     def is_stored(self, name: cst.CSTNode) -> bool:
-        """Returns whether a name or attribute is assigned to where it stands."""
         return isinstance(getattr(self.in_flow(name), "ctx", None), ast.Store)
 
     def _end(self, node: cst.CSTNode) -> tuple[int, int]:
@@ -108,33 +104,31 @@ class ParsedProgram:
         return int(end.line), int(end.column)
 
     def parent(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Returns the node that a node is a direct part of; None for the module."""
         return self._parents.get(node)
 
     def in_its_quotes(self, code: str) -> str:
-        """Returns code that has `'` around its strings with `"`, if more strings here have that."""
+        """Changes `'` to `"` in `code` if more strings of this program use `"`."""
         quotes = [each.quote for each in find(self.module, cst.SimpleString)]
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
-        """Returns the innermost node of some kinds that contains a node, or is it; or None."""
+        """Finds the innermost node of these kinds that contains a node, or is the node itself."""
         while node is not None and not isinstance(node, kinds):
             node = self.parent(node)
         return node
 
     def statement_of(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Returns the innermost statement that contains a node, or is the node."""
         return self.enclosing(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
     def dotted_name_of(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Returns the longest dotted name that starts with a node."""
+        """Finds the longest dotted name that starts with a node."""
         while isinstance(self._parents[node], cst.Attribute):
             node = self._parents[node]
         return node
 
 
 def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.expr]]:
-    """Yields names, attributes and strings with the line and column where they end."""
+    """Yields names, attributes and strings with the line and column of their end."""
     lines = re.split("\r\n|\n|\r", source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute | ast.Constant):
@@ -144,12 +138,12 @@ def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.e
 
 
 def check_source(source: str, name: str) -> ast.Module:
-    """Returns the tree of a program.
+    """Parses a program.
 
-    Raises InvalidInput if Python would not run it, or it is too deeply nested to parse.
+    Raises InvalidInput if Python would not run it, or if it is too deeply nested to parse.
 
-    Python refuses some programs only when it compiles them: a keyword that is given twice, a
-    `return` outside of a function.
+    Python refuses some programs only when it compiles them, for instance for a repeated keyword
+    argument or a `return` outside a function.
     """
     try:
         tree = ast.parse(source)
@@ -175,15 +169,14 @@ def _check_depth(tree: ast.AST, name: str) -> None:
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """Returns the source of a node in one line."""
+    """The source of a node on one line."""
     return " ".join(cst.Module([]).code_for_node(node).split())
 
 
 def keyword_of(argument: cst.Arg) -> str:
-    """Returns the name that an argument is passed by; "" if it has none."""
     return "" if argument.keyword is None else str(argument.keyword.value)
 
 
 def comment_lines(rule: str, reasons: Collection[str]) -> list[cst.EmptyLine]:
-    """Returns a line that leaves something to a person for each reason."""
+    """Writes a comment line for each reason, which leaves something to a person."""
     return [cst.EmptyLine(comment=cst.Comment(f"{TODO} {rule}: {each}.")) for each in reasons]

@@ -1,4 +1,4 @@
-"""Names in annotations that are written as strings: `"tf.estimator.Estimator"`."""
+"""Finds names in annotations written as strings: `"tf.estimator.Estimator"`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_o
 
 
 class QuotedName(NamedTuple):
-    """A dotted name in a string, the full names it may have, and where it is.
+    """A dotted name in a string, the full names it may have, and its position.
 
     Attributes:
         start, end: offsets in the source of the string, with its quotes.
@@ -25,7 +25,7 @@ class QuotedName(NamedTuple):
 
 
 def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedName]:
-    """Yields the dotted names of a string that is an annotation, or a part of one."""
+    """Yields the dotted names in a string that is an annotation or part of one."""
     value = str(string.raw_value)
     if not _is_annotation(program, string) or string.prefix or not value.isascii():
         return
@@ -37,13 +37,13 @@ def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedNam
     for node in _outermost(tree):
         text = ast.unparse(node)
         start, end = node.col_offset + offset, (node.end_col_offset or 0) + offset
-        # Of several lines the offsets would not be those in the string.
+        # In a string of several lines, the parser's offsets are not offsets in the string.
         if string.value[start:end] == text:
             yield QuotedName(text, program.full_names_of(string, text), start, end)
 
 
 def _outermost(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """Yields the dotted names below a node, but none that is a part of another one."""
+    """Yields the dotted names below a node, except those that are part of a longer one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name | ast.Attribute):
             yield child

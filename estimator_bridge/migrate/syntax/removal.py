@@ -1,4 +1,4 @@
-"""The statements and arguments that are left out, with those that depend on them."""
+"""Statements and arguments to leave out, with those that depend on them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 class Removal:
-    """The statements that are to be commented out, with the `reasons`, and single `arguments`.
+    """The statements to comment out, with the `reasons`, and single `arguments`.
 
     Attributes:
-        harmless: those of the statements whose removal is known to lose nothing.
-        rules: the ids of the rules by which statements are removed, as far as it is one's.
-        users: where the names of a statement were used, if it is removed for lack of others.
+        harmless: the statements whose removal loses nothing.
+        rules: the ids of the rules that remove statements, where a rule is the cause.
+        users: for a statement removed because nothing uses it any more, where its names were used.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -30,7 +30,7 @@ class Removal:
         self.users: dict[cst.CSTNode, list[cst.CSTNode]] = {}
 
     def removed_part(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Returns the outermost statement or argument that is removed with a node, if it is."""
+        """Finds the outermost removed statement or argument that contains a node."""
         outermost, each = None, node
         while each is not None:
             if each in self.arguments or each in self.reasons:
@@ -39,23 +39,21 @@ class Removal:
         return outermost
 
     def is_removed(self, node: cst.CSTNode | None) -> bool:
-        """Returns whether a node is inside of something that is removed."""
         return self.removed_part(node) is not None
 
     def cause(self, statement: cst.CSTNode) -> str:
-        """Returns why a statement is removed, with why that is which it depends on."""
+        """Explains why a statement is removed, including the cause if it depends on another one."""
         reason, cause = self.reasons[statement], self._causes.get(statement, "")
         return reason if not cause or cause.endswith(f": {reason}") else f"{reason} ({cause})"
 
     def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
-        """Removes the statement of a node, and those that depend on it.
+        """Removes the statement of a node and those that depend on it.
 
-        A function is removed with a statement that returns its result. A statement that uses a
-        name is removed if no other statement binds the name.
+        A function is removed with a statement that returns its result. A statement that uses a name
+        is removed if no other statement binds the name.
 
         Args:
-            cause: the reason of the first of the statements that this one depends on; by default
-                its own.
+            cause: the reason for the first statement that this one depends on; by default its own.
         """
         if self.is_removed(node):
             return
@@ -80,13 +78,12 @@ class Removal:
                     self.remove(access.node, why, cause=cause)
 
     def remove_harmless(self, statement: cst.CSTNode, reason: str, rule: str) -> None:
-        """Removes a statement alone, which loses nothing."""
+        """Removes only this statement, whose removal loses nothing."""
         self.reasons[statement] = reason
         self.rules[statement] = rule
         self.harmless.add(statement)
 
     def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
-        """Returns the names that a statement binds, with their scopes."""
         scopes = self._program.scopes
         if isinstance(statement, cst.FunctionDef | cst.ClassDef):
             return [(statement.name.value, scopes[statement])]
@@ -119,7 +116,7 @@ class Removal:
         return bool(statements)
 
     def _dead_statement(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Returns the statement that binds a name, if it does nothing else; it is kept so far."""
+        """Finds the statement that only binds this name and is still kept."""
         if node is None or self.is_removed(node):
             return None
         statement = self._program.statement_of(node)
@@ -137,7 +134,7 @@ class Removal:
 
     def collapse(self) -> None:
         """Removes each `if` whose whole body is removed, instead of the statements in it."""
-        # The innermost come last in the order of the program.
+        # The innermost ones come last in the order of the program.
         for each in reversed(find(self._program.module, cst.If)):
             if each.orelse is not None:
                 continue
@@ -153,7 +150,7 @@ class Removal:
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
-        """Yields (statement, name, use): names that a removed statement alone might have bound."""
+        """Yields (statement, name, use) for names that only a removed statement may have bound."""
         for statement in self.reasons.keys() - self.harmless:
             for name, scope in self._bound_names(statement):
                 others = [
@@ -172,13 +169,13 @@ class Removal:
                         break
 
     def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Returns whether a name is bound wherever a later node of the program is reached."""
+        """Whether a name is bound whenever a later node of the program is reached."""
         statement = self._program.statement_of(binding)
         block = self._program.parent(statement)
         above: cst.CSTNode | None = node
         while above is not None:
             above = self._program.parent(above)
-            if above is statement:  # Parameters of a function.
+            if above is statement:
                 return True
             if above is block:
                 return self._program.line(binding) <= self._program.line(node)
@@ -186,11 +183,11 @@ class Removal:
 
 
 _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
-"""Functions and methods that only read."""
+"""Functions and methods that have no side effects."""
 
 
 def _is_pure(expression: cst.CSTNode) -> bool:
-    """Returns whether an expression only reads: it changes nothing and binds nothing."""
+    """Whether an expression changes nothing and binds nothing."""
     calls = find(expression, cst.Call)
     names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)

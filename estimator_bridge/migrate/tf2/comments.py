@@ -1,4 +1,4 @@
-"""Code without a counterpart, arguments of calls and statements, and the comments in its place."""
+"""Comments out code without a counterpart, both arguments of calls and statements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from estimator_bridge.migrate.syntax.removal import Removal
 from estimator_bridge.migrate.tf2 import tf2_rules
 
 _WIDTH = 100
-"""Of lines with reasons: what most guides to style allow."""
+"""The line length of comments with reasons, as most style guides allow."""
 
 
 class Comments:
-    """Moves code into comments with the reason: arguments, and the statements of `removal`."""
+    """Moves arguments, and the statements of `removal`, into comments with the reason."""
 
     def __init__(self, program: ParsedProgram, edits: Edits, removal: Removal) -> None:
         self._program = program
@@ -33,7 +33,7 @@ class Comments:
         """Moves some arguments of a call, with their comments, into a comment above it.
 
         Args:
-            name: of what is called.
+            name: the name of the called object.
         """
         if not dropped:
             return
@@ -66,16 +66,16 @@ class Comments:
         kept_after: cst.Arg | None,
         remarks: dict[cst.Arg, str],
     ) -> None:
-        """Takes neighbouring arguments out of the text; adds their comments to `remarks`.
+        """Removes neighbouring arguments from the text and adds their comments to `remarks`.
 
-        Comments of the arguments before and behind them stay where they are.
+        Comments of the arguments before and after them stay where they are.
         """
         starts_line = self._starts_line(run[0])
         alone = kept_before is None or kept_after is not None
         start = self._edits.span(run[0])[0]
         line = self._first_line(run[0], kept_before)
         if starts_line and kept_before is not None and "#" in self._gap(kept_before, run[0]):
-            # The comma of the argument before stays, with its comment.
+            # The comma of the preceding argument stays, with its comment.
             start = self._edits.line_start(line) + self._program.indent(run[0])
         elif not alone:
             start = self._edits.span(kept_before)[1]
@@ -85,7 +85,7 @@ class Comments:
             start = self._edits.line_start(line)
             end = self._edits.line_start(int(self._program.position(run[-1]).end.line) + 1)
         elif kept_before is not None and self._ends_line(run[-1], kept_after):
-            # The comma of the last one stays, and with it the end of the line.
+            # The comma of the last argument stays, and with it the end of the line.
             start, end = self._edits.span(kept_before)[1], last
         self._edits.replace(start, end, "")
         indent = self._edits.indentation(self._program.statement_of(run[0]))
@@ -99,13 +99,12 @@ class Comments:
             remarks[argument] += "".join(f"{indent}{each}\n" for each in comments)
 
     def _ends_line(self, argument: cst.Arg, after: cst.Arg | None) -> bool:
-        """Returns whether the argument behind one starts a line, and no comment is between them."""
+        """Whether the next argument starts a line, with no comment in between."""
         return (
             after is not None and self._starts_line(after) and "#" not in self._gap(argument, after)
         )
 
     def _gap(self, before: cst.Arg, after: cst.Arg) -> str:
-        """Returns the text between two arguments on the first one's last line."""
         start, end = self._edits.span(before)[1], self._edits.span(after)[0]
         return self._edits.text(start, end).partition("\n")[0]
 
@@ -115,31 +114,30 @@ class Comments:
         return not before.strip()
 
     def _first_line(self, argument: cst.Arg, before: cst.Arg | None) -> int:
-        """Returns the first line of an argument, or of the comments above it."""
+        """Finds the first line of an argument, or of the comments above it."""
         line = self._program.line(argument)
         lowest = int(self._program.position(before).end.line) + 1 if before is not None else line
         return self._first_with_comments(line, lowest)
 
     def write(self) -> list[Line]:
-        """Writes all comments into the text; returns a line for each of them."""
+        """Writes all comments into the text and reports each of them."""
         for statement, comment in self._above.items():
             if not self._removal.is_removed(statement):
                 self._edits.insert(self._edits.line_start(self._program.line(statement)), comment)
         return [*self._argument_lines, *self._comment_out_statements()]
 
     def mark(self, statement: cst.CSTNode, blocker: Blocker) -> None:
-        """Adds a comment above a statement that leaves it to a person."""
         text = marked(blocker, self._edits.indentation(statement))
         self._above[statement] = self._above.get(statement, "") + text
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
-        """Adds a comment, and code that is commented out, above a statement."""
+        """Adds a comment, and commented-out code, above a statement."""
         indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
         self._above[statement] = f"{before}{_wrapped(comment, indent)}{code}"
 
     def _comment_out_statements(self) -> Iterator[Line]:
-        """Comments out the statements that are removed; yields a line for each of them."""
+        """Comments out the removed statements and yields a report line for each."""
         removed: dict[cst.CSTNode, int] = {}
         for statement, reason in self._removal.reasons.items():
             block: cst.CSTNode = self._program.parent(statement)
@@ -166,7 +164,7 @@ class Comments:
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Returns whether nothing of a statement stays: by its rule, or those of all its users."""
+        """Whether no comment remains, because of the statement's rule or those of all its users."""
         users = [
             self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
         ]
@@ -180,7 +178,7 @@ class Comments:
         return self._leaves_no_comment(part)
 
     def _first_with_comments(self, line: int, lowest: int = 1) -> int:
-        """Returns the first of the lines of comments directly above a line, or the line."""
+        """Finds the first comment line directly above a line, or the line itself."""
         while (
             line > lowest
             and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"
@@ -190,12 +188,11 @@ class Comments:
 
 
 def sentence(why: str) -> str:
-    """Returns a reason with a capital letter."""
     return why[:1].upper() + why[1:]
 
 
 def _wrapped(comment: str, indent: str) -> str:
-    """Returns a comment in lines that are not too long."""
+    """Wraps a comment."""
     return (
         textwrap.fill(
             comment,
@@ -214,7 +211,7 @@ def _wrapped(comment: str, indent: str) -> str:
 def _runs(
     arguments: Sequence[cst.Arg], dropped: Collection[cst.Arg]
 ) -> Iterator[tuple[list[cst.Arg], cst.Arg | None, cst.Arg | None]]:
-    """Yields runs of arguments, each with the kept one before, and that behind."""
+    """Yields runs of dropped arguments, each with the kept arguments before and after it."""
     kept_before, run = None, []
     for argument in (*arguments, None):
         if argument in dropped:

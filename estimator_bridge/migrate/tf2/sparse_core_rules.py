@@ -1,7 +1,7 @@
-"""The rules of `migrate --target sparsecore`: settings that SparseCores lack, and whose numbers.
+"""The rules of `migrate --target sparsecore`: settings that SparseCores lack or treat differently.
 
-A row is a row of the catalogue of settings, whose words reports show, and what becomes of a program
-that has the setting.
+Each rule refers to a row of the catalogue of settings, which has the words for reports, and says
+what becomes of a program with this setting.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 ARITHMETIC = f"arithmetic={TARGET!r}"
-"""The argument of `Trainer`."""
+"""An argument of `Trainer`."""
 
-_COMPUTED = object()  # stands for a value that is known only when the program runs
+_COMPUTED = object()  # stands for a value that is known only at run time
 _COLUMNS = ("embedding_column", "shared_embedding_columns")
 
 _REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "gradient_limits")
@@ -44,7 +44,7 @@ _REPORTED: Mapping[str, tuple[Action, str]] = {
     "weight_limits": (Action.OTHER, f"it is {on_sparse_cores.KEPT['weight_limits']}"),
     "sequence": (Action.OTHER, f"it is {on_sparse_cores.KEPT['sequence']}"),
 }
-"""The code that stays in a program, and the remark on it, by the row of the catalogue."""
+"""By row of the catalogue: the code that stays in a program, and the remark on it."""
 
 _ADDED, _LATER = "sparsecore-arithmetic", "sparsecore-computed"
 
@@ -72,13 +72,13 @@ RULES: Mapping[str, NameRule] = {
     **{_rule_id(row): _refusal(row) for row in _REFUSED},
     **{_rule_id(row): NameRule(action, why) for row, (action, why) in _REPORTED.items()},
 }
-"""By their ids; those of the tf2 form are applied too."""
+"""By id. The rules of the tf2 form are applied as well."""
 
 
 def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
-    """Refuses, or reports, the settings of a call that SparseCores do not have as they are.
+    """Refuses or reports the settings of a call that SparseCores lack or treat differently.
 
-    A call that makes a Trainer gets their arithmetic.
+    A call that makes a Trainer also gets the argument for SparseCore arithmetic.
     """
     if is_trainer:
         _add_arithmetic(tf2_edits, call)
@@ -111,7 +111,7 @@ def _check(tf2_edits: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst
         if when is None or row not in (*_REFUSED, *_REPORTED):
             continue
         if row == "sequence" and value == 0:
-            continue  # It means that there is none.
+            continue  # The value means that the setting is not used.
         is_known = value is not _COMPUTED or (when is is_set and row in _REPORTED)
         shown = f"{setting}={code_of(node)}"
         if not is_known:
@@ -136,7 +136,7 @@ def _say(tf2_edits: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> No
 
 
 def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Yields the arguments of a call by their names; positional ones of optimizers too."""
+    """Yields the arguments of a call with their names; for optimizers also positional ones."""
     of_class = getattr(parameters, name, None) if name.endswith("Parameters") else None
     names = [each.name for each in dataclasses.fields(of_class)] if of_class is not None else []
     for position, each in enumerate(call.args):

@@ -21,7 +21,7 @@ _TABLES = "embedding_config_spec"
 _OBJECT = "object"
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
-"""Takes a name, or the call of a method; the id of its rule; and the rule."""
+"""Takes a name or the call of a method, the id of its rule, and the rule."""
 
 
 class Tf2Actions:
@@ -29,8 +29,8 @@ class Tf2Actions:
 
     Attributes:
         of_names, of_methods: the handlers.
-        to_remove: nodes whose statements are removed once all is visited, with the reason and the
-            id of the rule.
+        to_remove: nodes whose statements are removed after the visit, with the reason and the id of
+            the rule.
     """
 
     def __init__(self, tf2_edits: Tf2Edits) -> None:
@@ -58,14 +58,14 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Has the statement of a name become a comment, or go; `Comments` knows by the rule."""
-        # Once all is visited: users of a left-out argument alone are removed with their user.
+        """Schedules a name's statement for removal; the rule decides whether a comment stays."""
+        # Wait for the end of the visit: users of left-out arguments are removed with their own
+        # users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         if rule.action is not Action.DROP or not self._drop_from_line(node, reason, rule_id):
             self.to_remove.append((node, reason, rule_id))
 
     def _drop_from_line(self, node: cst.CSTNode, reason: str, rule_id: str) -> bool:
-        """Drops a call from a line of several statements; returns whether it is on such a line."""
         statement = self._program.enclosing(node, cst.Expr)
         line = self._program.parent(statement)
         if not isinstance(line, cst.SimpleStatementLine) or len(line.body) == 1:
@@ -79,11 +79,10 @@ class Tf2Actions:
         return True
 
     def refuse(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Adds a blocker."""
         self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
-        """Moves arguments that are not carried into a comment; refuses those that have to stay."""
+        """Moves arguments that are not carried over into a comment; refuses required ones."""
         add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
@@ -99,11 +98,11 @@ class Tf2Actions:
             if keyword_of(each) in rule.refused:
                 why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
-        kept = rule.refused  # They are marked, and fail where they are.
+        kept = rule.refused  # They are marked, and fail when they run.
         self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
-        """Moves those arguments with names that are to be dropped into a comment."""
+        """Moves the named arguments that are to be dropped into a comment."""
         dropped = [
             each
             for each in call.args
@@ -116,24 +115,20 @@ class Tf2Actions:
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
     def require_tables(self, call: cst.Call) -> None:
-        """Refuses an estimator of a model without tables."""
+        """Refuses estimators of models without tables."""
         by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
         if by_keyword.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
     def keep_quirks(self, call: cst.Call) -> None:
-        """Has a spec keep the numbers of stock."""
         named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
             new = self._program.in_its_quotes(quirks.ARGUMENT)
             self._edits.insert(self._edits.span(call.args[-1])[1], f", {new}")
             self._tf2_edits.say(call, "added", "", new, "keep-quirks", quirks.KEPT)
 
-    # Names.
-
     def replace_quoted(self, node: cst.CSTNode, name: QuotedName, full: str) -> None:
-        """Replaces a name in an annotation that is a string."""
         rule = tf2_rules.of_name(full)
         if rule is None:
             return
@@ -168,7 +163,7 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", code_of(node), new, rule_id)
 
     def _is_called_here(self, node: cst.CSTNode) -> bool:
-        """Returns whether a name is called, stands for a type, or is given another name."""
+        """Whether a name is called, used as a type, or given another name that can be followed."""
         parent = self._program.parent(node)
         if isinstance(parent, cst.Call) and parent.func is node:
             return True
@@ -177,7 +172,7 @@ class Tf2Actions:
         return self._is_annotation(node) or self._is_tested_for(node)
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
-        """Returns the rule of a name where it is: as a type it makes nothing."""
+        """Selects the rule of a name at this place: as a type it creates no object."""
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
             return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
@@ -191,7 +186,7 @@ class Tf2Actions:
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
     def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces the call that a name is the only argument of."""
+        """Replaces a call whose only argument is this name."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
         if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
@@ -211,7 +206,7 @@ class Tf2Actions:
         self._replace_by(call, call.args[0].value, rule_id, rule)
 
     def _unwrap_tensor(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its argument `tensor`, if it has that."""
+        """Replaces a call by its `tensor` argument, if it has one."""
         call = self._program.parent(node)
         arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
         for each in arguments:
@@ -234,12 +229,10 @@ class Tf2Actions:
         why = sentence(rule.why)
         self._tf2_edits.say(call, "left out", code_of(call), code_of(part), rule_id, why)
 
-    # Methods.
-
     def _call_function(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Makes `function(optimizer, ...)` of a call of an optimizer's method."""
+        """Turns a call of an optimizer's method into `function(optimizer, ...)`."""
         method = call.func
-        # A function of an imported module may have the name of the method.
+        # A function of an imported module may have the same name as the method.
         if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
             return
         new = self._tf2_edits.import_name(rule.new, rule.module, call)
@@ -249,7 +242,7 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Keeps a call that exports a model for predictions; others are refused."""
+        """Keeps a call that exports a model for predictions; refuses other exports."""
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if keyword_of(each) == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
@@ -263,7 +256,7 @@ class Tf2Actions:
 
 
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
-    """Returns whether a statement only assigns names to themselves, wrapped in calls as one is."""
+    """Whether a statement only assigns names to themselves, wrapped in calls of one function."""
     assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     if not isinstance(assign, cst.Assign) or not isinstance(wrapped, cst.Name):
         return False
@@ -281,6 +274,6 @@ def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bo
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the parts of a tuple, or the only one of another expression."""
+    """The parts of a tuple; any other expression is its own only part."""
     is_tuple = isinstance(node, cst.Tuple)
     return [each.value for each in node.elements] if is_tuple else [node]

@@ -1,4 +1,4 @@
-"""The state of one rewriting to the tf2 form: edits, comments, blockers, imports and the report."""
+"""The state of one rewrite to the tf2 form: edits, comments, blockers, imports and the report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from estimator_bridge.migrate.tf2.tf2_rules import NameRule
 
 
 class Tf2Edits:
-    """The changes of one program, and the lines of the report on them.
+    """The changes of one program and their lines in the report.
 
     Attributes:
         program, edits, removal, comments, blockers: of this program.
         imported: the names that are imported from each module.
-        left: names at the start of dotted ones that stay, since their rule is not selected.
+        left: first parts of dotted names that stay because their rule is not selected.
     """
 
     def __init__(self, program: ParsedProgram, edits: Edits, selected: Selection) -> None:
@@ -38,7 +38,7 @@ class Tf2Edits:
         self._lines: list[tuple[cst.CSTNode, Line]] = []
 
     def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:
-        """Returns whether a rule is applied at a node; else the report says that it is not."""
+        """Whether a rule is applied at a node; if it is not, adds that to the report."""
         if self._selected.takes(rule_id, rule.effect):
             return True
         self.say(node, "skipped", code_of(node).partition("(")[0], "", rule_id)
@@ -50,15 +50,16 @@ class Tf2Edits:
         return False
 
     def takes_other(self, rule_id: str) -> bool:
-        """Returns whether a rule of `tf2_rules.OTHERS` is applied."""
+        """Whether a rule of `tf2_rules.OTHERS` is applied."""
         return self._selected.takes(rule_id, tf2_rules.OTHERS[rule_id].effect)
 
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
-        """Returns the name that a name is imported as from a module.
+        """Imports a name from a module and returns the name to write.
 
         Args:
-            node: where it is used alone; a name of the library that the program has taken is
-                that of the library's module there, such as `training.minimize`.
+            node: the only place of use. If the program uses a name of the library for something
+                else,
+                the name is written with the library's module there, such as `training.minimize`.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)
@@ -77,5 +78,5 @@ class Tf2Edits:
         self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))
 
     def lines(self) -> list[Line]:
-        """Returns the lines whose code is not left out."""
+        """Lists the report lines whose code is not left out."""
         return [line for node, line in self._lines if not self.removal.is_removed(node)]

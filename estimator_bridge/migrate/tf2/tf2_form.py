@@ -1,4 +1,4 @@
-"""The tf2 form: a program that trains in TensorFlow 2, without the estimator."""
+"""The tf2 form: a program that trains in TensorFlow 2 without the estimator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 
 NO_TRAINING = "no-training"
-"""The id of a rule of whole programs."""
 
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
@@ -36,20 +35,20 @@ def migrate(
     modules: Modules = ALONE,
     target: str | None = None,
 ) -> Rewritten:
-    """Returns a program whose `TPUEstimator` is a `Trainer` of `tf2_engine.training`.
+    """Rewrites a program so that a `Trainer` of `tf2_engine.training` replaces its `TPUEstimator`.
 
-    The input functions, columns, the spec and the model_fn stay as they are, but for names of the
-    estimator. Code that has no counterpart stays as a comment with the reason.
+    The input functions, columns, spec and model_fn stay as they are, except for names of the
+    estimator. Code without a counterpart becomes a comment with the reason.
 
     Args:
-        name: how errors call the program.
-        selected: the rules that are applied; without some the program may not run.
+        name: the program's name in errors.
+        selected: the rules to apply; if some are left out, the program may not run.
         modules: the other modules of its package, one of which makes the TPUEstimator.
         target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Refused: nothing would be left to train, or it would train something else.
+        Refused: nothing would be left to train, or the program would train something else.
     """
     program = ParsedProgram(source, name, modules)
     if names.is_on_library(program):
@@ -76,13 +75,13 @@ def migrate(
 
 
 def no_training(name: str) -> Blocker:
-    """Returns the refusal of a program whose trained variables are not known."""
+    """Makes the refusal of a program whose trained variables are unknown."""
     rule = tf2_rules.OTHERS[NO_TRAINING]
     return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
 
 class _RuleVisitor(cst.CSTVisitor):
-    """Applies the rules to the names, methods and arguments of a program, as edits of its text."""
+    """Applies the rules to the names, methods and arguments of a program, by editing its text."""
 
     def __init__(
         self, program: ParsedProgram, tf2_edits: Tf2Edits, target: str | None = None
@@ -94,8 +93,6 @@ class _RuleVisitor(cst.CSTVisitor):
         self._actions = Tf2Actions(tf2_edits)
         self._estimators: list[cst.Call] = []
         self._imports: list[ImportStatement] = []
-
-    # Visiting.
 
     def visit_Import(self, node: ImportStatement) -> bool:
         self._imports.append(node)
@@ -135,7 +132,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if _is_op_name(node) and self._tf2_edits.takes_other("variable-op-name"):
-            # Variables of TensorFlow 2 have no op.
+            # Variables have no op in TensorFlow 2.
             edits = self._tf2_edits.edits
             new = self._program.in_its_quotes(".name.split(':')[0]")
             edits.replace(edits.span(node.value.value)[1], edits.span(node)[1], new)
@@ -152,7 +149,6 @@ class _RuleVisitor(cst.CSTVisitor):
         self._visit_name(node)
 
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        """Replaces names in annotations that are strings."""
         if self._tf2_edits.removal.is_removed(node):
             return
         for name in quoted_names.read(self._program, node):
@@ -160,7 +156,7 @@ class _RuleVisitor(cst.CSTVisitor):
                 self._actions.replace_quoted(node, name, full)
 
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
-        """Applies the rule of a name; returns whether its parts are to be visited."""
+        """Applies the rule of a name; returns whether to visit the parts of the name."""
         if self._tf2_edits.removal.is_removed(node):
             return False
         for full in self._program.imported_names(node):
@@ -184,7 +180,9 @@ class _RuleVisitor(cst.CSTVisitor):
         if self._program.is_stored(node):
             return False
         if self._program.is_alias(node) and tf2_rules.of_name(above) is not rule:
-            return False  # It is a part of what has a rule, where the alias is made.
+            return (
+                False  # The alias is part of a name whose rule is applied where the alias is made.
+            )
         is_part = isinstance(self._program.parent(node), cst.Attribute)
         if short.islower() and not is_part and self._program.is_followed(node):
             self._remove_alias(node)
@@ -198,10 +196,8 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.comment_out(dotted, "other-stock", rule)
         return False
 
-    # Aliases.
-
     def _remove_alias(self, node: cst.CSTNode) -> None:
-        """Removes the assignment of a module of stock: its names are replaced where it is used."""
+        """Removes the assignment of a module of stock, whose names are replaced where used."""
         if not isinstance(self._program.parent(node), cst.Assign | cst.AnnAssign):
             self._tf2_edits.edits.replace_node(node, "None")
             why = "Its names are imported where they are used"
@@ -212,7 +208,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.removal.remove_harmless(statement, reason, "import-stock")
 
     def _check_module(self, node: cst.CSTNode, full: str) -> None:
-        """Refuses a module with names that have rules, if it is passed around."""
+        """Refuses a module that is passed around if some of its names have rules."""
         below = stock_replacements.below_tensorflow(full)
         parent = self._program.parent(node)
         if below not in ("tpu", "tpu.experimental"):
@@ -223,14 +219,14 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
-        """Refuses a method of an optimizer that is passed around, as its variables are unknown."""
+        """Refuses an optimizer's method that is passed around: its variables are unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)
             self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
 
     def _check_setting(self, node: cst.Attribute) -> None:
-        """Refuses settings of a config that the library's does not have."""
+        """Refuses settings of a config that the library's config does not have."""
         owner = getattr(node.value, "attr", node.value)
         rule = tf2_rules.NOT_IN_CONFIG.get(f"config.{node.attr.value}")
         named = isinstance(owner, cst.Name) and owner.value.lower().endswith("config")
@@ -238,16 +234,14 @@ class _RuleVisitor(cst.CSTVisitor):
             rule_id = tf2_rules.rule_id(f"config.{node.attr.value}")
             self._actions.refuse(node, rule_id, rule)
 
-    # Writing.
-
     def finish(self) -> tuple[list[Line], bool]:
-        """Makes the remaining edits, once all is visited.
+        """Makes the remaining edits after the visit.
 
         Returns:
-            The lines of the report; whether the program makes a TPUEstimator.
+            The lines of the report, and whether the program makes a TPUEstimator.
 
         Raises:
-            Refused: nothing would be left to train, or it would train something else.
+            Refused: nothing would be left to train, or the program would train something else.
         """
         tf2_edits = self._tf2_edits
         for node, reason, rule_id in self._actions.to_remove:
@@ -268,7 +262,7 @@ class _RuleVisitor(cst.CSTVisitor):
         return sorted(lines, key=lambda line: line.line), trains
 
     def _check(self, trains: bool) -> None:
-        """Raises Refused if nothing is left to train, or it would train something else."""
+        """Raises Refused if nothing is left to train, or the program would train something else."""
         blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
         if not trains and self._program.modules is ALONE:
@@ -290,12 +284,12 @@ class _RuleVisitor(cst.CSTVisitor):
             self._tf2_edits.comments.mark(statement, blocker)
 
     def _uses_keras(self) -> bool:
-        """Returns whether a module of a package, in which nothing else changes, uses Keras."""
+        """Whether the program uses Keras; matters for modules in which nothing else changes."""
         attributes = find(self._program.module, cst.Attribute)
         return any(each.attr.value in ("keras", "layers") for each in attributes)
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
-        """Returns the last part of an imported name that has a rule, and the rule."""
+        """Finds the last part of an imported name that has a rule, and the rule."""
         if isinstance(node, cst.Name | cst.Attribute):
             for full in self._program.imported_names(node):
                 rule = tf2_rules.of_name(full)

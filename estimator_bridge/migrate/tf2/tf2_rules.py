@@ -1,7 +1,7 @@
 """The rules of the tf2 form: the action on each name, method and argument, and its reason.
 
-A row is what is recognised, the action, and the reason that the report and the comment in the
-program give. To carry another name, or to give another reason, add a row.
+A row holds what is recognised, the action, and the reason for the report and the comment in the
+program. To support another name, or to give another reason, add a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 class Action(enum.Enum):
-    """The action that a rule takes on a name or a method."""
+    """What a rule does with a name or a method."""
 
     IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
@@ -44,12 +44,12 @@ class NameRule(NamedTuple):
     """The rule for a name or a method: the action, and `why`, for the report and for comments.
 
     Attributes:
-        new: the name that replaces it.
-        module: from which it is imported.
-        arguments: the arguments of calls that are carried; None carries all but `dropped`.
-        positional: how many arguments mean the same without their names.
+        new: the replacement of the name.
+        module: where the replacement is imported from.
+        arguments: the arguments that calls keep; None keeps all except `dropped`.
+        positional: how many arguments mean the same when passed by position.
         refused: arguments without which the program would do something else.
-        way_out: of what is refused; by default to do without it.
+        way_out: what to do about a refusal; by default, to do without the code.
     """
 
     action: Action
@@ -67,7 +67,7 @@ class NameRule(NamedTuple):
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
-        """Returns whether an argument is carried, by its name."""
+        """Whether calls keep an argument of this name."""
         return self.arguments is None or argument in self.arguments
 
 
@@ -86,7 +86,7 @@ KEEP = "keep-estimator"
 NO_COUNTERPART = "the new program has no counterpart"
 
 TRAINING = "tf2_engine.training"
-"""The library that the new program is written on."""
+"""The library that the new program uses."""
 
 _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
 _HOOKS = "there is no session that runs hooks"
@@ -117,11 +117,11 @@ _DATASET = "Return the tf.data.Dataset from the input_fn"
 def _training(
     new: str, arguments: str | None = None, positional: int | None = None, refused: str = ""
 ) -> NameRule:
-    """Returns the rule of a name for which the training library has another, or the same.
+    """Makes the rule of a name that the training library has too, perhaps under another name.
 
     Args:
-        arguments: those that are carried; by default all.
-        positional: how many of them may be without names; by default all that are carried.
+        arguments: those that calls keep; by default all.
+        positional: how many of them may be positional; by default all that calls keep.
         refused: those without which the program would do something else.
     """
     names = None if arguments is None else tuple(arguments.split())
@@ -204,7 +204,7 @@ _SESSION_HOOKS = frozenset(
 """Names that `tf.estimator` and `tf.compat.v1.train` share."""
 
 _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
-"""Modules of the bridge whose names a spec is made of."""
+"""Modules of the bridge with the names that specs use."""
 
 _STOCK_REASONS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -214,7 +214,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why other names of stock are commented out, by one of the parts of a name."""
+"""Why other names of stock are commented out; keyed by one part of the dotted name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -313,16 +313,16 @@ NOT_IN_CONFIG: Mapping[str, NameRule] = {
     )
     for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
 }
-"""Attributes of an object that is called config, with that name before them."""
+"""Attributes of an object called config, written with that name in front."""
 
 NOT_IN_REPLACE = (
     *("tpu_config", "session_config", "evaluation_master", "device_fn", "protocol"),
     *("session_creation_timeout_secs", "checkpoint_save_graph_def"),
 )
-"""Arguments of a config's `replace` that are not carried."""
+"""Arguments of a config's `replace` that are dropped."""
 
 EXPORTED_MODE = ("experimental_mode", "PREDICT")
-"""The argument of exports that names a mode, and the mode that is carried."""
+"""The argument of exports that names a mode, and the one supported mode."""
 
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy chooses the device, and on every device tables train as on a TPU",
@@ -332,15 +332,15 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why an argument is not needed, by its name; others have no counterpart."""
+"""Why an argument is not needed, by its name; arguments not listed have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
-"""The rule of all other names of stock; `stock_reason` has the reason."""
+"""The rule of all other names of stock; `stock_reason` gives the reason."""
 
 
 def of_name(full: str) -> NameRule | None:
-    """Returns the rule of a full name; None if there is none and the name stays as it is."""
+    """Finds the rule of a full name; None if the name stays as it is."""
     short = full.rpartition(".")[2]
     rule = _ANYWHERE.get(short) or TENSORFLOW.get(stock_replacements.below_tensorflow(full))
     if rule is not None or not stock_replacements.is_stock(full):
@@ -357,32 +357,32 @@ _LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
 
 
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
-    """Returns the rule of a full name where it stands for a type, and nothing is made of it."""
+    """Finds the rule of a full name used as a type, where no object is created."""
     if not stock_replacements.is_stock(full):
         return rule
     if rule is STOCK["Estimator"]:
-        return STOCK[ESTIMATOR]  # of which it is the base class
-    # `isinstance` of `object` would be true of everything.
+        return STOCK[ESTIMATOR]  # TPUEstimator's base class
+    # `isinstance` with `object` would be true for everything.
     leaves_out = is_annotation and rule.action in _LEFT_OUT
     return OTHERS["annotation"] if leaves_out else rule
 
 
 def stock_reason(names: Iterable[str], written: str) -> str:
-    """Returns why a name, by its possible full names and as written, is commented out."""
+    """Explains why a name is commented out, from its possible full names and its text."""
     refusals = (stock_replacements.refusal_of(name) for name in names)
     reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
     return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)
 
 
 def rule_id(name: str) -> str:
-    """Returns the id of the rule of a name: its last part, in lower case with hyphens."""
+    """Makes the id of a name's rule: its last part, in lower case with hyphens."""
     short = name.removeprefix("config.").rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", short)
     return ("config-" if name.startswith("config.") else "") + words.replace("_", "-").lower()
 
 
 def id_of(full: str, rule: NameRule) -> str:
-    """Returns the id of the rule of a full name."""
+    """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
     if rule is OTHERS["annotation"]:
@@ -394,14 +394,14 @@ def id_of(full: str, rule: NameRule) -> str:
 
 @functools.cache
 def leaves_no_comment(rule_id: str) -> bool:
-    """Returns whether code that a rule leaves out is in the report alone, and not in a comment."""
+    """Whether code that a rule leaves out appears only in the report, not in a comment."""
     rule = listed().get(rule_id)
     dropped = (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
     return rule_id == "import-stock" or (rule is not None and rule.action in dropped)
 
 
 def argument_rule(name: str) -> str:
-    """Returns the id of the rule by which an argument is left out."""
+    """Makes the id of the rule that leaves out an argument."""
     return f"argument-{rule_id(name)}" if name in ARGUMENTS else "argument-other"
 
 
@@ -457,11 +457,11 @@ OTHERS: Mapping[str, NameRule] = {
         Action.OTHER, "`.op.name` of a variable becomes a part of `.name`"
     ),
 }
-"""Rules that are not of one name, by their ids."""
+"""Rules that do not belong to one name, by id."""
 
 
 def listed() -> dict[str, NameRule]:
-    """Returns every rule by its id, in the order of ids."""
+    """Collects every rule by id, in the order of ids."""
     tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
@@ -471,7 +471,7 @@ def listed() -> dict[str, NameRule]:
 
 
 def becomes(rule: NameRule) -> str:
-    """Returns the effect of a rule, in words."""
+    """Describes the effect of a rule in words."""
     if rule.action is Action.OTHER:
         return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"

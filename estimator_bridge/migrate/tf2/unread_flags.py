@@ -1,4 +1,4 @@
-"""Flags that nothing reads once a program is rewritten: they stay, and the report names them."""
+"""Reports flags that nothing reads after a rewrite; they stay in the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WHY = "Nothing reads --{} any more; it stays for command lines that have it"
 
 
 def unread(old: str, new: str) -> list[Line]:
-    """Returns a line of the report for each flag that only the old program reads."""
+    """Makes a report line for each flag that only the old program reads."""
     before, after = ast.parse(old), ast.parse(new)
     kept = {flag for flag, _ in _flags(after) if not _is_read(flag, after)}
     return [
@@ -22,7 +22,7 @@ def unread(old: str, new: str) -> list[Line]:
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Yields the flags of absl and of argparse, and the statements that define them, in order."""
+    """Yields the flags of absl and argparse with their defining statements, in order."""
     statements = [each for each in ast.walk(tree) if isinstance(each, ast.Expr | ast.Assign)]
     for statement in sorted(statements, key=lambda each: each.lineno):
         call = statement.value
@@ -36,13 +36,13 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
             for each in destinations or call.args
             if isinstance(each, ast.Constant) and isinstance(each.value, str)
         ]
-        # Of several names argparse takes the first long one.
+        # If a flag has several names, argparse uses the first long one.
         for flag in sorted(names, key=lambda each: not each.startswith("--"))[:1]:
             yield flag.lstrip("-").replace("-", "_"), statement
 
 
 def _is_read(flag: str, tree: ast.Module) -> bool:
-    """Returns whether an attribute or a string besides the definition has the name of a flag."""
+    """Whether an attribute or string outside the definition has the name of the flag."""
     defined = {id(each) for _, one in _flags(tree) for each in ast.walk(one)}
     return any(
         (isinstance(each, ast.Attribute) and each.attr == flag)

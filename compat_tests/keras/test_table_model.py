@@ -282,6 +282,9 @@ def test_metrics_of_tensorflow_1_are_over_all_batches_of_an_evaluation() -> None
         results = model.evaluate(data)
         for name, value in expected.items():
             assert abs(results[name] - value) <= allowed(n_terms=20, steps=0, scale=2.0), name
+    model.compile(run_eagerly=True)
+    with pytest.raises(errors.InvalidInput, match="anew with each batch"):
+        model.evaluate(data)
 
 
 def test_columns_without_a_table_are_refused() -> None:

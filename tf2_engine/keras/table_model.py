@@ -337,8 +337,13 @@ class TableModelBase:
             values: its arguments, as a list or a dict by name.
 
         Raises:
-            InvalidInput: the model is evaluated on a TPU.
+            InvalidInput: the model is evaluated on a TPU, or eagerly.
         """
+        if tf.executing_eagerly():
+            raise errors.InvalidInput(
+                "metrics_of: `test_step` runs eagerly, where metrics would start anew with each "
+                "batch. Leave `run_eagerly` off."
+            )
         if topology.is_tpu(self.distribute_strategy):
             raise errors.InvalidInput(
                 "metrics_of: metrics of tf.compat.v1.metrics are computed on the host, and this "

@@ -164,7 +164,7 @@ def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyP
     "config, words",
     [
         (Config(num_shards=4), "num_shards is not set correctly: it is 4, but 2 core"),
-        (Config(num_cores_per_replica=4), "num_cores_per_replica=4, of which the 2 core"),
+        (Config(num_cores_per_replica=4), "num_cores_per_replica=4 does not divide the 2 core"),
         (Config(num_shards=2, num_cores_per_replica=2), "which make 1 replica"),
     ],
 )

@@ -132,8 +132,7 @@ def is_one_of(variable: str, own_names: list[str]) -> bool:
 
 
 def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTable, str, bool]]:
-    from estimator_bridge.legacy.requirements import class_names
-    from estimator_bridge.legacy.spec import is_tpu_column
+    from estimator_bridge.legacy.requirements import class_names, is_tpu_column
 
     shared = {
         TABLE_PREFIX + column.get_embedding_var_name()

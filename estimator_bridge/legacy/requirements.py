@@ -128,3 +128,12 @@ def check_estimator(owner: str, thing: Object) -> None:
         raise errors.WrongType(
             f"`{owner}`: `estimator` must have type `tf.estimator.Estimator`, got {thing!r}."
         )
+
+
+def is_tpu_column(column: Object) -> bool:
+    return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
+
+
+def is_tensor_core_column(column: Object) -> bool:
+    device = getattr(column, "_embedding_lookup_device", None)
+    return getattr(device, "name", None) == "TPU_TENSOR_CORE"

@@ -6,7 +6,13 @@ import collections
 from collections.abc import Mapping, Sequence
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.requirements import check, class_names, one_of
+from estimator_bridge.legacy.requirements import (
+    check,
+    class_names,
+    is_tensor_core_column,
+    is_tpu_column,
+    one_of,
+)
 from estimator_bridge.settings.legacy_spec import OfStep
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
@@ -135,15 +141,6 @@ class EmbeddingConfigSpec(_Spec):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, quirks={self.quirks!r})"
-
-
-def is_tpu_column(column: Object) -> bool:
-    return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
-
-
-def is_tensor_core_column(column: Object) -> bool:
-    device = getattr(column, "_embedding_lookup_device", None)
-    return getattr(device, "name", None) == "TPU_TENSOR_CORE"
 
 
 def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:

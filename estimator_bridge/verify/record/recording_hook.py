@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
-from estimator_bridge.verify.record.recording import (
-    VARIABLES,
-    Values,
-)
+from estimator_bridge.verify.record.recording import VARIABLES, Values
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
-
-if TYPE_CHECKING:
-    from estimator_bridge.verify.record.recorder import Recorder
 
 
 class RecordingHook(tf.train.SessionRunHook):
     """Writes every variable at the start and after each call, and begins from a given start.
 
-    With a leader, the session continues with the leader's variables after each call.
+    With a leader, the session continues with the leader's variables after each call. The recorder
+    is a `recorder.Recorder`, whose module imports this one.
     """
 
-    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
+    def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first

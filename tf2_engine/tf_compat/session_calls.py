@@ -2,6 +2,9 @@
 
 `Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
 metadata. That takes about as long as all ops of a small model.
+
+The public way, `Session.make_callable`, does not do: its errors lack the line of the program that
+made the failing op, and it keeps the session, with its variables, alive.
 """
 
 from __future__ import annotations

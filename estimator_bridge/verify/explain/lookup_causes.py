@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import ACTIVATIONS, VARIABLES, TableDescription
 from estimator_bridge.settings import render
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.record import recording
 from tf2_engine.types import Array
 
 
 class _Lookup(NamedTuple):
     """A feature whose activations, [batch, ...] on both sides, differ, with its ids."""
 
-    table: recording.TableDescription
+    table: TableDescription
     feature: Feature
     activations: tuple[Array, Array]
     occurrences: RecordedIds
@@ -31,7 +31,7 @@ class _Lookup(NamedTuple):
 
 
 def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
-    ours, theirs = evidence.values(recording.ACTIVATIONS)
+    ours, theirs = evidence.values(ACTIVATIONS)
     batch = evidence.batch or {}
     for table in evidence.settings[0]["tables"]:
         for key, feature in lookups.features_of([table]).items():
@@ -40,7 +40,7 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
                 continue
             a, b = ours[key], theirs[key]
             # A different shape is reported for the array itself.
-            if a.shape == b.shape and evidence.diverges(recording.ACTIVATIONS, key, a, b):
+            if a.shape == b.shape and evidence.diverges(ACTIVATIONS, key, a, b):
                 yield _Lookup(table, feature, (a, b), occurrences)
 
 
@@ -142,7 +142,7 @@ def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
     for (number, side), lookup, state in itertools.product(
         ((1, "B"), (0, "A")), differing, earlier
     ):
-        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
+        rows = state.values[VARIABLES].get(lookup.table["variable"])
         if rows is None:
             continue
         if close(lookup.of_rows(rows), lookup.activations[number], 1e-5):

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause, some
-from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES
 from tf2_engine.types import Array
 
 _FEW = 5

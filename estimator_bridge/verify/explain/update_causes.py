@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows
 from estimator_bridge.verify.compare.elements import unequal_rows
 from estimator_bridge.verify.evidence import Evidence
@@ -25,7 +26,6 @@ from estimator_bridge.verify.explain.update_fits import (
     with_settings,
 )
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
-from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
 from tf2_engine.types import Array
 
 _MARGIN = 4.0

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.rounded import UNIT_ROUNDOFF, Rounded, rounded
 from estimator_bridge.verify.compare.arithmetic.update_rules import RULES, Rule, updated
-from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_RATE = 4

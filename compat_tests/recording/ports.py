@@ -21,6 +21,7 @@ from compat_tests.support.bag_model import (
     DIM,
     EPSILON,
     TABLES,
+    in_table,
     network,
 )
 from estimator_bridge.recording import Bag, Replay, State
@@ -102,6 +103,7 @@ class Port:
         rules: update rules that replace the right ones.
         after: changes each new array of a table.
         touched: which rows the rule updates: those of the batch, or "all".
+        keeps_gradients: whether the gradients of the network add up over the steps.
         loss, dense_rate, dense_epsilon, dense_beta_2: of the network.
     """
 
@@ -128,6 +130,8 @@ class Port:
     dense_epsilon: float = EPSILON
     dense_beta_2: float = BETA_2
     predicts: bool = True
+    keeps_gradients: bool = False
+    kept_gradients: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, recording: pathlib.Path, out: pathlib.Path) -> None:
         """Trains on a recording's batches, and records what it computes."""
@@ -158,6 +162,10 @@ class Port:
         wide = {key: each.astype(type_of) for key, each in activations.items()}
         result = network(wide, {n: state.dense[n].astype(type_of) for n in DENSE}, labels)
         gradients = {**result.of_activations, **result.of_dense}
+        if self.keeps_gradients:
+            for name in DENSE:
+                gradients[name] = gradients[name] + self.kept_gradients.get(name, F(0))
+                self.kept_gradients[name] = gradients[name]
         of_tables = {
             table["name"]: self._updated(table, step, state, gradients) for table in tables
         }
@@ -174,7 +182,9 @@ class Port:
         return self.changed is None or name in self.changed
 
     def _bag(self, batch: ReplayBatch, key: str, name: str) -> Bag:
-        return self.bag(batch.bag(key)) if self._changes(name) else batch.bag(key)
+        bag = batch.bag(key)
+        changed = self.bag(bag) if self._changes(name) else bag
+        return in_table(changed, TABLES[name].rows)
 
     def _shares(self, bag: Bag, name: str, other: str | None) -> tuple[Any, Any]:
         combiner = other if other and self._changes(name) else TABLES[name].combiner

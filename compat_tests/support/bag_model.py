@@ -1,6 +1,6 @@
 """A small model with tables, trained with NumPy alone: side A's recording, without TensorFlow.
 
-Four tables with different rules and lookups, of which some rows are frequent, feed a network with
+Five tables with different rules and lookups, of which some rows are frequent, feed a network with
 one hidden layer. Its own optimizer is the legacy Adam, with variables for the powers of the betas.
 Side A computes in float64 from float32 numbers, by the rules of `references`, and rounds each array
 once; what it records has the form of a recording of the bridge.
@@ -97,6 +97,8 @@ TABLES = MappingProxyType(
             0.95,
             {"place": (0, "place_weights")},
         ),
+        # Some of its ids are no rows, which side A drops.
+        "rare": Table(40, "SGD", {}, "sum", 0.1, 1.0, {"seldom": (0, None)}),
     }
 )
 
@@ -145,6 +147,7 @@ def batch_of(number: int, size: int) -> Values:
         if key == "clicked":  # a sequence has no gaps
             present = np.sort(present, 1)[:, ::-1]
         batch |= sparse(key, present, TABLES[table].rows)
+    batch |= sparse("seldom", rng.random((size, 2)) < 0.5, TABLES["rare"].rows + 4)
     for key in ("query", "place"):
         count = len(batch[f"features/{key}.values"])
         weights = rng.integers(1, 9, count).astype(np.float32) / 4
@@ -175,6 +178,20 @@ def initial() -> Values:
         for slot in ADAM.values():
             values[f"{name}/{slot}"] = np.zeros(shapes[name], np.float32)
     return values | {"beta1_power": np.float32(BETA_1), "beta2_power": np.float32(BETA_2)}
+
+
+def in_table(bag: Bag, rows: int) -> Bag:
+    """Drops ids that are no rows of a table."""
+    return kept(bag, np.flatnonzero(bag.ids < rows))
+
+
+def kept(bag: Bag, positions: Any) -> Bag:
+    """Returns a bag with some of its ids, as ascending positions."""
+    counts = np.diff(np.append(bag.offsets, len(bag.ids)))
+    cells = np.repeat(np.arange(len(counts)), counts)[positions]
+    offsets = np.searchsorted(cells, np.arange(len(counts)))
+    weights = None if bag.weights is None else bag.weights[positions]
+    return bag._replace(ids=bag.ids[positions], offsets=offsets, weights=weights)
 
 
 def gains_of(bag: Bag, combiner: str | None) -> tuple[Any, Any]:
@@ -308,6 +325,7 @@ class _Trainer:
 
 def look_up(bag: Bag, rows: Any, combiner: str) -> Any:
     """Looks up in float64, and rounds once; [*shape, DIM]."""
+    bag = in_table(bag, len(rows))
     cells, gains = gains_of(bag, combiner)
     sums = np.zeros((int(np.prod(bag.shape)), DIM))
     np.add.at(sums, cells, gains[:, np.newaxis] * rows[bag.ids])
@@ -324,7 +342,7 @@ def updated(
     sums = np.zeros(state[table["variable"]].shape)
     seen = np.zeros(len(sums), bool)
     for key in table["features"]:
-        bag = batch.bag(key)
+        bag = in_table(batch.bag(key), len(sums))
         cells, gains = gains_of(bag, table["combiner"])
         np.add.at(sums, bag.ids, gains[:, np.newaxis] * gradients[key].reshape(-1, DIM)[cells])
         seen[bag.ids] = True

@@ -307,7 +307,7 @@ PLANTS = {
 }
 
 
-def _shuffled(ids: Any, terms: Any) -> Any:
+def shuffled(ids: Any, terms: Any) -> Any:
     order = np.random.default_rng(0).permutation(len(ids))
     rows, where = np.unique(ids[order], return_inverse=True)
     sums = np.zeros((len(rows), DIM), F)
@@ -350,7 +350,7 @@ def _torch_adam(row: Row) -> Any:
 HONEST = {
     "as it is": Port(),
     "network in float64": Port(wide=True),
-    "sums in another order": Port(sums=_shuffled),
+    "sums in another order": Port(sums=shuffled),
     "sums in float64": Port(sums=_doubled),
     "a reciprocal root": Port(rules={"Adagrad": _reciprocal}),
     "torch's order of Adam": Port(rules={"Adam": _torch_adam}),

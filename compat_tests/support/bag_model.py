@@ -65,7 +65,7 @@ TABLES = MappingProxyType(
             {"user": (0, None)},
         ),
         "items": Table(
-            120,
+            2000,
             "Adam",
             {
                 "beta_1": 0.9,

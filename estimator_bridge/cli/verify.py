@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # The metavar, or None for a flag, and the help.
-_OPTIONS = {
+_OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     "--against": (
         "PROGRAM",
         "side B runs this program, with -m a module too, with the same arguments: such as the "
@@ -133,7 +133,8 @@ def _compare_recordings(options: argparse.Namespace) -> int:
     progress = ProgressLine(
         lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
     )
-    result = procedure.of_recordings(*options.against_recording, options.search, progress)
+    a, b = options.against_recording
+    result = procedure.of_recordings(a, b, options.search, progress)
     result.about = provenance()
     return _report(result, options)
 

@@ -59,7 +59,7 @@ def fitted_variant(update: Update, rows: Array) -> Cause | None:
         name = _ADDED if variant.variant else "weight_decay_factor"
         value = fitted(variant, rows, name)
         if value is not None:
-            return Cause("weight decay", f"decays rows by {value:.4g}, {what}.")
+            return Cause("weight decay", f"decays rows by {value:.3g}, {what}.")
     return None
 
 
@@ -69,7 +69,7 @@ def _epsilons(update: Update, rows: Array) -> Iterator[tuple[float, Cause]]:
     for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "below the root")):
         value = fitted(_variant(update, rule), rows, _ADDED)
         if value is not None:
-            text = f"adds an epsilon of {value:.4g} {where} of the accumulators, which have none."
+            text = f"adds an epsilon of {value:.3g} {where} of the accumulators, which have none."
             yield value, Cause("epsilon", text)
 
 

@@ -216,8 +216,11 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
 
 def guesses(update: Update) -> Iterator[Guess]:
     if len(update.steps) != 1:  # each step may differ in its own way
+        yield from _of_limits(update)
         yield from _of_settings(update)
         return
+    # Sums of cores by themselves are not clipped either, where the sum of all would be.
+    yield from _of_limits(update)
     yield from _of_features(update)
     # Tried before duplicates: losing a sample may equal using only the first gradient of a row.
     yield from _of_samples(update)
@@ -227,9 +230,8 @@ def guesses(update: Update) -> Iterator[Guess]:
     yield from _of_precision(update)
 
 
-def _of_settings(update: Update) -> Iterator[Guess]:
-    table = update.table
-    settings = table["rule"]["settings"] if table["rule"] else {}
+def _of_limits(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
             text = f"does not hold {what} in their limits."
@@ -239,6 +241,10 @@ def _of_settings(update: Update) -> Iterator[Guess]:
         steps = with_gradients(update.steps, lambda gradient: np.clip(gradient, low, high))
         text = "clips the gradient of each occurrence, not their sum."
         yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
+
+
+def _of_settings(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
     if settings.get("weight_decay_factor"):
         without = with_settings(table, weight_decay_factor=None)
         yield Guess("weight decay", "does not decay rows.", without, update.steps)

@@ -18,9 +18,6 @@ from estimator_bridge.verify.sides import SIDES
 if TYPE_CHECKING:
     from estimator_bridge.recording.files import Recording
 
-_FILES = (".json", ".npz")
-"""The endings of a recording's files; what else a run leaves is of TensorFlow."""
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -46,7 +43,7 @@ def execute(options: argparse.Namespace) -> None:
     for refusal in verify_checks.refusals_of_record(options):
         raise errors.InvalidInput(refusal)
     from estimator_bridge.progress_line import ProgressLine
-    from estimator_bridge.recording.files import MEASURED, Recording
+    from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verify.record.requests import PERTURBED, A, RecordingRequest
 
@@ -61,17 +58,28 @@ def execute(options: argparse.Namespace) -> None:
         record(RecordingRequest(A, side, begin_from))
         if not options.no_measure:
             start = begin_from or f"{side}/start"
-            record(RecordingRequest(PERTURBED, again, start, replayed=side, followed=side))
+            # Evaluations need no measure, because a replay has none.
+            predicts = any(name.startswith(PREDICTION) for name in Recording(side).outcomes.names())
+            steps = None if predicts else options.steps
+            record(RecordingRequest(PERTURBED, again, start, side, side, steps=steps))
         _move(pathlib.Path(side), target)
         if not options.no_measure:
             _move(pathlib.Path(again), target / MEASURED)
-    output.show(_described(Recording(target)))
+    recording = Recording(target)
+    output.show(_described(recording))
+    if recording.failure is not None:
+        output.tell(f"after its training the program failed: {recording.failure}")
 
 
 def _move(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Moves the files of a recording, and none that TensorFlow left beside them."""
+    from estimator_bridge.recording import array_files
+
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
-        if path.suffix in _FILES and path.is_file():
+        if path.suffix == ".npz":
+            array_files.compress(path, target / path.name)
+        elif path.suffix == ".json":
             shutil.move(path, target / path.name)
 
 

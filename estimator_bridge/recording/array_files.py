@@ -52,6 +52,11 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
     partial.replace(path)
 
 
+def compress(path: pathlib.Path, target: pathlib.Path) -> None:
+    with np.load(path) as stored, open(target, "wb") as file:
+        np.savez_compressed(file, **stored)
+
+
 def as_array(value: Object) -> Array:
     """Converts a value to an array, keeping NULs at the end of `bytes`, which numpy would drop.
 

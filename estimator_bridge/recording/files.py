@@ -39,6 +39,7 @@ FORMAT, VERSION = "estimator-bridge recording", 1
 MEASURED = "perturbed"
 """The folder of side A's recording from a start with changed last bits, if there is one."""
 
+_OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
@@ -335,6 +336,11 @@ class Recording:
 
 def _number(path: pathlib.Path) -> int:
     return int(path.stem.partition("-")[2])
+
+
+def is_outside(name: str) -> bool:
+    """Whether a variable is no part of a model: a stand-in of stock for a table, or a counter."""
+    return any(part in name for part in _OUTSIDE)
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:

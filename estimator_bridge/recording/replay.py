@@ -24,6 +24,7 @@ from estimator_bridge.recording.files import (
     Step,
     TableDescription,
     Values,
+    is_outside,
     read_arrays,
 )
 from tf2_engine.types import Array, Object
@@ -148,7 +149,7 @@ class ReplayStep(ReplayBatch):
         Raises:
             InvalidInput: an array is missing, is unknown, or has another shape than side A's.
         """
-        variables = {**self.replay.names_of(tables), **dense}
+        variables = {**self.replay.names_of(f"Step {self.number}", tables), **dense}
         values = {
             LOSS: {LOSS: loss},
             ACTIVATIONS: activations,
@@ -276,13 +277,13 @@ class Replay:
             self._writer.outcomes.chunk(name, chunk, {k: v[begin:end] for k, v in cast.items()})
         self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
 
-    def names_of(self, tables: Mapping[str, Arrays]) -> dict[str, Object]:
+    def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
         """Returns the rows and slots of tables by the names of their variables."""
-        _check_names("Step", {*tables}, self.tables, "table")
+        _check_names(where, {*tables}, self.tables, "table")
         named: dict[str, Object] = {}
         for name, table in self.tables.items():
             names = {ROWS: table["variable"], **{slot: v for v, slot in table["slots"].items()}}
-            _check_names(f"Table {name!r}", {*tables[name]}, names, "part")
+            _check_names(f"{where}, table {name!r}", {*tables[name]}, names, "part")
             named |= {names[part]: value for part, value in tables[name].items()}
         return named
 
@@ -299,7 +300,9 @@ class Replay:
             wanted = {
                 name: array
                 for name, array in theirs.items()
-                if name not in self._left_out and not name.endswith(SUMMED_ROWS)
+                if name not in self._left_out
+                and not name.endswith(SUMMED_ROWS)
+                and not is_outside(name)
             }
             given = dict(values.get(group, {}))
             if group == GRADIENTS:
@@ -336,7 +339,7 @@ class Replay:
         self._writer.note("follows", True)
         self._writer.note("replays", identity(self._a))
         start = self._now.values[VARIABLES]
-        kept = {name: array for name, array in start.items() if name not in self._left_out}
+        kept = {n: a for n, a in start.items() if n not in self._left_out and not is_outside(n)}
         self._writer.step(self._now.number, {VARIABLES: kept})
 
     def _state(self, step: Step) -> State:
@@ -350,11 +353,13 @@ class Replay:
         }
         known = {n for table in self.tables.values() for n in (table["variable"], *table["slots"])}
         known |= {_GLOBAL_STEP, *self._left_out}
-        return State(tables, {name: a for name, a in variables.items() if name not in known})
+        dense = {n: a for n, a in variables.items() if n not in known and not is_outside(n)}
+        return State(tables, dense)
 
     def _checked(self, left_out: Sequence[str]) -> set[str]:
         of_tables = {n for t in self.tables.values() for n in (t["variable"], *t["slots"])}
-        known = {*self._now.values[VARIABLES]} - of_tables - {_GLOBAL_STEP}
+        every = {name for name in self._now.values[VARIABLES] if not is_outside(name)}
+        known = every - of_tables - {_GLOBAL_STEP}
         for name in left_out:
             if name not in known:
                 raise errors.InvalidInput(

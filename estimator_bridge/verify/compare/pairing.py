@@ -11,13 +11,11 @@ from estimator_bridge.recording.files import (
     VARIABLES,
     TableDescription,
     Values,
+    is_outside,
     parts_of_tables,
 )
 from estimator_bridge.verify import findings
 from tf2_engine.types import Array, Object
-
-# Not part of a model: stock's empty stand-ins for tables, and a hook's counters.
-_OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 
 ArrayPair = tuple[Array, Array]
 """The same array on sides A and B."""
@@ -63,7 +61,7 @@ class Pairing:
         return {
             parts.get(name, name): name
             for name in values
-            if name not in self._outside and not any(outside in name for outside in _OUTSIDE)
+            if name not in self._outside and not is_outside(name)
         }
 
     def _paired_name(self, group: str, name: str, name_b: str) -> PairedName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import os
 import pathlib
@@ -104,6 +105,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
+    # With a missing package nothing else needs to be told.
+    importlib.import_module("estimator_bridge.verify.procedure")
     from estimator_bridge.verify.findings import Status
 
     refusals = _refusals_of_watch(options), verify_checks.refusals(options)

@@ -31,6 +31,7 @@ PACKAGES = (
     "estimator_bridge.audit",
     "estimator_bridge.migrate",
     "estimator_bridge.planner",
+    "estimator_bridge.recording",
 )
 """The packages with public names; docs/install.md has those names that are stock's."""
 

@@ -11,10 +11,7 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.provenance import provenance
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     EVALUATION,
     EXPORT,
     PREDICTION,
@@ -22,6 +19,9 @@ from estimator_bridge.verify.record.recording import (
     VARIABLES,
     RecordingWriter,
 )
+from estimator_bridge.verify.compare import comparison
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.provenance import provenance
 from estimator_bridge.verify.report import page
 from estimator_bridge.verify.result import Result
 

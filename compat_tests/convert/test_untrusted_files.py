@@ -19,8 +19,8 @@ from compat_tests.convert.test_checkpoint_files import entry, write_index
 from estimator_bridge import convert, errors
 from estimator_bridge.checkpoint_files import Reader, Writer, bundle_protos, object_graph
 from estimator_bridge.cli import main
+from estimator_bridge.recording.files import read_arrays
 from estimator_bridge.runtime.saving import checkpoint_state
-from estimator_bridge.verify.record import recording
 
 PACKAGES = [pathlib.Path(str(p.__file__)).parent for p in (estimator_bridge, tf2_engine)]
 RUN_WHAT_THEY_READ = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "joblib"}
@@ -70,7 +70,7 @@ def test_arrays_that_would_run_are_refused(tmp_path: pathlib.Path) -> None:
     np.savez(tmp_path / "step.npz", **{"=a": np.array([Bomb(mark)], object)})
 
     with pytest.raises(ValueError, match="allow_pickle"):
-        recording.read_arrays(tmp_path / "step.npz")
+        read_arrays(tmp_path / "step.npz")
 
     assert not mark.exists()
 

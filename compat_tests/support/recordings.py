@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
     VARIABLES,
-    A,
     Recording,
-    RecordingRequest,
     RecordingWriter,
 )
+from estimator_bridge.verify.record.requests import A, RecordingRequest
 
 TABLE = "tbl_words"
 SETTINGS: dict[str, Any] = {

@@ -18,12 +18,13 @@ from estimator_bridge import errors, estimator
 from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
+from estimator_bridge.recording.files import Recording, write_arrays
 from estimator_bridge.runtime.step import engine_step, table_variables
 from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest, write_arrays
+from estimator_bridge.verify.record.requests import A, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, opened
 

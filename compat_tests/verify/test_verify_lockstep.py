@@ -13,12 +13,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import recordings
-from estimator_bridge.verify.compare import comparison, lockstep, network_rounding, power
-from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
-from estimator_bridge.verify.compare.joined_cores import joined_step
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.perturbation import perturbed
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
@@ -27,6 +22,11 @@ from estimator_bridge.verify.record.recording import (
     RecordingWriter,
     Step,
 )
+from estimator_bridge.verify.compare import comparison, lockstep, network_rounding, power
+from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
+from estimator_bridge.verify.compare.joined_cores import joined_step
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.result import Result
 from tf2_engine import optimizers
 

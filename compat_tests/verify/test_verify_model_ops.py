@@ -12,10 +12,10 @@ import tensorflow.compat.v1 as tf
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.estimator import EstimatorSpec
+from estimator_bridge.recording.files import MODEL_OPS, Recording, RecordingWriter
 from estimator_bridge.verify.explain.localisation import first_differing_op
 from estimator_bridge.verify.record import model_ops
 from estimator_bridge.verify.record.capture import Capture
-from estimator_bridge.verify.record.recording import MODEL_OPS, Recording, RecordingWriter
 
 OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.py, line 8")]
 

@@ -11,12 +11,9 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.compare.after import evaluation_metrics
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.findings import Outcome, Status
-from estimator_bridge.verify.record.array_files import digest
-from estimator_bridge.verify.record.outcome_files import (
+from estimator_bridge.recording.array_files import digest
+from estimator_bridge.recording.files import Recording
+from estimator_bridge.recording.outcome_files import (
     METRIC_VARIABLE,
     OTHER,
     OWN,
@@ -24,7 +21,10 @@ from estimator_bridge.verify.record.outcome_files import (
     SEEN,
     OutcomeWriter,
 )
-from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.compare import comparison
+from estimator_bridge.verify.compare.after import evaluation_metrics
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.findings import Outcome, Status
 from estimator_bridge.verify.report import text
 from estimator_bridge.verify.result import Result
 

@@ -19,7 +19,8 @@ from compat_tests.verify.power.fault import BATCH_SIZES
 from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.other_version import OtherVersion
 from compat_tests.verify.power.program import Model, Program
-from estimator_bridge.verify.record.recording import VARIABLES, RecordingRequest
+from estimator_bridge.recording.files import VARIABLES
+from estimator_bridge.verify.record.requests import RecordingRequest
 
 QUICK = (
     *("Adam's bias", "cut too early", "swapped slots"),

@@ -16,7 +16,7 @@ from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.explain.localisation import localise
 from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.record.processes import ProcessRecorder
-from estimator_bridge.verify.record.recording import A, RecordingRequest
+from estimator_bridge.verify.record.requests import A, RecordingRequest
 from estimator_bridge.verify.result import Result
 
 

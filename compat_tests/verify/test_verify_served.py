@@ -12,9 +12,9 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.support import recordings
 from estimator_bridge import errors
+from estimator_bridge.recording.files import SERVED, Recording, read_arrays
 from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.record import exported_models, processes
-from estimator_bridge.verify.record.recording import SERVED, Recording, read_arrays
 from estimator_bridge.verify.report import page
 
 BATCH: dict[str, Any] = {

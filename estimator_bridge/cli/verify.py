@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge.cli import failures, output, program_arguments, verify_checks
+from estimator_bridge.cli.workplace import Place
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.sides import SIDES
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # The metavar, or None for a flag, and the help.
-_OPTIONS = {
+_OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     "--against": (
         "PROGRAM",
         "side B runs this program, with -m a module too, with the same arguments: such as the "
@@ -32,6 +33,10 @@ _OPTIONS = {
     "--against-checkpoint": (
         "CHECKPOINT",
         "side B is a checkpoint of another program, such as a TF2 one, after the same steps",
+    ),
+    "--against-recording": (
+        ("A", "B"),
+        "compare no programs but a recording of `record` with what a Replay has written from it",
     ),
     "--begin-from": ("CHECKPOINT", "begin from this (default: the initial values of side A)"),
     "--own-input": (
@@ -85,27 +90,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if metavar is None:
             parser.add_argument(option, action="store_true", help=text)
         else:
-            parser.add_argument(option, metavar=metavar, help=text)
+            count = len(metavar) if isinstance(metavar, tuple) else None
+            parser.add_argument(option, metavar=metavar, nargs=count, help=text)
     seconds = (
         "search for the causes of a difference for so many seconds, and say what was not tried "
         f"({SECONDS:g}; 0 leaves the search out)"
     )
     parser.add_argument("--search", type=float, default=SECONDS, metavar="SECONDS", help=seconds)
     program_arguments.configure(parser, "the program of a side")
-    parser.add_argument("script", help="the program")
+    parser.add_argument("script", nargs="?", help="the program")
     arguments_help = "the program's own arguments, as they are"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments_help)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
+    # With a missing package nothing else needs to be told.
+    importlib.import_module("estimator_bridge.verify.procedure")
     from estimator_bridge.verify.findings import Status
 
     refusals = _refusals_of_watch(options), verify_checks.refusals(options)
     error: object = next(itertools.chain(*refusals), None)
     if error is None:
         try:
-            return _watch(options) if options.watch else _compare(options)
+            return _executed(options)
         except Exception as raised:
             # Python's own status would be 1, which means that the sides differ.
             error = failures.cause_of("verify", raised)
@@ -114,12 +122,32 @@ def execute(options: argparse.Namespace) -> int:
     return int(Status.UNKNOWN)
 
 
+def _executed(options: argparse.Namespace) -> int:
+    if options.against_recording:
+        return _compare_recordings(options)
+    return _watch(options) if options.watch else _compare(options)
+
+
+def _compare_recordings(options: argparse.Namespace) -> int:
+    from estimator_bridge.progress_line import ProgressLine
+    from estimator_bridge.verify import procedure
+    from estimator_bridge.verify.provenance import provenance
+
+    progress = ProgressLine(
+        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
+    )
+    a, b = options.against_recording
+    result = procedure.of_recordings(a, b, options.search, progress)
+    result.about = provenance()
+    return _report(result, options)
+
+
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify import procedure
     from estimator_bridge.verify.provenance import provenance
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verify.record.recording import A, B
+    from estimator_bridge.verify.record.requests import A, B
 
     script_b = options.against or options.script
     how_to_run = options.tf1, options.is_module
@@ -144,7 +172,7 @@ def _compare(options: argparse.Namespace) -> int:
     about = provenance(
         *(program_of(each, options.is_module).file for each in (options.script, script_b))
     )
-    with _Place(options.keep) as place:
+    with Place(options.keep) as place:
         result = procedure.side_by_side(record, place.directory, how, progress)
         result.about = about
         if result.failures:
@@ -152,34 +180,6 @@ def _compare(options: argparse.Namespace) -> int:
             logs = ", ".join(map(str, sorted(place.directory.glob("*.log"))))
             result.notes.append(f"The logs of the sides: {logs}.")
     return _report(result, options)
-
-
-class _Place:
-    """The directory of the recordings and logs, which is removed at the end without `keep`.
-
-    The logs stay if there is an error, or a side has failed.
-    """
-
-    def __init__(self, keep: str | None) -> None:
-        self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))
-        self.directory = self.directory.absolute()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._is_kept = keep is not None
-        self.keeps_logs = False
-
-    def __enter__(self) -> _Place:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_kept:
-            return
-        for path in self.directory.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.suffix != ".log":
-                path.unlink()
-        if kind is None and not self.keeps_logs:
-            shutil.rmtree(self.directory)
 
 
 def _report(result: Result, options: argparse.Namespace) -> int:
@@ -207,6 +207,7 @@ def _write_page(options: argparse.Namespace, result: Result) -> None:
     from estimator_bridge.verify.report.page import page
 
     compared = [options.script, options.against, options.against_checkpoint]
+    compared += options.against_recording or []
     names = " against ".join(os.path.basename(path) for path in compared if path)
     text = page(result, " ".join([names, *options.arguments]))
     pathlib.Path(options.html).write_text(text, encoding="utf-8")
@@ -238,7 +239,7 @@ def _watch(options: argparse.Namespace) -> int:
     """
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verify.record.recording import A, B
+    from estimator_bridge.verify.record.requests import A, B
     from estimator_bridge.verify.watch.watcher import WatchedJob
 
     how_to_run = options.tf1, options.is_module

@@ -21,32 +21,89 @@ print(json.dumps([keras_choice.tensorflow_version(), install.has_stock()]))
 """
 """Prints what an interpreter has, without importing TensorFlow."""
 _SECONDS = 120
+_OF_PROGRAMS = (
+    "against",
+    "against_checkpoint",
+    "begin_from",
+    "own_input",
+    "free_run",
+    "no_measure",
+    "watch",
+    "examples",
+    "keep",
+)
+"""Options that need a program to run."""
 
 
 def refusals(options: argparse.Namespace) -> Iterator[str]:
     """Yields why `verify` cannot do what its options say."""
-    yield from _of_programs(options)
+    if options.against_recording:
+        yield from _of_recordings(options)
+        return
+    if options.script is None:
+        yield "verify: no program is given. Name one, or two recordings with --against-recording."
+        return
+    yield from _of_two_sides(options)
+    yield from _of_numbers(options)
+    if options.search < 0:
+        yield f"--search {options.search:g}: must be a number of seconds, 0 or more."
+    yield from _of_files(options)
+    yield from _of_reports(options)
+    if not options.watch:
+        yield from _of_interpreter("a", options.a, options.python_a, "--python-a")
+    if not options.against_checkpoint:
+        yield from _of_interpreter("b", options.b, options.python_b, "--python-b")
+
+
+def _of_two_sides(options: argparse.Namespace) -> Iterator[str]:
+    yield from _of_program("", options.script, options.is_module)
+    if options.against:
+        yield from _of_program("--against ", options.against, options.is_module)
     if options.against and options.against_checkpoint:
         yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
     for option in ("--against", "--against-checkpoint"):
         if option in options.arguments:
             yield f"{option} comes before the program: what is after it is the program's own."
-    yield from _of_numbers(options)
-    yield from _of_files(options)
+
+
+def _of_recordings(options: argparse.Namespace) -> Iterator[str]:
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in _OF_PROGRAMS
+        if getattr(options, name) not in (None, False)
+    ]
+    if options.script is not None:
+        given.insert(0, options.script)
+    if given:
+        yield (
+            f"--against-recording runs no program, and {given[0]} is about programs: leave one out."
+        )
+    yield from _of_reports(options)
+
+
+def _of_reports(options: argparse.Namespace) -> Iterator[str]:
     for option in ("json", "html"):
         reason = getattr(options, option) and output.why_unwritable(getattr(options, option))
         if reason:
             yield f"--{option} {getattr(options, option)}: it cannot be written: {reason}."
-    yield from _of_interpreters(options)
 
 
-def _of_programs(options: argparse.Namespace) -> Iterator[str]:
-    for option, program in (("", options.script), ("--against ", options.against)):
-        try:
-            if program is not None:
-                program_of(program, options.is_module)
-        except errors.InvalidInput as error:
-            yield f"{option}{error}"
+def refusals_of_record(options: argparse.Namespace) -> Iterator[str]:
+    """Yields why `record` cannot do what its options say."""
+    yield from _of_program("", options.script, options.is_module)
+    yield from _of_numbers(options)
+    if os.path.exists(options.output):
+        yield f"--output {options.output}: it exists already. Name a folder that does not."
+    if options.begin_from:
+        yield from _of_checkpoint("begin_from", options.begin_from)
+    yield from _of_interpreter("side", options.side, options.python, "--python")
+
+
+def _of_program(option: str, program: str, is_module: bool) -> Iterator[str]:
+    try:
+        program_of(program, is_module)
+    except errors.InvalidInput as error:
+        yield f"{option}{error}"
 
 
 def _of_numbers(options: argparse.Namespace) -> Iterator[str]:
@@ -54,8 +111,6 @@ def _of_numbers(options: argparse.Namespace) -> Iterator[str]:
         number = getattr(options, option)
         if number is not None and number < 1:
             yield f"--{option} {number}: must be 1 or more."
-    if options.search < 0:
-        yield f"--search {options.search:g}: must be a number of seconds, 0 or more."
 
 
 def _of_files(options: argparse.Namespace) -> Iterator[str]:
@@ -64,31 +119,29 @@ def _of_files(options: argparse.Namespace) -> Iterator[str]:
     if options.examples and not os.path.isfile(options.examples):
         yield f"--examples {options.examples}: there is no such file."
     for option in ("begin_from", "against_checkpoint"):
-        path = getattr(options, option)
-        if path is None:
-            continue
-        name = f"--{option.replace('_', '-')} {path}"
-        if os.path.isdir(path):
-            if not os.path.isfile(os.path.join(path, "checkpoint")):
-                yield f"{name}: the folder has no file `checkpoint` that names the latest one."
-        elif not os.path.isfile(f"{path.removesuffix('.index')}.index"):
-            yield f"{name}: there is no such checkpoint, as {path}.index is not there."
+        if getattr(options, option) is not None:
+            yield from _of_checkpoint(option, getattr(options, option))
 
 
-def _of_interpreters(options: argparse.Namespace) -> Iterator[str]:
-    sides = [("b", options.b, options.python_b)] * (not options.against_checkpoint)
-    if not options.watch:
-        sides.insert(0, ("a", options.a, options.python_a))
-    for letter, side, python in sides:
-        version, has_stock, why_not = _what_it_has(python)
-        if why_not:
-            yield f"--python-{letter} {python}: {why_not}."
-        elif SIDES[side].stock and not has_stock:
-            yield (
-                f"--{letter} {side}: {python} has TensorFlow {version} without stock's estimator. "
-                f"Use --{letter} bridge, or give as --python-{letter} an interpreter "
-                "with TensorFlow 2.15 and tensorflow-estimator (the extra 'legacy')."
-            )
+def _of_checkpoint(option: str, path: str) -> Iterator[str]:
+    name = f"--{option.replace('_', '-')} {path}"
+    if os.path.isdir(path):
+        if not os.path.isfile(os.path.join(path, "checkpoint")):
+            yield f"{name}: the folder has no file `checkpoint` that names the latest one."
+    elif not os.path.isfile(f"{path.removesuffix('.index')}.index"):
+        yield f"{name}: there is no such checkpoint, as {path}.index is not there."
+
+
+def _of_interpreter(option: str, side: str, python: str, option_of_python: str) -> Iterator[str]:
+    version, has_stock, why_not = _what_it_has(python)
+    if why_not:
+        yield f"{option_of_python} {python}: {why_not}."
+    elif SIDES[side].stock and not has_stock:
+        yield (
+            f"--{option} {side}: {python} has TensorFlow {version} without stock's estimator. Use "
+            f"--{option} bridge, or give as {option_of_python} an interpreter with TensorFlow "
+            "2.15 and tensorflow-estimator (the extra 'legacy')."
+        )
 
 
 def _what_it_has(python: str) -> tuple[str, bool, str]:

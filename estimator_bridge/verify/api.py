@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
-from estimator_bridge.verify.record.recording import A, B, RecordingRequest
+from estimator_bridge.verify.record.requests import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Function, Object

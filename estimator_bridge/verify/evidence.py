@@ -8,11 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import SideDescription, TableDescription, Values
+from estimator_bridge.recording.files import (
+    VARIABLES,
+    SideDescription,
+    Step,
+    TableDescription,
+    Values,
+)
 from tf2_engine.types import Array, Object
 
-StepPair = tuple[recording.Step, recording.Step]
+StepPair = tuple[Step, Step]
 """The same step of both sides."""
 
 
@@ -79,7 +84,7 @@ class Evidence(NamedTuple):
 
     def before_of(self, variable: str) -> Array | None:
         before = self.before
-        return None if before is None else before[0].values[recording.VARIABLES].get(variable)
+        return None if before is None else before[0].values[VARIABLES].get(variable)
 
     def diverges(self, group: str, name: str, a: Array, b: Array) -> bool:
         residual = self.residuals.get((group, name))
@@ -107,7 +112,7 @@ class Evidence(NamedTuple):
                 yield slot, variable, *pair
 
     def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
-        values_a, values_b = self.values(recording.VARIABLES)
+        values_a, values_b = self.values(VARIABLES)
         a, b = values_a.get(variable_a), values_b.get(variable_b)
         return None if a is None or b is None or a.shape != b.shape else (a, b)
 

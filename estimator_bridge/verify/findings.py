@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from estimator_bridge.recording.files import LOSS, SideDescription
 from estimator_bridge.verify.evidence import Evidence
-from estimator_bridge.verify.record.recording import LOSS, SideDescription
 from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"

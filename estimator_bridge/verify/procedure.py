@@ -7,21 +7,17 @@ import pathlib
 import sys
 from collections.abc import Mapping
 
+from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress, no_progress
+from estimator_bridge.recording import replay
+from estimator_bridge.recording.files import Recording
 from estimator_bridge.verify.compare import comparison
 from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.explain.localisation import localise
 from estimator_bridge.verify.explain.search import SECONDS, Search
 from estimator_bridge.verify.findings import Series
 from estimator_bridge.verify.record import processes
-from estimator_bridge.verify.record.recording import (
-    PERTURBED,
-    A,
-    B,
-    Record,
-    Recording,
-    RecordingRequest,
-)
+from estimator_bridge.verify.record.requests import PERTURBED, A, B, Record, RecordingRequest
 from estimator_bridge.verify.result import Result
 
 _GROSS = 1e-3
@@ -81,13 +77,47 @@ def side_by_side(
         followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
         record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
         result = comparison.compare(a, b, Recording(place_perturbed), progress)
-    progress("looking for causes", 0, 1)
-    search = Search(options.search)
-    result.causes = causes.explain(result, search)
+    search = _explained(result, options.search, progress)
     if options.measure:
         result.causes = localise(record, result, request_b, search)
     result.notes.extend(filter(None, [search.note]))
     return result
+
+
+def of_recordings(
+    directory_a: str, directory_b: str, seconds: float, progress: Progress = no_progress
+) -> Result:
+    """Compares a recording of `record` with what a `Replay` of it has written.
+
+    Raises:
+        InvalidInput: one of the two is no such recording.
+    """
+    a, b = Recording(directory_a), Recording(directory_b)
+    a.check()
+    b.check()
+    if b.replays != replay.identity(a):
+        raise errors.InvalidInput(
+            f"{directory_b} is no replay of {directory_a}. Give first the recording that `record` "
+            "wrote, then the folder that Replay wrote from it."
+        )
+    result = comparison.compare(a, b, progress=progress)
+    if not result.numbers_agree and _may_be_rounding(result):
+        if a.measured is None:
+            result.notes.append(
+                "Side A was recorded with --no-measure, so it is unknown how far its model "
+                "amplifies rounding. Record it without to know whether the difference is rounding."
+            )
+        else:
+            result = comparison.compare(a, b, a.measured, progress)
+    result.notes.extend(filter(None, [_explained(result, seconds, progress).note]))
+    return result
+
+
+def _explained(result: Result, seconds: float, progress: Progress) -> Search:
+    progress("looking for causes", 0, 1)
+    search = Search(seconds)
+    result.causes = causes.explain(result, search)
+    return search
 
 
 def _may_be_rounding(result: Result) -> bool:

@@ -15,7 +15,7 @@ from compat_tests.verify.power.program import Program
 from estimator_bridge import estimator
 from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import A, RecordingRequest
+from estimator_bridge.verify.record.requests import A, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, Side, opened
 

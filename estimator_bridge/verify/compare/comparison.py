@@ -7,6 +7,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
+from estimator_bridge.recording.files import (
+    CHECKPOINT,
+    VARIABLES,
+    Recording,
+    SideDescription,
+    read_arrays,
+)
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.compare import scope
 from estimator_bridge.verify.compare.after import input_data, outcomes
@@ -15,8 +22,6 @@ from estimator_bridge.verify.compare.free_run import FreeComparison
 from estimator_bridge.verify.compare.lockstep import LockstepComparison
 from estimator_bridge.verify.compare.steps import StepComparison
 from estimator_bridge.verify.compare.tolerance import Sensitivity, Tolerance, terms
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording, SideDescription
 from estimator_bridge.verify.result import Result
 
 
@@ -32,7 +37,7 @@ def compare(
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
-    batches = map(recording.read_arrays, a.batches())
+    batches = map(read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
     steps = _steps(a, b, perturbed, num_terms)
     steps.run(progress)
@@ -40,7 +45,7 @@ def compare(
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
     compared: list[findings.Outcome] = []
-    if settings[1]["engine"] != recording.CHECKPOINT:
+    if settings[1]["engine"] != CHECKPOINT:
         compared.extend(outcomes.compare_outcomes(a, b, _carried(a, b, steps, perturbed)))
     result = Result(
         settings=settings,
@@ -92,7 +97,7 @@ def _carried(
     variables = {
         name: one.points[-1].allowed
         for (group, name), one in steps.series.items()
-        if group == recording.VARIABLES and one.points
+        if group == VARIABLES and one.points
     }
     # In lockstep the sides made only the last step separately.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
@@ -122,7 +127,7 @@ def _with_ids(
 ) -> findings.Divergence:
     if first.row is None or series.table is None:
         return first
-    if series.group == recording.VARIABLES:
+    if series.group == VARIABLES:
         return first._replace(ids=[first.row])
     batch = a.batch(first.step - start - 1) if settings["cores"] == 1 else None
     feature = features_of(settings["tables"]).get(series.name)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from estimator_bridge.recording.files import CHECKPOINT, VARIABLES, Recording, Step
 from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.compare.elements import apart
 from estimator_bridge.verify.compare.pairing import PairedName
@@ -13,7 +14,6 @@ from estimator_bridge.verify.compare.steps import Judged, StepComparison, measur
 from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import StepPair
 from estimator_bridge.verify.findings import Divergence, Point
-from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Recording, Step
 from tf2_engine.types import Array
 
 

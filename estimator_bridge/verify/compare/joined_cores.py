@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds, occurrences
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
@@ -17,6 +16,7 @@ from estimator_bridge.verify.record.recording import (
     Step,
     Values,
 )
+from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds, occurrences
 from tf2_engine.types import Array
 
 Ids = Mapping[str, RecordedIds | None]

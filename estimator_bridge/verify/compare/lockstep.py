@@ -13,6 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    SUMMED_ROWS,
+    VARIABLES,
+    Recording,
+    SideDescription,
+    Step,
+    Values,
+    read_arrays,
+)
 from estimator_bridge.verify.compare import elements, scope
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
@@ -27,17 +38,6 @@ from estimator_bridge.verify.compare.table_updates import same_arrays, table_res
 from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import Residual, StepPair
 from estimator_bridge.verify.findings import TABLE, Divergence
-from estimator_bridge.verify.record.recording import (
-    ACTIVATIONS,
-    GRADIENTS,
-    SUMMED_ROWS,
-    VARIABLES,
-    Recording,
-    SideDescription,
-    Step,
-    Values,
-    read_arrays,
-)
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_START = 4

@@ -8,13 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.compare import elements
-from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
-from estimator_bridge.verify.compare.elements import apart
-from estimator_bridge.verify.compare.joined_cores import joined_step
-from estimator_bridge.verify.evidence import Residual
-from estimator_bridge.verify.perturbation import perturbed
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
@@ -24,6 +18,12 @@ from estimator_bridge.verify.record.recording import (
     Step,
     Values,
 )
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.compare.elements import apart
+from estimator_bridge.verify.compare.joined_cores import joined_step
+from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.perturbation import perturbed
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32

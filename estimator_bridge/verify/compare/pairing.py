@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    VARIABLES,
+    TableDescription,
+    Values,
+    is_outside,
+    parts_of_tables,
+)
 from estimator_bridge.verify import findings
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import TableDescription, Values, parts_of_tables
 from tf2_engine.types import Array, Object
-
-# Not part of a model: stock's empty stand-ins for tables, and a hook's counters.
-_OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 
 ArrayPair = tuple[Array, Array]
 """The same array on sides A and B."""
@@ -53,20 +57,20 @@ class Pairing:
     def _names(self, group: str, side: int, values: Values) -> dict[Object, str]:
         """Returns the names on a side by keys that both sides share."""
         # A slot made by the model's own optimizer has another name.
-        parts = self._parts[side] if group == recording.VARIABLES else {}
+        parts = self._parts[side] if group == VARIABLES else {}
         return {
             parts.get(name, name): name
             for name in values
-            if name not in self._outside and not any(outside in name for outside in _OUTSIDE)
+            if name not in self._outside and not is_outside(name)
         }
 
     def _paired_name(self, group: str, name: str, name_b: str) -> PairedName:
-        if group == recording.VARIABLES:
+        if group == VARIABLES:
             if name not in self._parts[0]:
                 return PairedName(name, None, findings.DENSE, name_b)
             table, slot = self._parts[0][name]
             role = findings.TABLE if slot is None else f"{findings.SLOT} {slot}"
             return PairedName(name, table, role, name_b)
-        roles = {recording.ACTIVATIONS: findings.ACTIVATION, recording.GRADIENTS: findings.GRADIENT}
+        roles = {ACTIVATIONS: findings.ACTIVATION, GRADIENTS: findings.GRADIENT}
         table_of_feature = self._table_of_feature.get(name)
         return PairedName(name, table_of_feature, roles.get(group, group), name_b)

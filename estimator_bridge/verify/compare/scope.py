@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, Recording, SideDescription
+from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verify.compare.after.outcomes import failures_of
 from estimator_bridge.verify.findings import listed
-from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
-from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, Recording, SideDescription
 
 Config = Mapping[str, str]
 
@@ -65,6 +65,8 @@ def _with_rates_in_order(config: Config) -> Config:
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:
+    if b.settings["engine"] == PORT:
+        return
     failed = {"A": failures_of(a), "B": failures_of(b)}
     for side, other in (("A", "B"), ("B", "A")):
         for name, error in failed[side].items():
@@ -88,12 +90,28 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     every = a.settings["every"]
     if every > 1:
         yield f"Variables within a loop of {every} steps: they are on the device until its end."
+    if b.settings["engine"] == PORT:
+        yield from _of_port(a, b)
+        return
     if names := computed(a.settings, b.settings):
         yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
         yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
     yield from _of_both(a, b)
     yield from _outcomes(a, b)
     yield from _signatures(a, b)
+
+
+def _of_port(a: Recording, b: Recording) -> Iterator[str]:
+    yield (
+        "Settings, the configuration of a device, and the ops of the model: side B has no program "
+        "here, so that they are not looked at as causes either."
+    )
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: the loop of side B leaves them out."
+    yield from a.outcomes.left_out
+    of_b = b.outcomes.names()
+    if missing := [name for name in a.outcomes.names() if name not in of_b]:
+        yield f"{', '.join(missing)}: the loop of side B records none."
 
 
 def _of_both(a: Recording, b: Recording) -> Iterator[str]:

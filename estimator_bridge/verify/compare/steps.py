@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.progress_line import Progress
+from estimator_bridge.recording.files import VARIABLES, Recording
 from estimator_bridge.verify.compare import elements, scope
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.joined_cores import ids_of_step, joined_step
@@ -16,7 +17,6 @@ from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName, Pairi
 from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.record.recording import VARIABLES, Recording
 from tf2_engine.types import Array
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from estimator_bridge.recording.files import TableDescription, Values
 from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF, known
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.compare.elements import apart
 from estimator_bridge.verify.evidence import Residual
-from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
 _MARGIN = 2.0

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from estimator_bridge.recording.files import ACTIVATIONS, LOSS, Values
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.compare.elements import magnitude
 from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.findings import DENSE, GRADIENT
-from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4

@@ -10,6 +10,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
+from estimator_bridge.recording.files import (
+    CHECKPOINT,
+    EVALUATION,
+    EXPORT,
+    GRADIENTS,
+    LOSS,
+    PREDICTION,
+    SERVED,
+    SideDescription,
+)
 from estimator_bridge.settings import render
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.evidence import Evidence, close
@@ -25,14 +35,6 @@ from estimator_bridge.verify.findings import (
     Status,
     differing_settings,
     some,
-)
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import (
-    EVALUATION,
-    EXPORT,
-    PREDICTION,
-    SERVED,
-    SideDescription,
 )
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Object
@@ -125,7 +127,7 @@ def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator
 
 
 def _of_missing(result: Result) -> Iterator[Cause]:
-    prefix = f"{recording.GRADIENTS} "
+    prefix = f"{GRADIENTS} "
     for side, other, names in (("A", "B", result.only[0]), ("B", "A", result.only[1])):
         gradients = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
         if gradients:
@@ -178,7 +180,7 @@ def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[
         "stale lookups": stale_lookups,
     }
     role = result.first.role if result.first else None
-    if evidence.states and role not in (None, ACTIVATION, recording.LOSS):
+    if evidence.states and role not in (None, ACTIVATION, LOSS):
         # An update can only be judged if activations and gradients agree.
         tests["other updates of tables"] = update_causes
         tests["gradients and variables of the model"] = model_causes
@@ -196,7 +198,7 @@ def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[
             f"by each side itself: {some(diverged, _MAX_NAMES)}. Begin from a checkpoint that "
             "has them.",
         )
-    elif role == recording.LOSS:
+    elif role == LOSS:
         yield Cause(
             "model",
             "All activations of the step are equal, and the loss is not: the model itself computes "
@@ -209,7 +211,7 @@ def _unknown(result: Result) -> Cause:
     first = result.first
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
-    if result.settings[1]["engine"] == recording.CHECKPOINT:
+    if result.settings[1]["engine"] == CHECKPOINT:
         return Cause(
             "unknown",
             "Side B is a checkpoint: only its last step is known, and a cause does not show there.",

@@ -9,22 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimator_bridge import errors
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, MODEL_OPS, PORT, Recording
 from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.findings import ACTIVATION, Cause, some
-from estimator_bridge.verify.record.recording import (
-    CHECKPOINT,
-    KERAS,
-    MODEL_OPS,
-    A,
-    B,
-    Record,
-    Recording,
-    RecordingRequest,
-)
+from estimator_bridge.verify.record.requests import A, B, Record, RecordingRequest
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Array
 
-_WITHOUT_OPS = (KERAS, CHECKPOINT)
+_WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 """Engines whose ops are not recorded: Keras makes other ops than a model_fn."""
 
 _WHICH_OP = "which op of the model differs first"

@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import ACTIVATIONS, VARIABLES, TableDescription
 from estimator_bridge.settings import render
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.explain.update_fits import shortened
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.record import recording
 from tf2_engine.types import Array
 
 
 class _Lookup(NamedTuple):
     """A feature whose activations, [batch, ...] on both sides, differ, with its ids."""
 
-    table: recording.TableDescription
+    table: TableDescription
     feature: Feature
     activations: tuple[Array, Array]
     occurrences: RecordedIds
@@ -31,7 +32,7 @@ class _Lookup(NamedTuple):
 
 
 def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
-    ours, theirs = evidence.values(recording.ACTIVATIONS)
+    ours, theirs = evidence.values(ACTIVATIONS)
     batch = evidence.batch or {}
     for table in evidence.settings[0]["tables"]:
         for key, feature in lookups.features_of([table]).items():
@@ -40,7 +41,7 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
                 continue
             a, b = ours[key], theirs[key]
             # A different shape is reported for the array itself.
-            if a.shape == b.shape and evidence.diverges(recording.ACTIVATIONS, key, a, b):
+            if a.shape == b.shape and evidence.diverges(ACTIVATIONS, key, a, b):
                 yield _Lookup(table, feature, (a, b), occurrences)
 
 
@@ -48,6 +49,10 @@ def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
     for lookup in _differing_lookups(evidence):
         rows = evidence.before_of(lookup.table["variable"])
         if rows is None:
+            continue
+        beyond = ~((lookup.occurrences.ids >= 0) & (lookup.occurrences.ids < len(rows)))
+        if beyond.any():
+            yield from _beyond_the_table(lookup, rows, beyond)
             continue
         expected = lookup.of_rows(rows)
         a, b = lookup.activations
@@ -68,6 +73,8 @@ def _wrong_lookups(
             for name in ("sum", "mean", "sqrtn")
         ),
         ("combiner", "divides by the root of the weights' sum.", _over_root(occurrences), "sum"),
+        *_of_count(occurrences),
+        *_of_next_rows(occurrences, len(rows), combiner),
     ]
     where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
     for name, text, mistaken, other_combiner in mistakes:
@@ -76,12 +83,63 @@ def _wrong_lookups(
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, f"{where} {text}")
             return
+    if short := _short(lookup, rows, wrong):
+        yield Cause("precision", f"{where} {short}")
+        return
     if right.ndim == 3 and right.shape[1] > 1 and close(right[:, 1:], wrong[:, :-1], 1e-5):
         yield Cause("truncation", f"{where} begins sequences with their second position.")
         return
     rows_taken = _other_row(lookup, rows, right, wrong)
     if rows_taken is not None:
         yield Cause("wrong row", f"{where} takes row {rows_taken[1]} for the id {rows_taken[0]}.")
+
+
+Mistake = tuple[str, str, RecordedIds, str | None]
+"""The name of a cause, its text, and the ids and the combiner that make the same mistake."""
+
+
+def _of_count(occurrences: RecordedIds) -> Iterator[Mistake]:
+    counts = np.bincount(occurrences.cells, minlength=1)[occurrences.cells]
+    text = "divides by the number of ids, not by the sum of their weights."
+    over_count = occurrences._replace(weights=occurrences.weights / counts)
+    yield "combiner", text, over_count, "sum"
+
+
+def _of_next_rows(occurrences: RecordedIds, rows: int, combiner: str | None) -> Iterator[Mistake]:
+    for shift, which in ((1, "after"), (-1, "before")):
+        shifted = occurrences._replace(ids=(occurrences.ids + shift) % rows)
+        text = f"takes the row {which} that of each id."
+        yield "wrong row", text, shifted, combiner
+
+
+def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
+    """Describes activations of rounded numbers, or of rounded rows, that are otherwise right."""
+    exact = lookup.of_rows(rows)
+    for bits, kind in ((16, "bfloat16"), (13, "float16")):
+        # Numbers that are rounded are off by at most half a unit of their last place.
+        if close(exact, wrong, 2.0 ** (bits - 24)) and not close(exact, wrong, 1e-5):
+            if np.array_equal(shortened(wrong, bits), wrong):
+                return f"rounds activations to {kind}."
+            if close(lookup.of_rows(shortened(rows, bits)), wrong, 1e-5):
+                return f"looks up rows that are rounded to {kind}."
+    return None
+
+
+def _beyond_the_table(lookup: _Lookup, rows: Array, beyond: Array) -> Iterator[Cause]:
+    """Recognises that only one side drops ids that are no rows of their table."""
+    dropped = lookup._replace(
+        occurrences=lookups.selected(lookup.occurrences, np.flatnonzero(~beyond))
+    )
+    expected = dropped.of_rows(rows)
+    a, b = lookup.activations
+    for side, right, wrong in (("B", a, b), ("A", b, a)):
+        if close(expected, right, 1e-5) and not close(expected, wrong, 1e-5):
+            yield Cause(
+                "id out of range",
+                f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side} does not "
+                f"drop ids that are no rows of the table, such as "
+                f"{int(lookup.occurrences.ids[beyond][0])} of {len(rows)} rows.",
+            )
 
 
 def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tuple[int, int] | None:
@@ -142,7 +200,7 @@ def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
     for (number, side), lookup, state in itertools.product(
         ((1, "B"), (0, "A")), differing, earlier
     ):
-        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
+        rows = state.values[VARIABLES].get(lookup.table["variable"])
         if rows is None:
             continue
         if close(lookup.of_rows(rows), lookup.activations[number], 1e-5):

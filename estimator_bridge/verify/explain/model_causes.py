@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES
+from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import Cause, some
-from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES
 from tf2_engine.types import Array
 
 _FEW = 5
@@ -43,6 +43,10 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
 
 
 def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
+    kept = _kept_gradients(evidence, names)
+    if kept is not None:
+        yield kept
+        return
     ours, theirs = evidence.values(GRADIENTS)
     for side, wrong, right in (("B", theirs, ours), ("A", ours, theirs)):
         cores = evidence.settings[side == "B"]["cores"]
@@ -59,6 +63,23 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
             text = f"Side {side} has gradients of {_named(lost)} that are zero."
             yield Cause("lost gradient", text)
             return
+
+
+def _kept_gradients(evidence: Evidence, names: list[str]) -> Cause | None:
+    """Recognises gradients to which those of the step before are added."""
+    a, b = evidence.values(GRADIENTS)
+    before = evidence.states[0][0].values.get(GRADIENTS, {}) if evidence.states else {}
+    for one, other, side in ((a, b, "B"), (b, a, "A")):
+        if all(
+            name in before
+            and before[name].shape == one[name].shape == other[name].shape
+            and close(one[name] + before[name], other[name], 1e-5)
+            for name in names
+        ):
+            text = f"Side {side} adds the gradients of {_named(names)} to those of the step "
+            text += "before: they are not set to zero, as optimizer.zero_grad() does."
+            return Cause("kept gradients", text)
+    return None
 
 
 def _zero_cores(wrong: Array, right: Array, cores: int) -> list[int]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription
 from tf2_engine.types import Array
 
 _MEASURABLE = 20.0

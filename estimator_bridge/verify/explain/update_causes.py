@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows
 from estimator_bridge.verify.compare.elements import unequal_rows
 from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.verify.explain import ported_rules
 from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.explain.update_fits import (
     GRADIENT,
@@ -25,7 +27,6 @@ from estimator_bridge.verify.explain.update_fits import (
     with_settings,
 )
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {
@@ -112,6 +113,7 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
         if after is None:
             return None
         update = Update(table, before[0].values[VARIABLES], after, [steps[number]])
+        update = dataclasses.replace(update, number=evidence.after[0].number)
         updates.append(update)
         wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
     if bool(len(wrong[0])) == bool(len(wrong[1])):
@@ -138,7 +140,10 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
         where += f", {len(inside)} of the {len(touched)} rows of the batch"
         where += f" (row {inside[0]})" if len(inside) == 1 else ""
     where += f": side {side}"
-    for test in (_stays, _slot_stays, _fits_guess, _late_decay, _short_slots, _fits_number):
+    lost = _lost_slots(update, inside)
+    if lost is not None:
+        return Diagnosis(Cause(lost.name, f"Table {update.table['name']}: side {side} {lost.text}"))
+    for test in _TESTS:
         if len(outside) and test is not _fits_guess:
             continue
         cause = test(update, rows if len(outside) else inside)
@@ -209,7 +214,8 @@ def _short_slots(update: Update, rows: Array) -> Cause | None:
 
 
 def _fits_guess(update: Update, rows: Array) -> Cause | None:
-    tried = itertools.takewhile(lambda _: update.goes_on(), guesses(update))
+    every = itertools.chain(guesses(update), ported_rules.guesses(update))
+    tried = itertools.takewhile(lambda _: update.goes_on(), every)
     guess = next((guess for guess in tried if update.fits(guess, rows)), None)
     return None if guess is None else Cause(guess.name, guess.text)
 
@@ -226,9 +232,40 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
         elif name == GRADIENT:
             text = f"applies {value:.6g} times the gradients."
         else:
-            text = f"does what {name}={value:.6g} does, not {settings[name]:g}."
+            # Below a root an epsilon is squared, so that its sign does not count.
+            shown = abs(value) if name == "epsilon" else value
+            text = f"does what {name}={shown:.6g} does, not {settings[name]:g}."
         return Cause(_FITTED_NAMES.get(name, "update rule"), text)
     return None
+
+
+_TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
+    _stays,
+    _slot_stays,
+    _fits_guess,
+    _late_decay,
+    _short_slots,
+    ported_rules.default_epsilon,
+    _fits_number,
+    ported_rules.fitted_variant,
+)
+
+
+def _lost_slots(update: Update, rows: Array) -> Cause | None:
+    """Recognises slots that begin with a constant of their own instead of side A's values."""
+    left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
+    begun = dict(update.before)
+    lost = []
+    for name, slot in update.table["slots"].items():
+        others = update.after[name][left]
+        constant = float(others.flat[0]) if others.size else 0.0
+        if (others == constant).all() and (update.before[name] != constant).any():
+            begun[name] = np.full_like(update.before[name], constant)
+            lost.append(f"{slot} with {constant:g}")
+    begins = dataclasses.replace(update, before=begun)
+    if not lost or not begins.fits(Guess("", "", update.table, update.steps), rows):
+        return None
+    return Cause("lost slot", f"does not take over its slots: it begins {', '.join(lost)}.")
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
-from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
+from estimator_bridge.verify.compare.arithmetic.update_rules import Rule
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
@@ -37,6 +38,8 @@ _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
 """Settings that have guesses of their own, or do not belong to the rule."""
+_MAX_DUPLICATES = 2000
+"""Rows that occur more often are not tried one occurrence after the other."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 Change = Callable[[RecordedIds], RecordedIds]
 """Maps the occurrences of a batch to the occurrences that the side uses instead."""
@@ -49,12 +52,14 @@ class Guess(NamedTuple):
         name: of the cause.
         text: what the side does, as a continuation of "side B".
         table, steps: the changed rule and inputs.
+        variant: what computes the rule, if the table's kind does not.
     """
 
     name: str
     text: str
     table: TableDescription
     steps: Sequence[ShadowInputs]
+    variant: Rule | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +70,8 @@ class Update:
         before, after: the variables around the update, by the table's names.
         steps: the inputs of the update.
         goes_on: whether there is time for another guess.
+        variant: what computes the rule, if the table's kind does not.
+        number: the global step after the update.
     """
 
     table: TableDescription
@@ -72,6 +79,8 @@ class Update:
     after: Values
     steps: Sequence[ShadowInputs]
     goes_on: Callable[[], bool] = lambda: True
+    variant: Rule | None = None
+    number: int = 0
 
     @property
     def rule(self) -> RuleDescription:
@@ -84,8 +93,9 @@ class Update:
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
         table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
+        variant = guess.variant if guess is not None and guess.variant else self.variant
         with np.errstate(all="ignore"):
-            return TableShadow(table).advance(self.before, steps)
+            return TableShadow(table, variant=variant).advance(self.before, steps)
 
     def beyond(self, expected: ShadowRows, name: str) -> Array:
         part = expected.parts[name]
@@ -206,8 +216,11 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
 
 def guesses(update: Update) -> Iterator[Guess]:
     if len(update.steps) != 1:  # each step may differ in its own way
+        yield from _of_limits(update)
         yield from _of_settings(update)
         return
+    # Sums of cores by themselves are not clipped either, where the sum of all would be.
+    yield from _of_limits(update)
     yield from _of_features(update)
     # Tried before duplicates: losing a sample may equal using only the first gradient of a row.
     yield from _of_samples(update)
@@ -217,9 +230,8 @@ def guesses(update: Update) -> Iterator[Guess]:
     yield from _of_precision(update)
 
 
-def _of_settings(update: Update) -> Iterator[Guess]:
-    table = update.table
-    settings = table["rule"]["settings"] if table["rule"] else {}
+def _of_limits(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
             text = f"does not hold {what} in their limits."
@@ -229,6 +241,10 @@ def _of_settings(update: Update) -> Iterator[Guess]:
         steps = with_gradients(update.steps, lambda gradient: np.clip(gradient, low, high))
         text = "clips the gradient of each occurrence, not their sum."
         yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
+
+
+def _of_settings(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
     if settings.get("weight_decay_factor"):
         without = with_settings(table, weight_decay_factor=None)
         yield Guess("weight decay", "does not decay rows.", without, update.steps)
@@ -270,6 +286,51 @@ def _of_duplicates(update: Update) -> Iterator[Guess]:
     ]
     for text, change in changes:
         yield _changed(update, "dropped duplicate", text, change)
+    text = "divides the gradient of a row by how often the row occurs."
+    yield _shared(update, text, [lambda counts, ranks: 1.0 / counts])
+    (step,) = update.steps
+    most = max((int(ranks.max(initial=0)) for _, ranks in _counts(step).values()), default=0)
+    if 0 < most < _MAX_DUPLICATES:
+        text = "updates a row for each of its occurrences, one after the other, not with their sum."
+        one_by_one = [functools.partial(_of_rank, rank) for rank in range(most + 1)]
+        yield _shared(update, text, one_by_one)
+
+
+def _counts(step: ShadowInputs) -> dict[str, tuple[Array, Array]]:
+    """Returns for each feature's occurrences how often the row occurs, and how often before."""
+    every = np.concatenate([each.ids for each in step.ids.values()])
+    order = np.argsort(every, kind="stable")
+    _, starts, of_row, counts = np.unique(
+        every[order], return_index=True, return_inverse=True, return_counts=True
+    )
+    ranks, of_occurrence = np.empty_like(order), np.empty_like(order)
+    ranks[order] = np.arange(len(order)) - starts[of_row]
+    of_occurrence[order] = counts[of_row]
+    ends = np.cumsum([len(each.ids) for each in step.ids.values()])[:-1]
+    parts = zip(np.split(of_occurrence, ends), np.split(ranks, ends), strict=True)
+    return dict(zip(step.ids, parts, strict=True))
+
+
+def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
+    return (ranks == rank).astype(np.float64)
+
+
+def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
+    """Guesses updates, one after the other, with a share of each occurrence's gradient."""
+    (step,) = update.steps
+    known = _counts(step)
+    steps = []
+    for share in shares:
+        ids = {}
+        for key, each in step.ids.items():
+            combiner = None if len(each.shape) > 1 else update.table["combiner"]
+            gains = lookups.gains_of(each, combiner)
+            factors = share(*known[key])
+            changed = each._replace(weights=gains.value * factors)
+            ids[key] = lookups.selected(changed, np.flatnonzero(factors))
+        steps.append(step._replace(ids=ids))
+    plain: TableDescription = {**update.table, "combiner": "sum"}
+    return Guess("gradient sum", text, plain, steps)
 
 
 def _of_samples(update: Update) -> Iterator[Guess]:
@@ -306,7 +367,7 @@ def _of_gains(update: Update) -> Iterator[Guess]:
 
 def _of_precision(update: Update) -> Iterator[Guess]:
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
-        steps = with_gradients(update.steps, functools.partial(_shortened, bits=bits))
+        steps = with_gradients(update.steps, functools.partial(shortened, bits=bits))
         yield Guess("precision", f"rounds gradients to {kind}.", update.table, steps)
 
 
@@ -356,7 +417,7 @@ def _gains_of(table: TableDescription, power: int) -> Change:
     return change
 
 
-def _shortened(values: Array, bits: int) -> Array:
+def shortened(values: Array, bits: int) -> Array:
     """Rounds float32 numbers to the nearest without their last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))

@@ -15,14 +15,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from estimator_bridge.legacy.requirements import argument_names
+from estimator_bridge.recording.files import ACTIVATIONS, GRADIENTS, LOSS, SUMMED_ROWS, Values
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
-from estimator_bridge.verify.record.recording import (
-    ACTIVATIONS,
-    GRADIENTS,
-    LOSS,
-    SUMMED_ROWS,
-    Values,
-)
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Function, Graph, Object, Tensor
 

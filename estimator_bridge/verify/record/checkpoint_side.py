@@ -11,8 +11,13 @@ from estimator_bridge.checkpoint_files import Reader, find
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording, RecordingWriter, SideDescription
+from estimator_bridge.recording.files import (
+    CHECKPOINT,
+    VARIABLES,
+    Recording,
+    RecordingWriter,
+    SideDescription,
+)
 from tf2_engine.tables import PARAMETERS
 
 
@@ -38,14 +43,14 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
             "and --begin-from lead to the same step."
         )
     writer = RecordingWriter(directory)
-    name, kind = os.path.basename(prefix), recording.CHECKPOINT
+    name, kind = os.path.basename(prefix), CHECKPOINT
     side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
     writer.note("settings", {**side, "where": prefix, "config": {}})
     for number in numbers[:-1]:
         writer.step(number, {})
     values = tf.train.load_checkpoint(prefix)
     variables = {name: values.get_tensor(key) for name, key in keys.items()}
-    writer.step(numbers[-1], {recording.VARIABLES: variables})
+    writer.step(numbers[-1], {VARIABLES: variables})
 
 
 def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:

@@ -12,17 +12,17 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
-from estimator_bridge.settings import render
-from estimator_bridge.settings.detect import values
-from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
-from estimator_bridge.translation import on_sparse_cores
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     KERAS,
     TF2,
     RuleDescription,
     SideDescription,
     TableDescription,
 )
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
+from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.verify.record.update_rules import rule_of, rules_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.recording import Values, read_arrays, write_arrays
+from estimator_bridge.recording.files import Values, read_arrays, write_arrays
 from tf2_engine.types import Array, Message, Object, Session
 
 _MAX_EXAMPLES = 1000

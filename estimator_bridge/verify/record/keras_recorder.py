@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import find
-from estimator_bridge.verify.record.array_files import Values
+from estimator_bridge.recording.array_files import Values
+from estimator_bridge.recording.files import LOSS
 from estimator_bridge.verify.record.capture import (
     Arguments,
     Function,
@@ -26,7 +27,6 @@ from estimator_bridge.verify.record.description import describe_model
 from estimator_bridge.verify.record.keras_training import KerasTraining, exported_variables
 from estimator_bridge.verify.record.metric_values import CapturedMetrics
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.training_steps import TrainingSteps, variables_read
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object, Tensor

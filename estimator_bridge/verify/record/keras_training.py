@@ -12,8 +12,8 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
+from estimator_bridge.recording.files import Recording, parts_of_tables
 from estimator_bridge.verify.record.description import variable_of
-from estimator_bridge.verify.record.recording import Recording, parts_of_tables
 from estimator_bridge.verify.record.training_steps import by_name, checkpoint_of
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology

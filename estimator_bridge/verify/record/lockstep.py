@@ -6,9 +6,7 @@ import functools
 import threading
 from collections.abc import Collection, Iterator, Mapping
 
-from estimator_bridge.verify.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
-from estimator_bridge.verify.record.capture import ROWS_OF_SLICES
-from estimator_bridge.verify.record.recording import (
+from estimator_bridge.recording.files import (
     ACTIVATIONS,
     GRADIENTS,
     SUMMED_ROWS,
@@ -19,6 +17,8 @@ from estimator_bridge.verify.record.recording import (
     Values,
     parts_of_tables,
 )
+from estimator_bridge.verify.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
+from estimator_bridge.verify.record.capture import ROWS_OF_SLICES
 from tf2_engine.types import Array
 
 
@@ -50,13 +50,13 @@ class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
     The change shows how far rounding may move loss and gradients; side B's gradients show what the
-    model's optimizer should make of them. A run that is not in lockstep is only changed at its
-    start.
+    model's optimizer should make of them. Without a side B it applies its own. A run that is not in
+    lockstep is only changed at its start.
     """
 
-    def __init__(self, gradients_of: Recording | None) -> None:
+    def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:
         self._lock = threading.Lock()
-        self._is_free = gradients_of is None
+        self._is_free = is_free
         self._of_step = functools.lru_cache(maxsize=2)(
             (lambda step: {}) if gradients_of is None else gradients_of.gradients
         )

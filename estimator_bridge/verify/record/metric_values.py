@@ -11,15 +11,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.host_calls import call_host_fn
-from estimator_bridge.verify.record.array_files import Values
+from estimator_bridge.recording.array_files import Values
+from estimator_bridge.recording.files import LOSS
+from estimator_bridge.recording.outcome_files import METRIC_VARIABLE
 from estimator_bridge.verify.record.capture import (
     Capture,
     Function,
     name_of_core,
     with_signature_of,
 )
-from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE
-from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.replay import names_of
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Graph, Nest, Object, Op, Session, Tensor

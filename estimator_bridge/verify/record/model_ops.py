@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.recording.files import MODEL_OPS
 from estimator_bridge.run import program_lines
 from estimator_bridge.verify.record.capture import Capture, with_signature_of
-from estimator_bridge.verify.record.recording import MODEL_OPS
 from tf2_engine.types import Array, Function, Graph, Object, Op
 
 SKETCH = "sketch"

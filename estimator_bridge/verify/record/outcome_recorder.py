@@ -12,7 +12,7 @@ from typing import Protocol
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.array_files import (
+from estimator_bridge.recording.array_files import (
     Values,
     as_array,
     digest,
@@ -20,13 +20,8 @@ from estimator_bridge.verify.record.array_files import (
     listed,
     unlisted,
 )
-from estimator_bridge.verify.record.capture import Arguments, replaced
-from estimator_bridge.verify.record.metric_values import (
-    CapturedMetrics,
-    MetricValues,
-    MetricVariablesHook,
-)
-from estimator_bridge.verify.record.outcome_files import (
+from estimator_bridge.recording.files import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.recording.outcome_files import (
     EVALUATION,
     EXPORT,
     METRIC_VARIABLE,
@@ -38,7 +33,12 @@ from estimator_bridge.verify.record.outcome_files import (
     About,
     OutcomeWriter,
 )
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.verify.record.capture import Arguments, replaced
+from estimator_bridge.verify.record.metric_values import (
+    CapturedMetrics,
+    MetricValues,
+    MetricVariablesHook,
+)
 from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from tf2_engine.types import Array, Function, Object
 

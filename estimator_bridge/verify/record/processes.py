@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
+from estimator_bridge.recording.files import SERVED, SIGNATURES, Recording
 from estimator_bridge.run.script import StartedProgram, run_program
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
+from estimator_bridge.verify.record.requests import PERTURBED, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
 from tf2_engine import plain_text
 from tf2_engine.types import Object
@@ -150,12 +150,12 @@ def query_exported_models(
             "leave `examples` out to use batches of the training."
         )
     for number, model in enumerate(side.exported()):
-        signatures = side.directory / f"{recording.SIGNATURES}-{number}.json"
+        signatures = side.directory / f"{SIGNATURES}-{number}.json"
         request = {
             "model": str(model),
             "batches": [str(batch) for batch in inputs.batches()[:_NUM_QUERIED_BATCHES]],
             "examples": examples,
-            "answers": str(side.directory / f"{recording.SERVED}-{number}.npz"),
+            "answers": str(side.directory / f"{SERVED}-{number}.npz"),
             "signatures": str(signatures),
         }
         file = side.directory / f"query-{number}.json"

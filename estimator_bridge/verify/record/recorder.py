@@ -10,23 +10,18 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, find, object_graph
+from estimator_bridge.recording.files import Recording, RecordingWriter, SideDescription, Values
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record import capture, model_ops, recording
+from estimator_bridge.verify.record import capture, model_ops
 from estimator_bridge.verify.record.capture import Arguments, Capture
 from estimator_bridge.verify.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verify.record.lockstep import Leader, Perturbation
 from estimator_bridge.verify.record.outcome_recorder import OutcomeRecorder
-from estimator_bridge.verify.record.recording import (
-    Recording,
-    RecordingRequest,
-    RecordingWriter,
-    SideDescription,
-    Values,
-)
 from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
+from estimator_bridge.verify.record.requests import PERTURBED, RecordingRequest
 from estimator_bridge.verify.sides import Side
 from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Function, Object
@@ -66,9 +61,11 @@ class Recorder:
         self.side_a = self.replayed or followed
         self.leader = None if followed is None else Leader(followed)
         self.perturbation: Perturbation | None = None
-        if request.role == recording.PERTURBED:
+        if request.role == PERTURBED:
             gradients_of = request.gradients_of
-            self.perturbation = Perturbation(Recording(gradients_of) if gradients_of else None)
+            self.perturbation = Perturbation(
+                Recording(gradients_of) if gradients_of else None, is_free=followed is None
+            )
         self.capture = Capture(None if self.perturbation is None else self.perturbation.substitute)
         self.outcomes = OutcomeRecorder(self)
         self.sketches = request.sketches

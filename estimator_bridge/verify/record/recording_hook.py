@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.recording.files import VARIABLES, Values
 from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
-from estimator_bridge.verify.record.recording import VARIABLES, Values
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.recording.files import Values, read_arrays
 from estimator_bridge.verify.record.capture import with_signature_of
-from estimator_bridge.verify.record.recording import Values, read_arrays
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")

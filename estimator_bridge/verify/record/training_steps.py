@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 import tensorflow as tf
 
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
+from estimator_bridge.recording.files import VARIABLES, SideDescription, Values
 from estimator_bridge.verify.record.capture import Arguments
 from estimator_bridge.verify.record.description import Program, variable_of
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import VARIABLES, SideDescription, Values
 from estimator_bridge.verify.record.recording_hook import same_bits
 from tf2_engine.types import Array, Object, Variable
 

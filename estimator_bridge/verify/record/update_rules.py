@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.recording.files import RuleDescription
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import translate
-from estimator_bridge.verify.record.recording import RuleDescription
 from tf2_engine.keras.columns import ByStep
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import TensorLike

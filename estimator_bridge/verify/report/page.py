@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
 from estimator_bridge.verify.findings import Findings
-from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report import charts, sections, text
 from estimator_bridge.verify.report.markup import (
     STYLE,
@@ -76,7 +76,8 @@ def claim(findings: Findings) -> str:
 
 def _named(letter: str, side: SideDescription) -> str:
     engine = text.ENGINES[side["engine"]]
-    version = "" if side["engine"] == CHECKPOINT else f" on TensorFlow {side['tensorflow']}"
+    is_elsewhere = side["engine"] in (CHECKPOINT, PORT)
+    version = "" if is_elsewhere else f" on TensorFlow {side['tensorflow']}"
     return f"side {letter}, {engine}{version} ({side['side']}),"
 
 

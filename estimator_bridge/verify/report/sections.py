@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from estimator_bridge.recording.files import EXPORT, SERVED, VARIABLES
 from estimator_bridge.verify.findings import TABLE, Findings, Outcome, Point, Series
-from estimator_bridge.verify.record.recording import EXPORT, SERVED, VARIABLES
 from estimator_bridge.verify.report import text
 from estimator_bridge.verify.report.markup import TableRow, escaped, folded, mark, table
 

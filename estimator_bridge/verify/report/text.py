@@ -7,6 +7,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator
 
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
 from estimator_bridge.verify.findings import (
     DENSE,
     GRADIENT,
@@ -20,7 +21,6 @@ from estimator_bridge.verify.findings import (
     listed,
     some,
 )
-from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from tf2_engine import plain_text
 
 _MAX_ARRAYS = 12
@@ -32,6 +32,7 @@ ENGINES = {
     TF2: "a program of TensorFlow 2",
     KERAS: "a Keras model",
     CHECKPOINT: "a checkpoint",
+    PORT: "a loop in another framework",
 }
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
@@ -146,7 +147,7 @@ def _unequal(outcome: Outcome) -> str:
 
 def side_line(side: SideDescription) -> str:
     engine = ENGINES[side["engine"]]
-    if side["engine"] == CHECKPOINT:
+    if side["engine"] in (CHECKPOINT, PORT):
         return f"{engine}, {side['where']}"
     mode = "" if side["engine"] in (TF2, KERAS) else f", use_tpu={side['use_tpu']}"
     version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"

@@ -8,14 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    VARIABLES,
+    Step,
+    TableDescription,
+    Values,
+)
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.compare.arithmetic.rounded import Rounded
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, TableShadow
 from estimator_bridge.verify.compare.elements import unequal_rows
 from estimator_bridge.verify.compare.joined_cores import Ids
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, VARIABLES, TableDescription
 from tf2_engine.types import Array
 
 FINITE, STEP, IDS, LOOKUP = "finite", "global step", "ids", "lookup"
@@ -75,29 +82,29 @@ class Interval:
     """
 
     position: int
-    before: recording.Values
-    steps: list[recording.Step]
+    before: Values
+    steps: list[Step]
     ids: list[Ids]
 
     @property
-    def after(self) -> recording.Values:
-        return self.steps[-1].values[recording.VARIABLES]
+    def after(self) -> Values:
+        return self.steps[-1].values[VARIABLES]
 
     @property
     def number(self) -> int:
         return self.steps[-1].number
 
-    def inputs(self, table: recording.TableDescription) -> list[ShadowInputs] | None:
+    def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)
             if len(ids) < len(table["features"]):
                 return None
-            gradients = step.values.get(recording.GRADIENTS, {})
+            gradients = step.values.get(GRADIENTS, {})
             inputs.append(ShadowInputs(self.position + offset, ids, gradients))
         return inputs
 
-    def ids_of(self, table: recording.TableDescription, step: int) -> dict[str, RecordedIds]:
+    def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
         ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
         return {key: ids for key, ids in ids_of_features.items() if ids is not None}
 

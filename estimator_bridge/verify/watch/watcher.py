@@ -7,6 +7,15 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
 from estimator_bridge import errors
+from estimator_bridge.recording.files import (
+    VARIABLES,
+    Recording,
+    SideDescription,
+    Step,
+    StepReader,
+    TableDescription,
+    Values,
+)
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.joined_cores import (
     Ids,
@@ -14,18 +23,7 @@ from estimator_bridge.verify.compare.joined_cores import (
     joined_step,
     unused_gradients,
 )
-from estimator_bridge.verify.record.recording import (
-    VARIABLES,
-    B,
-    Record,
-    Recording,
-    RecordingRequest,
-    SideDescription,
-    Step,
-    StepReader,
-    TableDescription,
-    Values,
-)
+from estimator_bridge.verify.record.requests import B, Record, RecordingRequest
 from estimator_bridge.verify.watch import invariants
 from estimator_bridge.verify.watch.invariants import INVARIANTS, UPDATE, Interval, Violation
 from tf2_engine import plain_text

@@ -13,18 +13,18 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from estimator_bridge.verify.compare import elements
-from estimator_bridge.verify.compare.after.sample_differences import SampleDifferences
-from estimator_bridge.verify.findings import Outcome
-from estimator_bridge.verify.record.array_files import Values, is_list
-from estimator_bridge.verify.record.outcome_files import (
+from estimator_bridge.recording.array_files import Values, is_list
+from estimator_bridge.recording.files import LOSS, Recording
+from estimator_bridge.recording.outcome_files import (
     METRIC_VARIABLE,
     OTHER,
     OWN,
     RECOMPUTED,
     SEEN,
 )
-from estimator_bridge.verify.record.recording import LOSS, Recording
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verify.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
+from estimator_bridge.recording.array_files import Values, digest, read_arrays
+from estimator_bridge.recording.files import Recording
 from estimator_bridge.verify.compare.elements import type_name
 from estimator_bridge.verify.findings import Batches
-from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
-from estimator_bridge.verify.record.recording import Recording
 
 
 def compare_training(a: Recording, b: Recording) -> Batches:

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from estimator_bridge.recording.array_files import is_list
 from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.findings import Outcome
-from estimator_bridge.verify.record.array_files import is_list
 from tf2_engine.types import Array
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic.rounded import (
     UNIT_ROUNDOFF,
     Rounded,
@@ -14,7 +15,6 @@ from estimator_bridge.verify.compare.arithmetic.rounded import (
     rounded,
     square,
 )
-from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
 _LIKELY = 6.0

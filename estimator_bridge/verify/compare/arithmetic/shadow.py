@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.arithmetic.rounded import UNIT_ROUNDOFF, Rounded, rounded
 from estimator_bridge.verify.compare.arithmetic.update_rules import RULES, Rule, updated
-from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_RATE = 4
@@ -51,14 +51,21 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """The shadow of a table with a rule; `exact_sums` ignores the rounding of summed gradients."""
+    """The shadow of a table with a rule.
 
-    def __init__(self, table: TableDescription, *, exact_sums: bool = False) -> None:
+    Args:
+        exact_sums: whether to ignore the rounding of summed gradients.
+        variant: a rule that takes the place of the table's own.
+    """
+
+    def __init__(
+        self, table: TableDescription, *, exact_sums: bool = False, variant: Rule | None = None
+    ) -> None:
         self._exact_sums = exact_sums
         rule = table["rule"]
         assert rule is not None
         self._table, self._description = table, rule
-        self._rule: Rule = RULES[rule["kind"]]
+        self._rule: Rule = variant or RULES[rule["kind"]]
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:

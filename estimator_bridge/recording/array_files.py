@@ -12,9 +12,9 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
-import ml_dtypes
 import numpy as np
 
+from estimator_bridge import errors
 from tf2_engine.types import Array, Object
 
 Values = dict[str, Array]
@@ -22,6 +22,8 @@ Values = dict[str, Array]
 # Prefixes, because `np.savez` has arguments of its own.
 _KEY, _DESCRIPTION = "=", "?"
 _STRINGS, _LIST = "strings", "list"
+_BYTE_ORDERS = "<>|="
+"""The first character of the names of NumPy's own types; others are of ml_dtypes."""
 
 
 def read_arrays(path: pathlib.Path) -> Values:
@@ -48,6 +50,11 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
     with open(partial, "wb") as file:
         np.savez(file, **stored)
     partial.replace(path)
+
+
+def compress(path: pathlib.Path, target: pathlib.Path) -> None:
+    with np.load(path) as stored, open(target, "wb") as file:
+        np.savez_compressed(file, **stored)
 
 
 def as_array(value: Object) -> Array:
@@ -135,8 +142,20 @@ def _decoded(description: Mapping[str, Object], data: bytes) -> Array:
     shape = description["shape"]
     if description["type"] == _STRINGS:
         return _objects(_decoded_strings(data, math.prod(shape))).reshape(shape)
-    small_type = getattr(ml_dtypes, description["type"], None)
-    return np.frombuffer(data, small_type or np.dtype(description["type"])).reshape(shape).copy()
+    return np.frombuffer(data, _dtype(description["type"])).reshape(shape).copy()
+
+
+def _dtype(name: str) -> np.dtype[Object]:
+    if name[0] in _BYTE_ORDERS:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ModuleNotFoundError as error:
+        raise errors.InvalidInput(
+            f"An array of the recording has the type {name}, which NumPy lacks. Type: pip install "
+            "ml_dtypes"
+        ) from error
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _encoded_strings(values: Sequence[Object]) -> bytes:

@@ -1,22 +1,22 @@
-"""The files of a side's recording: its settings, its start, every step, every batch.
+"""The files of a recording: its settings, its start, every step, every batch.
 
-The file of a step only contains the rows that changed. Reading and writing need numpy only.
+docs/recording.md describes them. The file of a step only contains the rows that changed.
 """
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from estimator_bridge.verify.record import array_files, outcome_files
-from estimator_bridge.verify.record.outcome_files import read_json, write_json
+from estimator_bridge import errors
+from estimator_bridge.recording import array_files, outcome_files
+from estimator_bridge.recording.outcome_files import read_json, write_json
 from tf2_engine.types import Array, Object
 
 Values = array_files.Values
@@ -32,48 +32,17 @@ EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group of sketches of the values of a model's ops; see `model_ops`."""
-TF2, KERAS, CHECKPOINT = "tf2", "keras", "checkpoint"
-"""Engines of a side: a TensorFlow 2 program, a Keras model, or only a checkpoint."""
+TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
+"""Engines of a side: a TensorFlow 2 program, a Keras model, only a checkpoint, or a `Replay`."""
+FORMAT, VERSION = "estimator-bridge recording", 1
+"""What the file of the format says; docs/recording.md tells when the version changes."""
+MEASURED = "perturbed"
+"""The folder of side A's recording from a start with changed last bits, if there is one."""
 
+_OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
-
-A, B, PERTURBED = "a", "b", "a-perturbed"
-"""The roles: both sides, and side A again from a start with changed last bits."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordingRequest:
-    """One run of a side.
-
-    Attributes:
-        role: `A`, `B`, or `PERTURBED`.
-        replayed: the recording whose batches are trained on; None uses the program's own input.
-        followed: the recording whose variables the side takes over after every recorded step.
-        gradients_of: the recording whose gradients replace the gradients of the `PERTURBED` side.
-        sketches: whether to record a sketch of what each op of the model computes.
-        steps: after how many steps the run may end; None means when the program ends.
-        seconds: after how many seconds it fails; None means never.
-    """
-
-    role: str
-    directory: str
-    begin_from: str | None = None
-    replayed: str | None = None
-    followed: str | None = None
-    gradients_of: str | None = None
-    sketches: bool = False
-    steps: int | None = None
-    seconds: float | None = None
-
-    @property
-    def side(self) -> str:
-        return B if self.role.partition("-")[0] == B else A
-
-
-Record = Callable[[RecordingRequest], None]
-"""Runs a side, and writes its recording."""
 
 
 class RuleDescription(TypedDict):
@@ -156,6 +125,7 @@ class RecordingWriter:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True)
+        self.note("format", {"format": FORMAT, "version": VERSION})
         self.outcomes = outcome_files.OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
@@ -239,6 +209,30 @@ class Recording:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
 
+    def check(self) -> None:
+        """Checks that the directory holds a whole recording that this version can read.
+
+        Raises:
+            InvalidInput: it does not.
+        """
+        file = self.directory / "format.json"
+        stored = read_json(file, {})
+        if stored.get("format") != FORMAT:
+            raise errors.InvalidInput(
+                f"{self.directory} is not a recording: it has no format.json that says so. Give a "
+                "folder that `estimator-bridge record` or a Replay has written."
+            )
+        if stored["version"] > VERSION:
+            raise errors.InvalidInput(
+                f"{self.directory} is a recording of version {stored['version']}, and this "
+                f"estimator-bridge reads up to version {VERSION}. Install a newer one."
+            )
+        if not self.is_described or not self.step_files():
+            raise errors.InvalidInput(
+                f"{self.directory} has no settings or no steps: what wrote the recording ended "
+                "too early. Record it again."
+            )
+
     @property
     def settings(self) -> SideDescription:
         return json.loads((self.directory / "settings.json").read_text())
@@ -248,12 +242,23 @@ class Recording:
         return read_json(self.directory / "failed.json", None)
 
     @property
+    def replays(self) -> str | None:
+        """The hash of the recording that this one replays, if it does."""
+        return read_json(self.directory / "replays.json", None)
+
+    @property
     def steps_done(self) -> int:
         return read_json(self.directory / "progress.json", 0)
 
     @property
     def follows(self) -> bool:
         return read_json(self.directory / "follows.json", False)
+
+    @property
+    def measured(self) -> Recording | None:
+        """The recording from a start with changed last bits, if there is one."""
+        directory = self.directory / MEASURED
+        return Recording(directory) if directory.is_dir() else None
 
     @property
     def perturbed(self) -> dict[str, int]:
@@ -331,6 +336,11 @@ class Recording:
 
 def _number(path: pathlib.Path) -> int:
     return int(path.stem.partition("-")[2])
+
+
+def is_outside(name: str) -> bool:
+    """Whether a variable is no part of a model: a stand-in of stock for a table, or a counter."""
+    return any(part in name for part in _OUTSIDE)
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:

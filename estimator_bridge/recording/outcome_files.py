@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TypedDict
 
-from estimator_bridge.verify.record.array_files import Values, read_arrays, write_arrays
+from estimator_bridge.recording.array_files import Values, read_arrays, write_arrays
 from tf2_engine.types import Object
 
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"

@@ -1,0 +1,139 @@
+"""Ports of a model with tables: mistakes are found and named, and honest ports are equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+
+import pytest
+
+from compat_tests.recording.plants import HONEST, PLANTS, Plant, shuffled
+from compat_tests.recording.ports import Port
+from compat_tests.support import bag_model
+from estimator_bridge.cli import main
+from estimator_bridge.verify import procedure
+from estimator_bridge.verify.findings import Status
+from estimator_bridge.verify.result import Result
+
+SECONDS = 60.0
+QUICK = (
+    "epsilon below Adagrad's root",
+    "slots dropped",
+    "bias correction",
+    "weight decay as L2",
+    "weights not clipped",
+    "rate one step late",
+    "mean for sum",
+    "weights ignored",
+    "duplicates one by one",
+    "rows in float16",
+    "ids clamped",
+    "the network's rate",
+)
+"""One plant of each kind."""
+
+COMBINED = {
+    f"{one}, {other}": dataclasses.replace(HONEST[one], **changed)
+    for one, (other, changed) in itertools.product(
+        HONEST, {"": {}, "sums in another order": {"sums": shuffled, "wide": True}}.items()
+    )
+}
+"""Twenty ports without a mistake."""
+
+
+def compared(port: Port, recording: pathlib.Path, out: pathlib.Path) -> Result:
+    port.run(recording, out)
+    return procedure.of_recordings(str(recording), str(out), SECONDS)
+
+
+def is_named(plant: Plant, result: Result) -> bool:
+    return any(one.name in plant.causes and plant.says in one.text for one in result.causes)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Side A's recording of four steps of 64 samples."""
+    directory = tmp_path_factory.mktemp("recorded") / "a"
+    bag_model.record(directory, steps=4, batch_size=64)
+    return directory
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_mistake_is_named(recorded: pathlib.Path, tmp_path: pathlib.Path, name: str) -> None:
+    """Each kind of mistake makes the sides differ, and its cause is recognised."""
+    result = compared(PLANTS[name].port, recorded, tmp_path / "b")
+
+    assert result.status == Status.DIFFERENT
+    assert is_named(PLANTS[name], result), result.causes
+
+
+def test_an_honest_port_is_equal(recorded: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A port that rounds elsewhere is equal, by the command as well; its page says what it is."""
+    Port().run(recorded, tmp_path / "b")
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "html")}
+    options = [f"--{kind}={path}" for kind, path in files.items()]
+    folders = [str(recorded), str(tmp_path / "b")]
+
+    assert main.main(["verify", *options, "--against-recording", *folders]) == 0
+    found = json.loads(files["json"].read_text())
+    assert found["status"] == "equal"
+    assert found["sides"]["b"]["engine"] == "port"
+    assert found["tolerance"]["lockstep"] is True
+    assert [outcome["name"] for outcome in found["outcomes"]] == ["logit"]
+    page = files["html"].read_text()
+    assert "a loop in another framework" in page
+    assert "ports.py, NumPy" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train.py"], "runs no program, and train.py is about programs"),
+        (["--watch"], "runs no program, and --watch is about programs"),
+        (["--html", "nowhere/page"], "cannot be written"),
+    ],
+)
+def test_options_of_programs_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    """With recordings, options that run a program are an error."""
+    options = [each for each in arguments if each != "train.py"]
+    program = [each for each in arguments if each == "train.py"]
+    command = ["verify", *options, "--against-recording", "a", "b", *program]
+
+    assert main.main(command) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_program_or_recordings_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without either, the command says what to give."""
+    assert main.main(["verify"]) == 2
+    assert "Name one, or two recordings with --against-recording" in capsys.readouterr().err
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch_size", [64, 1024])
+def test_mistakes_are_found(tmp_path: pathlib.Path, batch_size: int) -> None:
+    """Of all plants 19 in 20 are found, and 17 in 20 have the right cause."""
+    bag_model.record(tmp_path / "a", steps=4, batch_size=batch_size)
+    missed, unnamed = [], []
+    for number, (name, plant) in enumerate(PLANTS.items()):
+        result = compared(plant.port, tmp_path / "a", tmp_path / f"b{number}")
+        if result.status != Status.DIFFERENT:
+            missed.append(name)
+        elif not is_named(plant, result):
+            unnamed.append((name, result.causes))
+    assert len(missed) <= len(PLANTS) * 0.05, missed
+    assert len(missed) + len(unnamed) <= len(PLANTS) * 0.15, unnamed
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch_size", [64, 1024])
+def test_honest_ports_are_equal(tmp_path: pathlib.Path, batch_size: int) -> None:
+    """No port without a mistake is called different, or undecided."""
+    bag_model.record(tmp_path / "a", steps=20, batch_size=batch_size)
+    for number, (name, port) in enumerate(COMBINED.items()):
+        result = compared(port, tmp_path / "a", tmp_path / f"b{number}")
+        assert result.equal, f"{name}\n{result}"

@@ -1,0 +1,92 @@
+"""Records a training of a program in an open format, to replay it in another framework."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
+from estimator_bridge.cli import output, program_arguments, verify_checks
+from estimator_bridge.cli.workplace import Place
+from estimator_bridge.readable_sizes import readable
+from estimator_bridge.verify.sides import SIDES
+
+if TYPE_CHECKING:
+    from estimator_bridge.recording.files import Recording
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    folder = "the folder of the recording; it must not exist"
+    add("--output", "-o", required=True, metavar="DIR", help=folder)
+    side = "what runs the program (stock), as the sides of `verify`"
+    add("--side", choices=tuple(SIDES), default="stock", help=side)
+    python = "the interpreter that runs it, such as one with another TensorFlow"
+    add("--python", metavar="PATH", default=sys.executable, help=python)
+    add("--steps", type=int, default=20, help="steps of training (20)")
+    every = "record variables every N steps (1; with pipelining 5), in one device loop"
+    add("--every", type=int, metavar="N", help=every)
+    begin = "begin from this (default: the program's own initial values)"
+    add("--begin-from", metavar="CHECKPOINT", help=begin)
+    no_measure = "do not train a second time to measure how the model amplifies rounding errors"
+    add("--no-measure", action="store_true", help=no_measure)
+    program_arguments.configure(parser)
+    add("script", help="the program")
+    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
+
+
+def execute(options: argparse.Namespace) -> None:
+    for refusal in verify_checks.refusals_of_record(options):
+        raise errors.InvalidInput(refusal)
+    from estimator_bridge.progress_line import ProgressLine
+    from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
+    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verify.record.requests import PERTURBED, A, RecordingRequest
+
+    how_to_run = options.tf1, options.is_module
+    programs = {A: SideProgram(options.side, options.script, options.python, *how_to_run)}
+    progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
+    record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
+    target = pathlib.Path(options.output)
+    with Place(None) as place:
+        side, again = (str(place.directory / role) for role in (A, PERTURBED))
+        begin_from = options.begin_from and os.path.abspath(options.begin_from)
+        record(RecordingRequest(A, side, begin_from))
+        if not options.no_measure:
+            start = begin_from or f"{side}/start"
+            # Evaluations need no measure, because a replay has none.
+            predicts = any(name.startswith(PREDICTION) for name in Recording(side).outcomes.names())
+            steps = None if predicts else options.steps
+            record(RecordingRequest(PERTURBED, again, start, side, side, steps=steps))
+        _move(pathlib.Path(side), target)
+        if not options.no_measure:
+            _move(pathlib.Path(again), target / MEASURED)
+    recording = Recording(target)
+    output.show(_described(recording))
+    if recording.failure is not None:
+        output.tell(f"after its training the program failed: {recording.failure}")
+
+
+def _move(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Moves the files of a recording, and none that TensorFlow left beside them."""
+    from estimator_bridge.recording import array_files
+
+    target.mkdir(parents=True)
+    for path in sorted(source.iterdir()):
+        if path.suffix == ".npz":
+            array_files.compress(path, target / path.name)
+        elif path.suffix == ".json":
+            shutil.move(path, target / path.name)
+
+
+def _described(recording: Recording) -> str:
+    files = [path for path in recording.directory.rglob("*") if path.is_file()]
+    steps, tables = len(recording.numbers()) - 1, len(recording.settings["tables"])
+    return (
+        f"{recording.directory}: {steps} steps with {tables} tables, "
+        f"{readable(sum(path.stat().st_size for path in files))}."
+    )

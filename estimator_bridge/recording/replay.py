@@ -1,0 +1,444 @@
+"""Replays a recording in a training loop of another framework, and records what that computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge import errors
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    PORT,
+    PREDICTION,
+    SUMMED_ROWS,
+    VARIABLES,
+    Recording,
+    RecordingWriter,
+    Step,
+    TableDescription,
+    Values,
+    is_outside,
+    read_arrays,
+)
+from tf2_engine.types import Array, Object
+
+ROWS = "rows"
+"""The key of a table's rows, beside the names of its slots."""
+_GLOBAL_STEP = "global_step"
+_SAMPLES_OF_CHUNK = 1000
+"""How many predictions a file has, as in side A's recording."""
+_MAX_SHOWN = 8
+
+Arrays = Mapping[str, Object]
+"""What `numpy.asarray` takes, by name."""
+
+
+class Bag(NamedTuple):
+    """The ids of a feature in a batch, as `torch.nn.functional.embedding_bag` takes them.
+
+    Attributes:
+        ids: [n] int64.
+        offsets: [cells] int64, where the ids of each cell begin.
+        weights: [n] float32; None if the feature has none.
+        shape: of the activation without its last dimension, such as (batch,) or, for a sequence,
+            (batch, length); its product is the number of cells.
+    """
+
+    ids: Array
+    offsets: Array
+    weights: Array | None
+    shape: tuple[int, ...]
+
+
+class State(NamedTuple):
+    """The variables of a model at one step.
+
+    Attributes:
+        tables: by table, its "rows", [rows, dim], and its slots by name, of the same shape.
+        dense: the other variables by name, in side A's layout.
+    """
+
+    tables: dict[str, Values]
+    dense: Values
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayBatch:
+    """A batch of side A.
+
+    Attributes:
+        arrays: the parts of the batch by name, such as "features/age" and "labels".
+    """
+
+    arrays: Values
+    tables: Sequence[TableDescription]
+
+    def bag(self, feature: str) -> Bag:
+        """Returns the ids of a feature that is looked up in a table.
+
+        Raises:
+            InvalidInput: no table has the feature, or the batch has no whole numbers for it.
+        """
+        known = {key: of for table in self.tables for key, of in table["features"].items()}
+        if feature not in known:
+            raise errors.InvalidInput(
+                f"No table has the feature {feature!r}; the features are {_listed(known)}. Read "
+                "other features from `arrays`."
+            )
+        length, weight_key = known[feature]
+        key = f"features/{feature}"
+        ids = self.arrays.get(f"{key}.values", self.arrays.get(key))
+        is_dense = key in self.arrays
+        if ids is None or ids.dtype.kind not in "iu" or (is_dense and length):
+            raise errors.InvalidInput(
+                f"The batch has no whole numbers for the feature {feature!r}. Read what it has "
+                "from `arrays`, and look it up as side A's program does."
+            )
+        if is_dense:
+            shape = ids.shape if ids.ndim == 1 else ids.shape[:-1]
+            cells = np.repeat(np.arange(np.prod(shape)), ids.size // max(np.prod(shape), 1))
+            return _bag(cells, ids.ravel(), None, shape)
+        indices, samples = self.arrays[f"{key}.indices"], int(self.arrays[f"{key}.shape"][0])
+        if length:
+            kept = indices[:, 1] < length
+            cells = indices[kept, 0] * length + indices[kept, 1]
+            return _bag(cells, ids[kept], None, (samples, length))
+        weights = self.arrays.get(f"features/{weight_key}.values") if weight_key else None
+        return _bag(indices[:, 0], ids, weights, (samples,))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayStep(ReplayBatch):
+    """One step of training.
+
+    Attributes:
+        number: the global step after this step.
+        state: the variables before the step, to begin from; None inside a device loop of side A,
+            where the loop goes on from its own.
+    """
+
+    number: int
+    state: State | None
+    replay: Replay
+
+    def record(
+        self,
+        *,
+        loss: Object,
+        activations: Arrays,
+        gradients: Arrays,
+        tables: Mapping[str, Arrays],
+        dense: Arrays,
+    ) -> None:
+        """Records what the loop computed in this step, as arrays or numbers.
+
+        Args:
+            loss: the loss of the batch, before the update.
+            activations: by feature, what was looked up, [*shape, dim].
+            gradients: of the loss with respect to the activations, by feature, and to the other
+                variables, by their names.
+            tables, dense: the variables after the update, as in `State`.
+
+        Raises:
+            InvalidInput: an array is missing, is unknown, or has another shape than side A's.
+        """
+        variables = {**self.replay.names_of(f"Step {self.number}", tables), **dense}
+        values = {
+            LOSS: {LOSS: loss},
+            ACTIVATIONS: activations,
+            GRADIENTS: gradients,
+            VARIABLES: variables,
+        }
+        self.replay.write(self.number, values)
+
+
+class Replay:
+    """Hands side A's recording to a training loop, and records what the loop computes.
+
+        with Replay("a", "b", program="train.py, PyTorch 2.13") as replay:
+            for step in replay:
+                model.load(step.state)
+                step.record(**model.train(step))
+
+    Every step begins from side A's state, so that rounding does not accumulate.
+
+    Args:
+        recording: the folder of side A, as `estimator-bridge record` writes it.
+        out: the folder to write; it must not exist.
+        program: what runs the loop, for the reports.
+        left_out: variables, besides tables, that the loop does not have, such as "beta1_power". The
+            reports say so. Their gradients are left out as well.
+
+    Raises:
+        InvalidInput: the folder holds no recording that can be replayed, or `out` exists.
+
+    Attributes:
+        tables: the descriptions of the tables by name: slots, combiner, features, update rule.
+        initial: the state before the first step.
+    """
+
+    def __init__(
+        self,
+        recording: str | os.PathLike[str],
+        out: str | os.PathLike[str],
+        *,
+        program: str = "a training loop",
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self._a = Recording(recording)
+        self._a.check()
+        self._settings = self._a.settings
+        if self._settings["cores"] > 1:
+            raise errors.InvalidInput(
+                f"{recording} is a recording of {self._settings['cores']} cores, and a replay has "
+                "one. Record the program with one core (TPUConfig.num_shards)."
+            )
+        if os.path.exists(out):
+            raise errors.InvalidInput(f"{out} exists. Name a folder that does not.")
+        self.tables = {table["name"]: table for table in self._settings["tables"]}
+        self._steps = self._a.steps()
+        self._now = next(self._steps)
+        self._left_out = self._checked(left_out)
+        self.initial = self._state(self._now)
+        self._position = 0
+        self._awaited: Step | None = None
+        self._writer = RecordingWriter(out)
+        self._begin(program)
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._awaited is not None:
+            raise self._unrecorded(self._awaited.number)
+
+    def __iter__(self) -> Iterator[ReplayStep]:
+        for step in self._steps:
+            if self._awaited is not None:
+                raise self._unrecorded(self._awaited.number)
+            batch = self._a.batch(self._position)
+            if batch is None:
+                raise errors.InvalidInput(
+                    f"{self._a.directory} has no batch of step {step.number}. Record it again."
+                )
+            state = self._state(self._now) if VARIABLES in self._now.values else None
+            self._position, self._now, self._awaited = self._position + 1, step, step
+            tables = self._settings["tables"]
+            yield ReplayStep(batch, tables, step.number, state, self)
+        if self._awaited is not None:
+            raise self._unrecorded(self._awaited.number)
+
+    @property
+    def final(self) -> State:
+        """The state after the last step that was handed out, from which predictions begin."""
+        return self._state(self._now)
+
+    def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
+        """Yields the batches of side A's prediction; pass what they give to `record_predictions`.
+
+        Args:
+            number: which call of `predict`, from 0.
+        """
+        for path in self._a.outcomes.batches(f"{PREDICTION}-{number}"):
+            yield ReplayBatch(read_arrays(path), self._settings["tables"])
+
+    def record_predictions(self, outputs: Sequence[Arrays]) -> None:
+        """Records the predictions of one call, batch by batch, each output by side A's name.
+
+        Side A's program may have read fewer predictions than the batches have; the rest is dropped.
+
+        Raises:
+            InvalidInput: an output is missing, is unknown, or has another shape than side A's.
+        """
+        name = self._writer.outcomes.begin(PREDICTION)
+        theirs = next(self._a.outcomes.chunks(name), None)
+        if theirs is None:
+            raise errors.InvalidInput(f"{self._a.directory} has no {name}. Leave it out.")
+        samples = int(self._a.outcomes.about(name).get("samples", 0))
+        given = {key for batch in outputs for key in batch}
+        _check_names(name, given, theirs)
+        arrays = {
+            key: np.concatenate([np.asarray(batch[key]) for batch in outputs])[:samples]
+            for key in theirs
+        }
+        cast = {
+            key: _like(f"{name}, output {key!r}", array, theirs[key][:1], open_rows=True)
+            for key, array in arrays.items()
+        }
+        for chunk, begin in enumerate(range(0, samples, _SAMPLES_OF_CHUNK)):
+            end = begin + _SAMPLES_OF_CHUNK
+            self._writer.outcomes.chunk(name, chunk, {k: v[begin:end] for k, v in cast.items()})
+        self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
+
+    def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
+        """Returns the rows and slots of tables by the names of their variables."""
+        _check_names(where, {*tables}, self.tables, "table")
+        named: dict[str, Object] = {}
+        for name, table in self.tables.items():
+            names = {ROWS: table["variable"], **{slot: v for v, slot in table["slots"].items()}}
+            _check_names(f"{where}, table {name!r}", {*tables[name]}, names, "part")
+            named |= {names[part]: value for part, value in tables[name].items()}
+        return named
+
+    def write(self, number: int, values: Mapping[str, Arrays]) -> None:
+        """Writes a step that was handed out; see `ReplayStep.record`."""
+        expected = self._awaited
+        if expected is None or expected.number != number:
+            raise errors.InvalidInput(
+                f"Step {number} was recorded already, or is not the latest one. Record each step "
+                "once, before the next one begins."
+            )
+        checked: dict[str, Values] = {}
+        for group, theirs in expected.values.items():
+            wanted = {
+                name: array
+                for name, array in theirs.items()
+                if name not in self._left_out
+                and not name.endswith(SUMMED_ROWS)
+                and not is_outside(name)
+            }
+            given = dict(values.get(group, {}))
+            if group == GRADIENTS:
+                # TensorFlow computes no gradient of an activation that the loss does not use.
+                unused = expected.values.get(ACTIVATIONS, {}).items()
+                wanted |= {n: np.zeros_like(a) for n, a in unused if n in given and n not in wanted}
+            if group == VARIABLES and _GLOBAL_STEP in wanted:
+                given[_GLOBAL_STEP] = np.asarray(number, theirs[_GLOBAL_STEP].dtype)
+            where = f"Step {number}"
+            _check_names(where, {*given}, wanted, group)
+            checked[group] = {}
+            for name, array in wanted.items():
+                rows = theirs.get(name + SUMMED_ROWS)
+                checked[group] |= _gradient(where, name, given[name], array, rows)
+        self._writer.step(number, checked)
+        self._writer.note("progress", self._position)
+        self._awaited = None
+
+    def _begin(self, program: str) -> None:
+        self._writer.note(
+            "settings",
+            {
+                **self._settings,
+                "program": program,
+                "side": PORT,
+                "engine": PORT,
+                "tensorflow": "none",
+                "where": program,
+                "settings": [],
+                "config": {},
+                "computed": sorted(self._left_out),
+            },
+        )
+        self._writer.note("follows", True)
+        self._writer.note("replays", identity(self._a))
+        start = self._now.values[VARIABLES]
+        kept = {n: a for n, a in start.items() if n not in self._left_out and not is_outside(n)}
+        self._writer.step(self._now.number, {VARIABLES: kept})
+
+    def _state(self, step: Step) -> State:
+        variables = step.values[VARIABLES]
+        tables = {
+            name: {
+                ROWS: variables[table["variable"]],
+                **{slot: variables[each] for each, slot in table["slots"].items()},
+            }
+            for name, table in self.tables.items()
+        }
+        known = {n for table in self.tables.values() for n in (table["variable"], *table["slots"])}
+        known |= {_GLOBAL_STEP, *self._left_out}
+        dense = {n: a for n, a in variables.items() if n not in known and not is_outside(n)}
+        return State(tables, dense)
+
+    def _checked(self, left_out: Sequence[str]) -> set[str]:
+        of_tables = {n for t in self.tables.values() for n in (t["variable"], *t["slots"])}
+        every = {name for name in self._now.values[VARIABLES] if not is_outside(name)}
+        known = every - of_tables - {_GLOBAL_STEP}
+        for name in left_out:
+            if name not in known:
+                raise errors.InvalidInput(
+                    f"left_out: {name!r} is no variable besides the tables; those are "
+                    f"{_listed(known)}."
+                )
+        return {*left_out}
+
+    def _unrecorded(self, number: int) -> errors.InvalidInput:
+        return errors.InvalidInput(
+            f"Step {number} was not recorded: call its `record` before the next step begins."
+        )
+
+
+def identity(recording: Recording) -> str:
+    """Returns a hash by which a replay is known to be of this recording."""
+    files = [recording.directory / "settings.json", *recording.step_files()[:2]]
+    hashed = hashlib.sha256()
+    for file in files:
+        hashed.update(file.read_bytes())
+    return hashed.hexdigest()
+
+
+def _bag(cells: Array, ids: Array, weights: Array | None, shape: tuple[int, ...]) -> Bag:
+    order = np.argsort(cells, kind="stable")
+    offsets = np.searchsorted(cells[order], np.arange(np.prod(shape)))
+    of_ids = None if weights is None else weights[order].astype(np.float32)
+    return Bag(ids[order].astype(np.int64), offsets.astype(np.int64), of_ids, shape)
+
+
+def _check_names(
+    where: str, given: set[str], wanted: Mapping[str, object], what: str = "array"
+) -> None:
+    what = {VARIABLES: "variable", GRADIENTS: "gradient", ACTIVATIONS: "activation"}.get(what, what)
+    missing, unknown = wanted.keys() - given, given - wanted.keys()
+    if missing:
+        way_out = " Or name it in Replay(left_out=[...])." if what == "variable" else ""
+        raise errors.InvalidInput(
+            f"{where} lacks the {what} {_listed(missing)}. Give it by side A's name.{way_out}"
+        )
+    if unknown:
+        raise errors.InvalidInput(
+            f"{where} has the {what} {_listed(unknown)}, which side A has not; side A has "
+            f"{_listed(wanted)}."
+        )
+
+
+def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array | None) -> Values:
+    """Converts an array to side A's type; of a sparse gradient only the rows that side A has."""
+    if rows is None:
+        return {name: _like(f"{where}, {name}", np.asarray(value), theirs)}
+    whole = np.asarray(value)
+    touched = np.flatnonzero(whole.reshape(len(whole), -1).any(1))
+    every = np.union1d(rows, touched).astype(rows.dtype)
+    like = _like(f"{where}, {name}", whole[every], theirs, open_rows=True)
+    return {name: like, name + SUMMED_ROWS: every}
+
+
+def _like(where: str, array: Array, theirs: Array, *, open_rows: bool = False) -> Array:
+    """Converts an array to the type of side A's; floats may have another width."""
+    shapes = array.shape, theirs.shape
+    if open_rows:
+        shapes = array.shape[1:], theirs.shape[1:]
+    if shapes[0] != shapes[1]:
+        hint = ""
+        if array.ndim == 2 and array.shape[::-1] == theirs.shape:
+            hint = " Give its transpose: PyTorch's Linear keeps a weight as [out, in]."
+        raise errors.InvalidInput(
+            f"{where}: the shape is {list(shapes[0])}, and side A's is {list(shapes[1])}.{hint}"
+        )
+    is_float = [each.dtype.kind in "fV" for each in (array, theirs)]
+    if is_float[0] != is_float[1] or array.dtype == object:
+        raise errors.InvalidInput(
+            f"{where}: the type is {array.dtype.name}, and side A's is {theirs.dtype.name}."
+        )
+    return array.astype(theirs.dtype)
+
+
+def _listed(names: Mapping[str, object] | set[str]) -> str:
+    shown = sorted(names)
+    more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+    return ", ".join(map(repr, shown[:_MAX_SHOWN])) + more

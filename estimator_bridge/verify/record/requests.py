@@ -1,0 +1,43 @@
+"""The runs that a comparison asks for: of either side, or of side A with changed last bits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+A, B, PERTURBED = "a", "b", "a-perturbed"
+"""The roles: both sides, and side A again from a start with changed last bits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingRequest:
+    """One run of a side.
+
+    Attributes:
+        role: `A`, `B`, or `PERTURBED`.
+        replayed: the recording whose batches are trained on; None uses the program's own input.
+        followed: the recording whose variables the side takes over after every recorded step.
+        gradients_of: the recording whose gradients replace the gradients of the `PERTURBED` side;
+            None leaves it its own.
+        sketches: whether to record a sketch of what each op of the model computes.
+        steps: after how many steps the run may end; None means when the program ends.
+        seconds: after how many seconds it fails; None means never.
+    """
+
+    role: str
+    directory: str
+    begin_from: str | None = None
+    replayed: str | None = None
+    followed: str | None = None
+    gradients_of: str | None = None
+    sketches: bool = False
+    steps: int | None = None
+    seconds: float | None = None
+
+    @property
+    def side(self) -> str:
+        return B if self.role.partition("-")[0] == B else A
+
+
+Record = Callable[[RecordingRequest], None]
+"""Runs a side, and writes its recording."""

@@ -23,9 +23,10 @@ TF ?= 221
 ARGS ?=
 
 SHORT := not full and not soak
-# Of what does not depend on the version of TensorFlow, each version tries its share.
+# compat_tests/support/version_shares.py lists which tests run on one version of TensorFlow only.
+# The full tier runs the quick ones among them on both.
 QUICK := $(SHORT) and not elsewhere
-FULL := not soak and not elsewhere
+FULL := not soak and not (full and elsewhere)
 
 .PHONY: help
 help:  ## this list (the default)
@@ -149,7 +150,7 @@ $(ENVS)/next/.ready:
 COVERED := $(CURDIR)/build/coverage
 
 .PHONY: coverage
-coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak and not elsewhere'
+coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak and not (full and elsewhere)'
 	rm -rf $(COVERED) && mkdir -p $(COVERED)
 	$(both) $(VERSIONS:%=coverage-%)
 	cd $(COVERED) && $(abspath $(ENVS))/tf$(TF)/bin/python -m coverage combine -q

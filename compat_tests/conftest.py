@@ -119,9 +119,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "full: thorough; not in the quick tier",
         "soak: very long; in no other tier",
-        "elsewhere: tried on the other TensorFlow alone; set by conftest.py",
+        "elsewhere: runs on the other TensorFlow only; set by conftest.py",
         "stock: compares with stock's TPUEstimator; collected where there is one",
-        "whole: tried on both versions of TensorFlow, with all its parameters",
+        "whole: runs on both versions of TensorFlow, whatever support/version_shares.py lists",
     ):
         config.addinivalue_line("markers", marker)
 
@@ -140,15 +140,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_elsewhere(item: pytest.Item) -> bool:
-    """Returns whether a test is tried on the other version of TensorFlow alone."""
-    bound = any(map(item.get_closest_marker, ("stock", "whole")))
-    thorough = any(map(item.get_closest_marker, ("full", "soak")))
-    if bound or not version_shares.is_shared(item.nodeid, thorough):
+    """Whether a test runs on the other version of TensorFlow only."""
+    folder = pathlib.Path(__file__).parent
+    marked = {mark.name for mark in item.iter_markers()}
+    if marked & {"stock", "whole"} or not item.path.is_relative_to(folder):
         return False
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    group = parameters.get("group")
-    named = "" if group is None else str(group[0])
-    return not version_shares.is_tried_by(item.nodeid, tf.__version__, named)
+    file = item.path.relative_to(folder).as_posix()
+    thorough = bool(marked & {"full", "soak"})
+    return version_shares.is_elsewhere(file, tf.__version__, thorough)
 
 
 def pytest_collection_finish() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compat_tests.cases import covering, pairs_of, pairwise
 from compat_tests.cases import optimizers as cases
+from compat_tests.cases import pairs_of
 from compat_tests.cases.optimizers import Combination, OptimizerCase
 from compat_tests.references import optimizers as references
 from compat_tests.references.inputs import sparse
@@ -200,27 +200,6 @@ def a_combination(case: OptimizerCase, **changed: str) -> Combination:
         "driver": "host",
     }
     return Combination(**{**levels, **of_case, **changed})
-
-
-def test_the_pairs_of_a_small_table_are_few() -> None:
-    """Three factors of two levels take four rows, not eight; a refused pair is in none."""
-    factors = {"a": (1, 2), "b": (1, 2), "c": (1, 2)}
-
-    assert len(pairwise(factors)) == 4
-    assert {"a": 2, "b": 2} not in [
-        {key: row[key] for key in "ab"} for row in pairwise(factors, {(("a", 2), ("b", 2))})
-    ]
-
-
-def test_three_levels_meet_in_fewer_rows_than_all_of_four() -> None:
-    """Four factors of three levels have 81 products; each three levels meet in at most half."""
-    factors = dict.fromkeys("abcd", (1, 2, 3))
-
-    rows = covering(3, factors)
-
-    assert 27 <= len(rows) <= 40
-    for names in itertools.combinations(factors, 3):
-        assert len({tuple(row[name] for name in names) for row in rows}) == 27
 
 
 # The steps are what they are said to be: a setting that changes nothing would test nothing.

@@ -284,17 +284,6 @@ def test_dropping_works_in_every_mode(mode: str) -> None:
     assert_activation(inside, "mean", table, look_up(engine, bad), mode)
 
 
-def test_the_vocabulary_is_the_limit_on_several_hosts() -> None:
-    """An id beyond a vocabulary of 3 is outside, though five hosts need five rows."""
-    spec = EngineSpec(
-        (TableSpec("table", 3, DIM, optimizer=SGD(1.0)),), (FeatureSpec("ids", "table"),)
-    )
-    engine = Engine(Runner("eager"), spec, num_hosts=5, num_cores=5)
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="rows 0 to 2"):
-        engine.look_up([{"ids": tf.constant([4])}] * 5)
-
-
 def look_up(engine: Engine, one: Input) -> Array:
     """Returns the activation of the only feature on the only core."""
     return engine.look_up(*per_core(one))[0]["ids"]

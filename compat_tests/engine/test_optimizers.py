@@ -363,36 +363,6 @@ def test_ftrl_starts_from_accumulators_of_zero(times_rate: bool) -> None:
 ESTIMATOR = {"tau": 0.5, "max_delta": 8.0, "outlier_threshold": 2.0, "weight_exponent": 0.5}
 
 
-@pytest.mark.parametrize("mode", cases.MODES)
-def test_frequencies_are_estimated_by_the_step(mode: str) -> None:
-    """Hits at steps 10, 12, 13 and 33 give the intervals worked out by hand, whatever is sent.
-
-    D starts at its limit of 8 without an initializer, and is looked up before it is updated. The
-    intervals are 10, capped to 8; 2; 1; and 20, which is more than twice the 3 of before.
-
-        8 * 0.5 + 8 * 0.5 = 8      8 * 0.5 + 2 * 0.5 = 5      5 * 0.5 + 1 * 0.5 = 3      8
-    """
-    runner = Runner(mode)
-    with runner.scope():
-        step = tf.Variable(0, dtype=tf.int64, name="step")
-    optimizer = FrequencyEstimator(lambda: step, **ESTIMATOR)
-    table = TableSpec("hits", 4, 1, "sum", optimizer)
-    engine = Engine(runner, EngineSpec((table,), (FeatureSpec("ids", "hits"),)))
-    engine.look_up([{"ids": tf.constant([0], tf.int64)}])
-
-    looked_up, left = [], []
-    for number in (10, 12, 13, 33):
-        runner.write(step, number)
-        looked_up += train_rows(engine, r2=float("nan")).tolist()
-        left.append(float(engine.read()["hits"]["parameters"][2, 0]))
-
-    assert looked_up == [8.0, 8.0, 5.0, 3.0]
-    assert left == [8.0, 5.0, 3.0, 8.0]
-    values = engine.read()["hits"]
-    assert values["last_hit_step"][:, 0].tolist() == [0.0, 0.0, 33.0, 0.0]
-    assert values["parameters"][:2, 0].tolist() == [8.0, 8.0]
-
-
 def test_a_frequency_has_one_column() -> None:
     """A table that is wider than its optimizer can have is refused by name."""
     with pytest.raises(errors.InvalidSpec, match=r"'hits'.*`FrequencyEstimator`.*must be 1, got 2"):

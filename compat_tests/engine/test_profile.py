@@ -42,15 +42,6 @@ def train(directory: pathlib.Path, mode: str = "function", steps: int = STEPS) -
             return enqueued, engine.apply_gradients(engine.dequeue())
 
         run, write = runner.wrap(step), runner.wrap(engine.retrieve)
-        if mode == "graph":
-            run()
-            write_later = write
-            with runner.scope():
-                runner.run([variable.initializer for variable in tf.compat.v1.local_variables()])
-            for _ in range(steps):
-                run()
-            write_later()
-            return
     for _ in range(steps):
         run()
     write()
@@ -131,7 +122,7 @@ def test_a_broken_file_is_ignored_with_a_warning(
     assert str(path) in caplog.text
 
 
-def test_hosts_are_told_apart(tmp_path: pathlib.Path) -> None:
+def test_hosts_are_told_apart() -> None:
     """The balance of two hosts that hold even and odd rows is what the ids make it."""
     counts = profile.Counts(samples=10, ids=40, per_shard=(30, 10))
 

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from compat_tests.cases import optimizers as cases
 from compat_tests.conftest import Array, Engine, Runner, rows_of_shard
-from compat_tests.references.inputs import dense
-from compat_tests.references.lookup import combine
 from compat_tests.references.placement import owner_core
-from compat_tests.references.tolerance import assert_close
-from compat_tests.references.training import ReferenceTable, contributions
 from tf2_engine import SGD, Adagrad, Adam, EngineSpec, FeatureSpec, Optimizer, TableSpec, sharding
 from tf2_engine.plan import make_plan
 from tf2_engine.tables import PARAMETERS, create_tables
@@ -84,94 +80,6 @@ def test_a_host_holds_its_rows(strategy: str) -> None:
         assert [shard.shape[0] for shard in table.variables[kind]] == [3, 3, 3, 2, 2], kind
 
 
-def test_every_host_has_a_row() -> None:
-    """A vocabulary smaller than the number of hosts is padded to one row per host."""
-    spec = EngineSpec((TableSpec("table", 3, 2, optimizer=SGD()),), (FeatureSpec("ids", "table"),))
-    engine = Engine(Runner("eager"), spec, num_hosts=5, num_cores=5)
-    engine.build_for([(1,)])
-
-    assert [
-        shard.shape[0] for shard in engine.embedding.tables["table"].variables["parameters"]
-    ] == [1] * 5
-
-
-OPTIMIZERS: tuple[tuple[Optimizer, dict[str, Any]], ...] = (
-    (SGD(0.5, weight_decay_factor=0.125), {"weight_decay_factor": 0.125}),
-    (Adagrad(0.5), {}),
-    (Adagrad(0.5, use_gradient_accumulation=False), {"use_gradient_accumulation": False}),
-    (Adam(0.5, epsilon=0.01, lazy_adam=False), {}),
-)
-REFERENCE_SETTINGS = {
-    "SGD": {},
-    "Adagrad": {"initial_accumulator_value": 0.1},
-    "Adam": {
-        "beta_1": 0.9,
-        "beta_2": 0.999,
-        "epsilon": 0.01,
-        "lazy_adam": False,
-        "sum_inside_sqrt": True,
-    },
-}
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    "mode, num_hosts, num_cores",
-    [("eager", *layout) for layout in LAYOUTS] + [("function", 2, 2), ("graph", 2, 2)],
-)
-def test_training_on_several_hosts(
-    mode: str, num_hosts: int, num_cores: int, strategy: str
-) -> None:
-    """Three steps of every kind of update follow the reference wherever the rows are.
-
-    Without accumulation the order of cores, and so the result, depends on the owner of a row.
-    """
-    engine = engine_with([one for one, _ in OPTIMIZERS], num_hosts, num_cores, strategy, mode)
-    expected = []
-    for place, (optimizer, common) in enumerate(OPTIMIZERS):
-        name = type(optimizer).__name__
-        weights = first_weights(place)
-        engine.write(f"table{place}", weights)
-        expected.append(ReferenceTable(weights, name, REFERENCE_SETTINGS[name], common))
-
-    for number, (ids, gradients) in enumerate(batches(num_cores)):
-        engine.train(
-            [{f"ids{place}": tf.constant(row) for place in range(len(OPTIMIZERS))} for row in ids],
-            None,
-            [
-                {f"ids{place}": tf.constant(rows) for place in range(len(OPTIMIZERS))}
-                for rows in gradients
-            ],
-        )
-        after = engine.read()
-        for place, (table, (optimizer, _)) in enumerate(zip(expected, OPTIMIZERS, strict=True)):
-            batch = []
-            for core, row in enumerate(ids):
-                occurrences = dense(row)
-                batch += contributions(
-                    core, 0, occurrences, combine(table.weights, occurrences, 4, "sum")[1]
-                )
-            table.apply(
-                batch,
-                {(core, 0): rows for core, rows in enumerate(gradients)},
-                0.5,
-                num_cores=num_cores,
-                cores_per_host=num_cores // num_hosts,
-                sharding=strategy,
-            )
-            for kind, values in {"weights": table.weights, **table.slots}.items():
-                actual = after[f"table{place}"]["parameters" if kind == "weights" else kind]
-                assert_close(
-                    values,
-                    actual,
-                    n_terms=table.n_terms,
-                    steps=table.updates,
-                    scale=table.scales[kind],
-                    where=f"{optimizer}, {mode}, {num_hosts} hosts, {num_cores} cores, "
-                    f"{strategy}, step {number}, {kind}",
-                )
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("mode", cases.MODES)
 def test_placement_is_no_arithmetic(mode: str, strategy: str) -> None:
@@ -192,17 +100,6 @@ def after_training(mode: str, num_hosts: int, strategy: str) -> Array:
             [{"ids0": tf.constant(rows)} for rows in gradients],
         )
     return engine.read()["table0"]["parameters"]
-
-
-def test_reading_and_writing_are_inverse() -> None:
-    """Values that the tests write to the shards of a table are read back unchanged."""
-    for strategy in STRATEGIES:
-        engine = engine_with([SGD()], 5, 5, strategy)
-        engine.write("table0", first_weights(0))
-
-        np.testing.assert_array_equal(engine.read()["table0"]["parameters"], first_weights(0))
-        shard = engine.embedding.tables["table0"].variables["parameters"][1].numpy()
-        np.testing.assert_array_equal(shard, first_weights(0)[rows_of_shard(13, 5, 1, strategy)])
 
 
 def engine_with(

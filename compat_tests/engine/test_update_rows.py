@@ -65,8 +65,18 @@ def trained(optimizer: Optimizer, mode: str) -> dict[str, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("mode", ["eager", "function"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    "setting, mode",
+    [
+        *((setting, "eager") for setting in SETTINGS),
+        ("limits of gradients", "function"),
+        *(
+            pytest.param(setting, "function", marks=pytest.mark.full)
+            for setting in SETTINGS
+            if setting != "limits of gradients"
+        ),
+    ],
+)
 @pytest.mark.parametrize("name", IN_ONE_OP)
 def test_one_op_gives_the_same_numbers(
     name: str, setting: str, mode: str, monkeypatch: pytest.MonkeyPatch

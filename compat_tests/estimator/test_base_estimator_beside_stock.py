@@ -56,7 +56,7 @@ def test_training_is_stocks_to_the_bit(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.stock
-@pytest.mark.parametrize("outputs", [None, several_outputs])
+@pytest.mark.parametrize("outputs", [pytest.param(None, marks=pytest.mark.full), several_outputs])
 def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) -> None:
     """All signatures of all modes have stock's names, methods, tensor names, types and shapes."""
     exports = []

@@ -11,11 +11,10 @@ import pathlib
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import clicks, jobs, tiny
+from compat_tests.programs import jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
 from estimator_bridge.runtime.loop.training_session import report_interval
@@ -86,41 +85,41 @@ def test_max_steps_end_a_loop_early(tmp_path: pathlib.Path) -> None:
 
 def test_the_length_of_a_loop_changes_no_number(tmp_path: pathlib.Path) -> None:
     """Seven steps in loops of one and of three end in the same variables, to the bit."""
-    base = jobs.make(str(tmp_path / "one"), tpu_options={"iterations_per_loop": 1})
-    base.train(clicks.input_fn, steps=7)
-    start = jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "three"))
-    job = jobs.make(start, tpu_options={"iterations_per_loop": 3})
-    job.train(clicks.input_fn, steps=7)
+    one, _ = trained(tmp_path / "one", 1, steps=7)
+    three, _ = trained(tmp_path / "three", 3, steps=7)
 
-    assert jobs.largest_difference(jobs.saved(base), jobs.saved(job))[0] == 0.0
+    assert jobs.largest_difference(jobs.saved(one), jobs.saved(three))[0] == 0.0
 
 
 def test_hooks_fetch_from_the_last_step_of_a_loop(tmp_path: pathlib.Path) -> None:
     """Tensors that a hook fetches are computed from the batch of the loop's last step."""
-    ages: list[Any] = []
-    inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
+    numbers: list[Any] = []
+    plain = tiny.plain([tiny.column()])
 
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        ages.append(features["age"])
-        return inner(features, labels, mode, params)
+    def body(features: Any) -> Any:
+        numbers.append(features["number"][0])
+        return plain(features)
 
-    seen: list[Any] = []
+    seen: list[int] = []
 
     class Hook(tf.train.SessionRunHook):
         def before_run(self, run_context: Any) -> Any:
-            return tf.train.SessionRunArgs(ages[0])
+            return tf.train.SessionRunArgs(numbers[0])
 
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            seen.append(run_values.results)
+            seen.append(int(run_values.results))
 
-    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
-    job._model_fn = model_fn
-    job.train(clicks.input_fn, steps=5, hooks=[Hook()])
+    options = {"iterations_per_loop": 3}
+    columns = [tiny.column()]
+    job = tiny.make(estimator, str(tmp_path), columns, body, use_tpu=True, tpu_options=options)
+    job.train(numbered_batches, steps=5, hooks=[Hook()])
 
-    with tf.Graph().as_default(), tf.Session() as session:
-        batches = [clicks.batch_of(number, jobs.BATCH)[0]["age"] for number in (2, 4)]
-        expected = session.run(batches)
-    np.testing.assert_array_equal(seen, expected)
+    assert seen == [2, 4]
+
+
+def numbered_batches(params: dict[str, Any]) -> Any:
+    """Returns batches whose feature "number" is the number of the batch."""
+    return tiny.inputs("a", number=lambda number: tf.fill([tiny.BATCH], number))(params)
 
 
 def looped(model_dir: pathlib.Path, **config: Any) -> Any:
@@ -180,11 +179,6 @@ def test_the_host_call_runs_inside_of_loops(
 
         return tf.py_func(record, [number], tf.int64)
 
-    def input_fn(params: dict[str, Any]) -> Any:
-        # Batch number n is all n.
-        numbered = tiny.inputs("a", number=lambda number: tf.fill([tiny.BATCH], number))
-        return numbered(params)
-
     columns = [tiny.column()]
     job = tiny.make(
         estimator,
@@ -200,7 +194,7 @@ def test_the_host_call_runs_inside_of_loops(
         return spec._replace(host_call=(host_fn, [features["number"][:1]]))
 
     job._model_fn = model_fn
-    job.train(input_fn, steps=7)
+    job.train(numbered_batches, steps=7)
 
     assert called == expected
 

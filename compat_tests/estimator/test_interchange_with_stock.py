@@ -93,7 +93,7 @@ def assert_near(expected: Any, values: Any, steps: int) -> None:
 @pytest.mark.parametrize(
     "form, name, strategy",
     [
-        ("columns", "Adam", "div"),
+        pytest.param("columns", "Adam", "div", marks=pytest.mark.full),
         pytest.param("columns", "RMSProp", "mod", marks=pytest.mark.full),
         pytest.param("dicts", "Adam", "mod", marks=pytest.mark.full),
         pytest.param("dicts", "AdagradMomentum", "div", marks=pytest.mark.full),

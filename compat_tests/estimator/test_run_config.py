@@ -141,32 +141,12 @@ def test_replace_leaves_the_config_as_it_is() -> None:
 
 # Calls that fail, with the built-in type; the message must show the last word.
 REFUSED: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
-    "both intervals": (
-        ValueError,
-        lambda c: c.RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2),
-        "cannot be both set.* 1 and 2",
-    ),
     "both intervals replaced": (
         ValueError,
         lambda c: c.RunConfig().replace(save_checkpoints_steps=1, save_checkpoints_secs=2),
         "cannot be both set.* 1 and 2",
     ),
-    "no such property": (
-        ValueError,
-        lambda c: c.RunConfig().replace(master="a"),
-        "Replacing master is not",
-    ),
-    "model_dir": (ValueError, lambda c: c.RunConfig(model_dir=""), "model_dir should be non-empty"),
-    "seed": (ValueError, lambda c: c.RunConfig(tf_random_seed=1.5), "1.5"),
-    "summary steps": (ValueError, lambda c: c.RunConfig(save_summary_steps=-1), "-1"),
     "log steps": (ValueError, lambda c: c.RunConfig(log_step_count_steps=0), "0"),
-    "keep": (ValueError, lambda c: c.RunConfig(keep_checkpoint_max=-2), "-2"),
-    "session": (ValueError, lambda c: c.RunConfig(session_config={}), "{}"),
-    "device_fn": (
-        ValueError,
-        lambda c: c.RunConfig(device_fn=lambda x: x),
-        "device_fn must be callable",
-    ),
     "protocol": (ValueError, lambda c: c.RunConfig(protocol="http"), "'http'"),
     "timeout": (ValueError, lambda c: c.RunConfig(session_creation_timeout_secs=0), "0"),
     "master and cluster": (
@@ -186,10 +166,6 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
     ),
     "unknown argument": (TypeError, lambda c: c.RunConfig(no_such=1), "no_such"),
     "iterations": (ValueError, lambda c: c.TPUConfig("2d"), "'2d'"),
-    "iterations zero": (ValueError, lambda c: c.TPUConfig(0), "0"),
-    "shards": (ValueError, lambda c: c.TPUConfig(num_shards=0), "0"),
-    "shards float": (TypeError, lambda c: c.TPUConfig(num_shards=2.0), "2.0"),
-    "cores per replica": (ValueError, lambda c: c.TPUConfig(num_cores_per_replica=3), "3"),
     "eval input": (
         ValueError,
         lambda c: c.TPUConfig(eval_training_input_configuration=4),
@@ -204,16 +180,6 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
             per_host_input_for_training=3,
         ),
         r"\[1, 2, 3\]",
-    ),
-    "partition mode": (
-        ValueError,
-        lambda c: c.TPUConfig(input_partition_dims=[[1]], num_cores_per_replica=2),
-        "PER_HOST_V2",
-    ),
-    "partition cores": (
-        ValueError,
-        lambda c: c.TPUConfig(input_partition_dims=[[1]], per_host_input_for_training=3),
-        "requires setting num_cores_per_replica",
     ),
 }
 
@@ -308,7 +274,6 @@ REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
         },
         "'worker': 2",
     ),
-    "no chief": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}, "chief"),
     "no task": ({"cluster": {"chief": ["a:1"]}}, "task"),
     "alone but numbered": ({"task": {"type": "worker", "index": 2}}, "worker 2"),
     "model_dir empty": ({"model_dir": ""}, "model_dir in TF_CONFIG"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.estimator.test_estimator import TABLES
-from compat_tests.programs import jobs
+from compat_tests.programs import clicks, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.support import side_by_side
 from compat_tests.support.side_by_side import LAST, LOOP, STEPS, Side
@@ -51,21 +52,122 @@ def allowed(request: pytest.FixtureRequest) -> float:
     return 0.0 if request.node.callspec.params["sides"] == "cpu" else ALLOWED
 
 
-# --- What is left in the model_dir --------------------------------------------------------
+def names_of_files(side: Side) -> Any:
+    """Returns the names of files; for a TPU stock writes a checkpoint's data in two, not one."""
+    return sorted({re.sub(r"data-0000\d-of-0000[12]$", "data", name) for name in side.files})
 
 
-def test_files_have_the_same_names(sides: Sides) -> None:
-    """Files of checkpoints, graphs and evaluations have the same names.
+def keys_of_checkpoints(side: Side) -> Any:
+    """Returns what each checkpoint has: tables, slots, weights of the model, slots of dummies."""
+    return {
+        step: [
+            name for name, _ in tf.train.list_variables(f"{side.job.model_dir}/model.ckpt-{step}")
+        ]
+        for step in (STEPS, STEPS + 1, LAST)
+    }
 
-    Beside a TPU stock writes a checkpoint's data in two files, one of them for the device of the
-    TPU's host, which is the same machine.
-    """
-    stock, bridge = (
-        sorted({re.sub(r"data-0000\d-of-0000[12]$", "data", name) for name in side.files})
-        for side in sides
-    )
+
+def properties(side: Side) -> Any:
+    job, names = side.job, ("save_checkpoints_steps", "keep_checkpoint_max", "save_summary_steps")
+    relative = os.path.relpath(job.eval_dir("x"), job.model_dir)
+    return job.params, relative, *(getattr(job.config, name) for name in names)
+
+
+def calls_of(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
+    """Returns what a function was called with in a mode."""
+    return [call[2:] for call in side.calls_of_functions if call[:2] == (who, mode)]
+
+
+SAME: dict[str, tuple[Callable[[Side], Any], Callable[[Any], bool]]] = {
+    "files": (
+        names_of_files,
+        lambda names: {"graph.pbtxt", "checkpoint", f"model.ckpt-{LAST}.index"} <= {*names},
+    ),
+    "kept checkpoints": (
+        lambda side: pathlib.Path(side.job.model_dir, "checkpoint").read_text(),
+        lambda text: text.count("all_model_checkpoint_paths") == 3,
+    ),
+    "keys": (
+        keys_of_checkpoints,
+        lambda keys: all({*names} >= TABLES for names in keys.values()),
+    ),
+    "shapes": (
+        lambda side: dict(tf.train.list_variables(side.job.model_dir)),
+        lambda shapes: shapes["items"] == [clicks.ROWS, 4],
+    ),
+    "types": (
+        lambda side: {name: value.dtype for name, value in jobs.saved(side.job).items()},
+        lambda types: types["global_step"] == np.int64,
+    ),
+    "slices": (lambda side: side.slices, lambda slices: True),
+    "kinds of events": (
+        lambda side: {event[1] for event in side_by_side.events(side.job.model_dir)},
+        lambda kinds: kinds == {"loss", "global_step/sec", "examples/sec"},
+    ),
+    "global variables": (lambda side: side.collections["variables"], bool),
+    "trainable variables": (lambda side: side.collections["trainable_variables"], bool),
+    "get_variable_names": (lambda side: side.job.get_variable_names(), bool),
+    "latest_checkpoint": (
+        lambda side: os.path.basename(side.job.latest_checkpoint()),
+        lambda name: name == f"model.ckpt-{LAST}",
+    ),
+    "calls of hooks": (
+        lambda side: [call[:2] for call in side.calls],
+        lambda calls: calls[0] == ("listener", "begin"),
+    ),
+    "global steps of hooks": (
+        lambda side: [call for call in side.calls if len(call) == 3],
+        lambda calls: ("listener", "after_save", STEPS + 1) in calls,
+    ),
+    "hooks of evaluations": (lambda side: side.eval_calls, bool),
+    "calls of functions": (lambda side: [call[:2] for call in side.calls_of_functions], bool),
+    "params of input_fn in training": (
+        lambda side: calls_of(side, "input", "train"),
+        lambda calls: len(calls) >= 2,
+    ),
+    "params of input_fn in evaluation": (
+        lambda side: calls_of(side, "input", "eval"),
+        lambda calls: len(calls) >= 2,
+    ),
+    "train returns the estimator": (
+        lambda side: side.results["train"] is side.job,
+        lambda returned: returned,
+    ),
+    "calls of a training that has been done": (
+        lambda side: side.results["calls of a training that has been done"],
+        lambda calls: calls == 0,
+    ),
+    "properties": (properties, lambda values: values[:2] == ({"own": 1}, "eval_x")),
+}
+"""By name: what a side left behind, and what must be so beside being the same on both sides."""
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_both_sides_have_the_same(sides: Sides, what: str) -> None:
+    """Files, checkpoints, variables, calls and properties are those of stock."""
+    read, holds = SAME[what]
+    stock, bridge = map(read, sides)
     assert stock == bridge
-    assert {"graph.pbtxt", "checkpoint", f"model.ckpt-{LAST}.index", "eval_earlier"} <= set(bridge)
+    assert holds(bridge)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "what, expected",
+    [
+        ("predict", None),
+        ("predict keys", [["p"]] * (2 * jobs.BATCH)),
+        ("predict batches", [(jobs.BATCH, 1)] * 2),
+    ],
+)
+def test_predictions_are_the_same(cpu: Sides, what: str, expected: Any) -> None:
+    """Predictions, those that `predict_keys` chooses, and batches are equal to the bit."""
+    stock, bridge = (side.results[what] for side in cpu)
+    assert stock == bridge
+    assert bridge == expected if expected else len(bridge) == 2 * jobs.BATCH
+
+
+# --- What is left in the model_dir --------------------------------------------------------
 
 
 def test_data_of_a_checkpoint_is_in_fewer_files(tpu: Sides) -> None:
@@ -73,39 +175,6 @@ def test_data_of_a_checkpoint_is_in_fewer_files(tpu: Sides) -> None:
     last = f"model.ckpt-{LAST}.data"
     stock, bridge = ([name for name in side.files if name.startswith(last)] for side in tpu)
     assert (len(stock), len(bridge)) == (2, 1)
-
-
-def test_the_same_checkpoints_are_kept(sides: Sides) -> None:
-    """`keep_checkpoint_max` and `save_checkpoints_steps` keep the same checkpoints."""
-    texts = [pathlib.Path(side.job.model_dir, "checkpoint").read_text() for side in sides]
-    assert texts[0] == texts[1]
-    assert texts[1].count("all_model_checkpoint_paths") == 3
-
-
-def test_checkpoints_have_the_same_keys(sides: Sides) -> None:
-    """Every checkpoint has the same tables, slots, weights of the model, and slots of dummies."""
-    for step in (STEPS, STEPS + 1, LAST):
-        keys = [
-            [name for name, _ in tf.train.list_variables(f"{side.job.model_dir}/model.ckpt-{step}")]
-            for side in sides
-        ]
-        assert keys[0] == keys[1], step
-        assert set(keys[1]) >= TABLES
-
-
-def test_checkpoints_have_the_same_shapes(sides: Sides) -> None:
-    """Shapes in checkpoints are those of whole tables on both sides."""
-    stock, bridge = (dict(tf.train.list_variables(side.job.model_dir)) for side in sides)
-    assert stock == bridge
-
-
-def test_checkpoints_have_the_same_types(sides: Sides) -> None:
-    """All variables in checkpoints are float32 on both sides, but for the global step."""
-    stock, bridge = (
-        {name: value.dtype for name, value in jobs.saved(side.job).items()} for side in sides
-    )
-    assert stock == bridge
-    assert bridge["global_step"] == np.int64
 
 
 def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
@@ -121,20 +190,6 @@ def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
         )
     difference, where = jobs.largest_difference(stock, bridge)
     assert difference <= allowed(request), where
-
-
-def test_checkpoints_store_tables_in_the_same_slices(sides: Sides) -> None:
-    """Slices have the same whole shape and offset, so that any sharding can restore them."""
-    stock, bridge = (side.slices for side in sides)
-    assert stock == bridge
-
-
-def test_training_writes_the_same_kinds_of_events(sides: Sides) -> None:
-    """Both sides write the loss, global_step/sec and examples/sec."""
-    stock, bridge = (
-        {event[1] for event in side_by_side.events(side.job.model_dir)} for side in sides
-    )
-    assert stock == bridge == {"loss", "global_step/sec", "examples/sec"}
 
 
 def test_training_writes_events_of_the_same_steps(tpu: Sides) -> None:
@@ -171,24 +226,12 @@ def test_evaluations_write_the_same_events(sides: Sides, name: str | None, reque
 # --- Variables and collections ------------------------------------------------------------
 
 
-def test_global_variables_have_the_same_names(sides: Sides) -> None:
-    """Names and order of global variables are the same, with `part_0` for tables on a TPU."""
-    stock, bridge = (side.collections["variables"] for side in sides)
-    assert stock == bridge
-
-
 def test_table_variables_are_parts(tpu: Sides) -> None:
     """A table and its slot are `<name>/part_0`, as stock's partitioned variables are."""
     for side in tpu:
         for table in TABLES:
             assert f"{table}/part_0:0" in side.collections["variables"]
             assert f"{table}/Adagrad/part_0:0" in side.collections["variables"]
-
-
-def test_trainable_variables_have_the_same_names(sides: Sides) -> None:
-    """Trainable variables are those of the model; on a TPU no table is among them."""
-    stock, bridge = (side.collections["trainable_variables"] for side in sides)
-    assert stock == bridge
 
 
 # What only the machinery of either side puts into its graph.
@@ -217,22 +260,10 @@ def test_collections_hold_the_same(sides: Sides, request: Any) -> None:
     assert {"summaries", "savers", "global_step", "update_ops"} <= set(bridge)
 
 
-def test_variables_are_listed_the_same(sides: Sides) -> None:
-    """`get_variable_names` returns the same."""
-    stock, bridge = (side.job.get_variable_names() for side in sides)
-    assert stock == bridge
-
-
 def test_a_variable_is_read_the_same(sides: Sides, request: Any) -> None:
     """`get_variable_value` of a table returns the same."""
     stock, bridge = (side.job.get_variable_value("items") for side in sides)
     np.testing.assert_allclose(bridge, stock, rtol=0, atol=allowed(request))
-
-
-def test_the_latest_checkpoint_is_the_same(sides: Sides) -> None:
-    """`latest_checkpoint` is the path of the last step's."""
-    stock, bridge = (side.job.latest_checkpoint() for side in sides)
-    assert os.path.basename(stock) == os.path.basename(bridge) == f"model.ckpt-{LAST}"
 
 
 @pytest.mark.full
@@ -247,37 +278,11 @@ def test_tpu_checkpoints_hold_all_that_those_without_a_tpu_hold(cpu: Sides, tpu:
 # --- Hooks --------------------------------------------------------------------------------
 
 
-def test_hooks_and_listeners_are_called_in_the_same_order(sides: Sides) -> None:
-    """Hooks of the caller and of the model_fn, and listeners, are called in the same order."""
-    stock, bridge = ([call[:2] for call in side.calls] for side in sides)
-    assert stock == bridge
-    assert bridge[0] == ("listener", "begin")
-
-
-def test_hooks_see_the_same_global_steps(sides: Sides) -> None:
-    """Global steps before and after every call, and at the end, are the same."""
-    stock, bridge = ([call for call in side.calls if len(call) == 3] for side in sides)
-    assert stock == bridge
-
-
 def test_hooks_see_one_loop_as_one_step(tpu: Sides) -> None:
     """The global step rises by `iterations_per_loop`, in the last loop by the remaining steps."""
     for side in tpu:
         after = [call[2] for call in side.calls if call[:2] == ("caller", "after_run")]
         assert after == [1 + LOOP, 1 + 2 * LOOP, 1 + STEPS]
-
-
-def test_checkpoints_are_announced_at_the_same_steps(sides: Sides) -> None:
-    """Listeners are called before and after every checkpoint."""
-    stock, bridge = ([call for call in side.calls if call[0] == "listener"] for side in sides)
-    assert stock == bridge
-    assert ("listener", "after_save", STEPS + 1) in bridge
-
-
-def test_evaluations_call_hooks_the_same(sides: Sides) -> None:
-    """Hooks of the caller and of the model_fn are called with the evaluated step."""
-    stock, bridge = (side.eval_calls for side in sides)
-    assert stock == bridge
 
 
 @pytest.mark.full
@@ -289,25 +294,6 @@ def test_an_evaluation_is_one_call_on_a_tpu(cpu: Sides, tpu: Sides) -> None:
 
 
 # --- Arguments of functions ---------------------------------------------------------------
-
-
-def calls_of(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
-    """Returns what a function was called with in a mode."""
-    return [call[2:] for call in side.calls_of_functions if call[:2] == (who, mode)]
-
-
-def test_functions_are_called_as_often(sides: Sides) -> None:
-    """Input_fn and model_fn are called as often, in the same order, in every mode."""
-    stock, bridge = ([call[:2] for call in side.calls_of_functions] for side in sides)
-    assert stock == bridge
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_input_fns_are_told_the_same(sides: Sides, mode: str) -> None:
-    """Input_fns get the same params, and on a TPU the same number of the call."""
-    stock, bridge = (calls_of(side, "input", mode) for side in sides)
-    assert stock == bridge
-    assert len(bridge) >= 2
 
 
 @pytest.mark.full
@@ -332,18 +318,6 @@ def test_activations_take_the_place_of_ids(tpu: Sides) -> None:
 # --- What methods return ------------------------------------------------------------------
 
 
-def test_train_returns_the_estimator(sides: Sides) -> None:
-    """`train` returns the estimator, so that calls can be chained."""
-    for side in sides:
-        assert side.results["train"] is side.job
-
-
-def test_a_training_that_has_been_done_is_skipped(sides: Sides) -> None:
-    """`max_steps` below the saved step calls no function."""
-    stock, bridge = (side.results["calls of a training that has been done"] for side in sides)
-    assert stock == bridge == 0
-
-
 @pytest.mark.parametrize("what", ["evaluate", "evaluate earlier"])
 def test_metrics_are_the_same(sides: Sides, what: str, request: Any) -> None:
     """Metrics of the latest checkpoint and of an earlier one have the same names and values."""
@@ -352,28 +326,6 @@ def test_metrics_are_the_same(sides: Sides, what: str, request: Any) -> None:
     for name, value in bridge.items():
         assert abs(float(value) - float(stock[name])) <= allowed(request), name
         assert type(value) is type(stock[name]), name
-
-
-@pytest.mark.full
-def test_predictions_are_the_same(cpu: Sides) -> None:
-    """Predictions are equal to the bit, and in the same order."""
-    stock, bridge = (side.results["predict"] for side in cpu)
-    assert stock == bridge
-    assert len(bridge) == 2 * jobs.BATCH
-
-
-@pytest.mark.full
-def test_predict_keys_choose_the_same(cpu: Sides) -> None:
-    """`predict_keys` chooses the same prediction."""
-    stock, bridge = (side.results["predict keys"] for side in cpu)
-    assert stock == bridge == [["p"]] * (2 * jobs.BATCH)
-
-
-@pytest.mark.full
-def test_batches_of_predictions_are_the_same(cpu: Sides) -> None:
-    """With `yield_single_examples=False` batches are the same."""
-    stock, bridge = (side.results["predict batches"] for side in cpu)
-    assert stock == bridge == [(jobs.BATCH, 1)] * 2
 
 
 @pytest.mark.full
@@ -406,13 +358,3 @@ def test_exported_variables_are_the_same(cpu: Sides) -> None:
     )
     assert stock == bridge
     assert not [name for name, _ in bridge if "Adam" in name]
-
-
-def test_properties_are_the_same(sides: Sides) -> None:
-    """`params`, `eval_dir` and the config are the same."""
-    stock, bridge = (side.job for side in sides)
-    assert stock.params == bridge.params == {"own": 1}
-    for job in (stock, bridge):
-        assert job.eval_dir("x") == os.path.join(job.model_dir, "eval_x")
-    for name in ("save_checkpoints_steps", "keep_checkpoint_max", "save_summary_steps"):
-        assert getattr(stock.config, name) == getattr(bridge.config, name)

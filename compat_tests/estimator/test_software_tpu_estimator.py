@@ -280,7 +280,8 @@ def test_the_bridge_trains_as_stock_on_a_tpu(
     compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 
-@pytest.mark.parametrize("loop", [pytest.param(STEPS, marks=pytest.mark.full), 20])
+@pytest.mark.full
+@pytest.mark.parametrize("loop", [STEPS, 20])
 def test_the_bridge_pipelines_as_stock_on_a_tpu(
     loop: int,
     tmp_path: pathlib.Path,

@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs
 from compat_tests.support import legacy_specs, stock
 from estimator_bridge import estimator
-from estimator_bridge.legacy import parameters
 
 
 def make(
@@ -101,31 +100,6 @@ def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
     )
     assert turns["global_step"] == 7
     assert jobs.largest_difference(alone, turns)[0] == 0.0
-
-
-def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:
-    """Our EmbeddingConfigSpec in stock's TPUEstimator gives the values of stock's own, to the bit.
-
-    Without a TPU stock executes columns alone, so they are compared here.
-    """
-    make(stock.ESTIMATOR, tmp_path / "start", 0.0).train(clicks.input_fn, max_steps=1)
-    came_to = {}
-    for name, namespace, kind in (
-        ("stock", stock.ESTIMATOR, stock.CLASSES.AdagradParameters),
-        ("ours", estimator, parameters.AdagradParameters),
-    ):
-        shutil.copytree(tmp_path / "start", tmp_path / name)
-        columns = clicks.columns()
-        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns, optimization_parameters=kind(0.1)
-        )
-        job = make(stock.ESTIMATOR, tmp_path / name, 0.0, columns=columns, spec=spec)
-        job.train(clicks.input_fn, steps=5)
-        predicted = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
-        came_to[name] = jobs.saved(job), job.evaluate(clicks.short_input_fn), predicted
-
-    assert jobs.largest_difference(came_to["stock"][0], came_to["ours"][0])[0] == 0.0
-    assert came_to["stock"][1:] == came_to["ours"][1:]
 
 
 @pytest.mark.parametrize("form", ["mod", "dicts"])

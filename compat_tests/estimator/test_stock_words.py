@@ -200,7 +200,9 @@ ROWS: Rows = {
         lambda e: receiver(text(), None)(e),
     ),
     "no model_fn": (VALUE, "model_fn.* must be", job(model_fn=None)),
+    "no features": (VALUE, "features", job(model_fn=lambda labels: None)),
     "config": (VALUE, "an instance of `RunConfig`", job(config=3)),
+    "warm start": (VALUE, "warm_start_from", job(warm_start_from=3)),
     "model_dirs": (
         VALUE,
         "`model_dir` are set both in constructor and `RunConfig`",

@@ -299,17 +299,3 @@ def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"`predict_batch_size`={jobs.BATCH}"):
         next(job.predict(of_any_size))
-
-
-def test_embeddings_of_the_last_batch(tmp_path: pathlib.Path) -> None:
-    """A sample has the same prediction whether its batch is full or not."""
-    job = jobs.make(str(tmp_path))
-    job.train(clicks.input_fn, steps=3)
-
-    def few(params: Any) -> Any:
-        return clicks.short_input_fn(params).take(2).unbatch().take(21).batch(jobs.BATCH)
-
-    some = [float(sample["p"][0]) for sample in job.predict(few)]
-    every = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
-    assert len(some) == 21
-    np.testing.assert_allclose(some, every[:21], rtol=1e-6)

@@ -1,63 +1,68 @@
-"""The division of tests between versions of TensorFlow."""
+"""The lists of tests that run on one version of TensorFlow only."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 
 import pytest
 
+from compat_tests import conftest
 from compat_tests.support import version_shares
 
 SUITE = pathlib.Path(version_shares.__file__).parent.parent
 
 
-def test_what_is_shared_is_there() -> None:
-    """Every folder and file that is divided exists."""
-    assert [name for name in version_shares.QUICK if not (SUITE / name).exists()] == []
+def test_what_is_listed_is_there() -> None:
+    """Every folder and file that is listed exists, and no folder is listed for both versions."""
+    lists = (version_shares.ON_2_15, version_shares.ON_LATER)
+    listed = {*itertools.chain(*lists)}
+
+    assert [name for name in listed if not (SUITE / name).exists()] == []
+    assert [name for name in {*lists[0]} & {*lists[1]} if (SUITE / name).is_dir()] == []
+    assert {*version_shares.MATRICES} <= listed
 
 
-def test_shares_are_of_a_size() -> None:
-    """Each test is tried on one of the versions, about a third of many on 2.15."""
-    names = [f"compat_tests/engine/test_x.py::test_y[{number}]" for number in range(1000)]
-    tried = {
-        version: {name for name in names if version_shares.is_tried_by(name, version)}
-        for version in ("2.15.1", "2.21.0")
-    }
+@pytest.mark.whole
+def test_what_cannot_run_here_runs_on_the_other_version() -> None:
+    """No file that a version leaves out is listed for that version alone."""
+    other = "2.21.0" if conftest.HAS_STOCK else "2.15.1"
+    of_libraries, of_repository = "libraries/", ("project/", "run/")
+    left_out = [
+        name
+        for name in itertools.chain(*conftest.LEFT_OUT.values())
+        if "/" in name and not name.startswith((of_libraries, *of_repository))
+    ]
 
-    assert tried["2.15.1"] | tried["2.21.0"] == set(names)
-    assert tried["2.15.1"].isdisjoint(tried["2.21.0"])
-    # Six standard deviations of a thousand choices.
-    assert abs(len(tried["2.15.1"]) - 1000 / 3) < 6 * (1000 * 1 / 3 * 2 / 3) ** 0.5
-
-
-def test_tests_that_share_an_engine_go_together() -> None:
-    """All tests of a group are tried on the same version."""
-    names = [f"compat_tests/engine/test_x.py::test_y[{number}]" for number in range(50)]
-    for version in ("2.15.1", "2.21.0"):
-        for group in ("a", "b", "c", "d"):
-            assert len({version_shares.is_tried_by(name, version, group) for name in names}) == 1
-
-
-def test_programs_run_on_both_versions_in_the_other_tiers() -> None:
-    """Of thorough tests matrices are divided, and neither migrated programs nor the project's."""
-    for folder in ("migrate", "project", "verify"):
-        assert not version_shares.is_shared(f"compat_tests/{folder}/test_a.py::test_b", True)
-    assert version_shares.is_shared("compat_tests/engine/test_a.py::test_b", True)
+    assert left_out
+    assert [name for name in left_out if version_shares.is_elsewhere(name, other)] == []
 
 
 @pytest.mark.parametrize(
-    "nodeid, shared",
+    "file, thorough, versions",
     [
-        ("compat_tests/engine/test_lookup.py::test_a", True),
-        ("compat_tests/verify/test_verify_power.py::test_a[b]", True),
-        ("compat_tests/verify/test_verify.py::test_a", False),
-        ("compat_tests/estimator/test_estimator.py::test_a[engine]", False),
-        ("compat_tests/convert/test_stock_checkpoints.py::test_a", False),
-        ("compat_tests/engine/test_lookup.py::test_a[stock]", False),
-        ("elsewhere/engine/test_lookup.py::test_a", False),
+        ("old/test_a.py", False, ["2.15.1"]),
+        ("old/test_new.py", False, ["2.21.0", "2.22.0rc0"]),
+        ("old/test_both.py", False, ["2.15.1", "2.21.0", "2.22.0rc0"]),
+        ("new/test_a.py", False, ["2.21.0", "2.22.0rc0"]),
+        ("other/test_a.py", False, ["2.15.1", "2.21.0", "2.22.0rc0"]),
+        ("other/test_old.py", False, ["2.15.1"]),
+        ("old/test_a.py", True, ["2.15.1"]),
+        ("new/test_a.py", True, ["2.15.1", "2.21.0", "2.22.0rc0"]),
     ],
 )
-def test_what_compares_with_stock_is_not_shared(nodeid: str, shared: bool) -> None:
-    """Nor is what is in no folder that is divided, whatever parameters are called."""
-    assert version_shares.is_shared(nodeid) == shared
-    assert version_shares.is_shared(f"/site/{nodeid}") == shared
+def test_the_lists_decide(
+    file: str, thorough: bool, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listed file counts before its folder, and thorough tests are divided in matrices alone."""
+    of_both = "old/test_both.py"
+    monkeypatch.setattr(version_shares, "ON_2_15", ("old", "other/test_old.py", of_both))
+    monkeypatch.setattr(version_shares, "ON_LATER", ("new", "old/test_new.py", of_both))
+    monkeypatch.setattr(version_shares, "MATRICES", ("old",))
+
+    tried = [
+        version
+        for version in ("2.15.1", "2.21.0", "2.22.0rc0")
+        if not version_shares.is_elsewhere(file, version, thorough)
+    ]
+    assert tried == versions

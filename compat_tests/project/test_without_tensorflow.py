@@ -156,7 +156,7 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
         assert (each["dtype"], each["shape"]) == described
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "completion", "doctor"])
+@pytest.mark.parametrize("command", ["--version", "--help", "run --help", "completion", "doctor"])
 def test_nothing_is_needed(folder: pathlib.Path, command: str) -> None:
     """Commands about the installation answer where no package is installed at all."""
     status, output = ran(folder, command, ())

@@ -9,10 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from compat_tests.conftest import HAS_STOCK
-from estimator_bridge import estimator
 from estimator_bridge.cli import main
-from estimator_bridge.run import install
 
 PROGRAM = """
 import sys
@@ -98,36 +95,3 @@ def test_cores_of_stock_are_refused(
 
     assert main.main(["run", "--stock", "--cores", "4", str(script)]) == 2
     assert "--cores 4: stock's estimator runs on one core here" in capsys.readouterr().err
-
-
-def test_help_imports_no_tensorflow() -> None:
-    """Neither importing the package nor `--help` loads TensorFlow."""
-    program = (
-        "import sys, estimator_bridge\n"
-        "from estimator_bridge.cli.main import main\n"
-        "try: main(['run', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print('tensorflow' in sys.modules)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-
-    assert ran.stdout.splitlines()[-1] == "False"
-
-
-def test_install_replaces_stock_only_when_asked() -> None:
-    """`install` fills what is missing; with `replace` stock's estimator too; `uninstall` undoes."""
-    before = vars(tf.compat.v1).get("estimator")
-    try:
-        names = install.install()
-        assert ("tensorflow.compat.v1.estimator" in names) == (not HAS_STOCK)
-        install.uninstall()
-        install.install(replace=True)
-        assert tf.compat.v1.estimator is estimator
-        assert tf.compat.v1.tpu.experimental.AdagradParameters(0.1).initial_accumulator == 0.1
-    finally:
-        install.uninstall()
-
-    assert vars(tf.compat.v1).get("estimator") is before
-    assert HAS_STOCK or not hasattr(tf.compat.v1.tpu.experimental, "AdagradParameters")

@@ -1,41 +1,81 @@
-"""Which tests are shared between the versions of TensorFlow: each is tried on one of them.
+"""Which files of tests run on one version of TensorFlow only.
 
-These are tests of what does not depend on the version, or of matrices so large that a half of their
-entries tells of a version what it has changed. What compares with stock is tried wherever stock is.
+The quick tests of a listed folder or file run on the version that it is listed for. A file counts
+before its folder, and one that is listed for both versions runs on both, as do all files that are
+not listed. Marks come first: a test marked `whole` runs on both versions, and one marked `stock`
+wherever stock's estimators are installed.
+
+The full tier runs the quick tests of every file on both versions. Tests that are marked `full` or
+`soak` run on both versions too, except those in the folders of `MATRICES`, which follow the lists.
 """
 
 from __future__ import annotations
 
-import pathlib
-import zlib
+ON_2_15 = (
+    "cluster/test_checkpoints_beside_stock.py",
+    "convert/test_stock_checkpoints.py",
+    "estimator/test_interchange_with_stock.py",
+    "estimator/test_side_by_side.py",
+    "estimator/test_side_by_side_errors.py",
+    "estimator/test_side_by_side_graph.py",
+    "estimator/test_software_tpu_estimator.py",
+    "estimator/test_stock_behaviours.py",
+    "estimator/test_stock_differences.py",
+    "estimator/test_stock_estimator.py",
+    "estimator/test_stock_takes_ours.py",
+    "estimator/test_stock_words.py",
+    "estimator/test_variants.py",
+    "meta",
+    "native",
+    "planner",
+    "tpu",
+    "translation",
+    "verify",
+    "verify/test_verify_sides.py",
+)
+"""Folders and files for TensorFlow 2.15, where stock's estimators can be the other side."""
 
-THOROUGH = ("convert", "engine", "native", "serving", "tpu", "translation")
-"""Folders, below the suite's, whose tests are shared in the other tiers, too: matrices."""
+ON_LATER = (
+    "canned",
+    "cluster",
+    "convert",
+    "engine",
+    "estimator",
+    "migrate",
+    "project",
+    "run/test_audit.py",
+    "run/test_audit_sparsecore.py",
+    "run/test_examples.py",
+    "run/test_progress_line.py",
+    "run/test_quiet_start.py",
+    "run/test_run_like_python.py",
+    "run/test_tf1_contrib.py",
+    "run/test_tf1_detection.py",
+    "serving",
+    "sparsecore",
+    "summaries",
+    "training",
+    "translation/test_to_sparse_cores_beside_stock.py",
+    "verify/test_verify_sides.py",
+)
+"""Folders and files for the newest TensorFlow, which has SparseCores, and Keras 3 as tf.keras."""
 
-QUICK = (*THOROUGH, "migrate", "project", "verify/test_verify_power.py")
-"""Folders and files whose quick tests are shared."""
-
-NUM_PARTS = 3
-"""One part is TensorFlow 2.15's, which compares with stock besides; the others are the later's."""
+MATRICES = ("convert", "engine", "native", "serving", "tpu", "translation")
+"""Folders whose thorough tests combine many settings, too many to run all of them twice."""
 
 
-def is_shared(nodeid: str, thorough: bool = False) -> bool:
-    """Returns whether a test, by pytest's name for it, is tried on one of the versions."""
-    file = pathlib.PurePath(_in_suite(nodeid).partition("::")[0])
-    parents = {str(parent) for parent in (file, *file.parents)}
-    return "stock" not in nodeid and not parents.isdisjoint(THOROUGH if thorough else QUICK)
-
-
-def is_tried_by(nodeid: str, version: str, group: str = "") -> bool:
-    """Returns whether a shared test is tried on a version of TensorFlow, in every process alike.
+def is_elsewhere(file: str, version: str, thorough: bool = False) -> bool:
+    """Whether a test of a file runs on the other version of TensorFlow only.
 
     Args:
-        group: the name of a group of tests that share an engine; one version tries all of them.
+        file: the path below compat_tests.
+        version: TensorFlow's.
+        thorough: whether the test is marked `full` or `soak`.
     """
-    name = _in_suite(nodeid)
-    drawn = f"{name.partition('[')[0]}[{group}]" if group else name
-    return (zlib.crc32(drawn.encode()) % NUM_PARTS == 0) == version.startswith("2.15.")
-
-
-def _in_suite(nodeid: str) -> str:
-    return nodeid.partition("compat_tests/")[2]
+    folder = file.partition("/")[0]
+    if thorough and folder not in MATRICES:
+        return False
+    mine, other = ON_LATER, ON_2_15
+    if version.startswith("2.15."):
+        mine, other = other, mine
+    return file not in mine and (file in other or folder in other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -77,9 +78,8 @@ class HostArguments(NamedTuple):
 def host_arguments(op: Op) -> HostArguments | None:
     """Where an op on a GPU has its tensors. None if there is no kernel for it."""
     definition = op.op_def
-    kernels = _kernels.get_registered_kernels_for_op(op.type).kernel
     # Kernels for any device are used if the kind has none.
-    for kind, kernel in itertools.product(("GPU", "DEFAULT"), kernels):
+    for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
         if kernel.device_type == kind and _takes(kernel, op):
             names = set(kernel.host_memory_arg)
             return HostArguments(
@@ -87,6 +87,12 @@ def host_arguments(op: Op) -> HostArguments | None:
                 _in_host_memory(definition.output_arg, names, op),
             )
     return None
+
+
+@functools.cache
+def _kernels_of(op_type: str) -> Sequence[Message]:
+    # TensorFlow serializes the kernels at each call, which takes milliseconds for common ops.
+    return tuple(_kernels.get_registered_kernels_for_op(op_type).kernel)
 
 
 def _takes(kernel: Message, op: Op) -> bool:

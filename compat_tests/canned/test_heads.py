@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.support.graph_ops import ops_with_inputs
 from estimator_bridge import errors, estimator
 from tf2_engine import tf_compat
 
@@ -158,8 +159,8 @@ def _sorted(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "metrics": dict(sorted(values["metrics"].items()))}
 
 
-def ops_of_spec(namespace: Any, case: str, mode: str) -> list[tuple[str, str]]:
-    """Returns the name and type of each op of a graph with a head and its spec, in their order."""
+def ops_of_spec(namespace: Any, case: str, mode: str) -> dict[str, tuple[str, ...]]:
+    """Returns the type and inputs of each op of a graph with a head and its spec, by its name."""
     name, options, width, labels = HEADS[case]
     with tf.Graph().as_default() as graph:
         tf1.train.create_global_step()
@@ -175,19 +176,19 @@ def ops_of_spec(namespace: Any, case: str, mode: str) -> list[tuple[str, str]]:
             update_ops=[tf.no_op()],
             regularization_losses=[tf.constant(0.25)],
         )
-        return [(op.name, op.type) for op in graph.get_operations()]
+        return ops_with_inputs(graph)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 @pytest.mark.parametrize("case", HEADS)
 @pytest.mark.stock
 def test_graphs_of_heads_are_those_of_stock(case: str, mode: str) -> None:
-    """Every op has stock's name and type, those of losses of regularization and metrics too."""
+    """Every op has stock's name, type and inputs, also of losses of regularization and metrics."""
     ours, theirs = (
         ops_of_spec(namespace, case, mode) for namespace in (estimator, stock.ESTIMATOR)
     )
 
-    assert sorted(set(ours) ^ set(theirs)) == []
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("case", HEADS)
@@ -233,7 +234,7 @@ def specs(namespace: Any, mode: str) -> dict[str, Any]:
             regularization_losses=[tf.constant(0.25)],
         )
         return {
-            "ops": sorted((op.name, op.type) for op in graph.get_operations()),
+            "ops": ops_with_inputs(graph),
             "predictions": {
                 key: (value.name, value.shape.as_list()) for key, value in spec.predictions.items()
             },

@@ -258,6 +258,21 @@ def test_the_type_and_words_are_those_of_stock(side: str, name: str) -> None:
     assert side == "stock" or isinstance(caught.value, errors.EngineError)
 
 
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_wrong_batch_size_is_reported_before_a_wrong_input_fn(mode: str, tmp_path: Any) -> None:
+    """Of both faults stock reports the size, which does not divide by the cores, first."""
+    two_cores = estimator.tpu.RunConfig(tpu_config=estimator.tpu.TPUConfig(num_shards=2))
+    sizes = {"train_batch_size": 7, "eval_batch_size": 7}
+
+    def with_params(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        """Is never called."""
+
+    made = of_tpu(model_fn=with_params, config=two_cores, model_dir=str(tmp_path), **sizes)
+    run = {"train": "train", "eval": "evaluate"}[mode]
+    with pytest.raises(ValueError, match=f"{mode} batch size 7 must be divisible by .* 2"):
+        getattr(made(estimator), run)(lambda: None, steps=1)
+
+
 CHIEF, MASTER = {"chief": ["a:1"]}, {"master": ["a:1"]}
 CLUSTERS: dict[str, tuple[str, Any]] = {
     "a task of another type": ("task type must be WORKER", {"task": {"type": "ps", "index": 0}}),

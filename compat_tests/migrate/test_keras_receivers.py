@@ -109,6 +109,29 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         """,
         *("receiver", {"a": [[3.0], [6.0]], "b": [[1.0], [1.0]]}, X),
     ),
+    "a default in the dict": (
+        """
+        def receiver():
+            inputs = {
+                "a": tf.placeholder(tf.float32, [None, 1], name="a"),
+                "b": tf.placeholder_with_default([[1.0]], [None, 1], name="b"),
+            }
+            features = {"x": inputs["a"] - inputs["b"]}
+            return tf.estimator.export.ServingInputReceiver(features, inputs)
+        """,
+        *("receiver", {"a": [[3.0], [6.0]], "b": [[1.0], [1.0]]}, X),
+    ),
+    "a sparse placeholder in the dict": (
+        """
+        def receiver():
+            inputs = {"ids": tf.sparse_placeholder(tf.float32, [None, None], name="ids")}
+            return tf.estimator.export.ServingInputReceiver(
+                {"x": tf.sparse.reduce_sum(inputs["ids"], axis=1, keepdims=True)}, inputs)
+        """,
+        "receiver",
+        {"ids_indices": [[0, 0], [1, 1]], "ids_values": [2.0, 5.0], "ids_dense_shape": [2, 2]},
+        X,
+    ),
     "images": (
         """
         def receiver():

@@ -211,6 +211,103 @@ def f():
   if tf.__version__ >= "2":
     return 1
   return tf.placeholder
+# a question of eager execution
+if not tf.executing_eagerly():
+  tf.placeholder
+# VERSION or __version__
+v = getattr(tf, "VERSION", None) or tf.__version__
+if v.startswith("1"):
+  tf.flags
+# find_spec
+import importlib.util
+if importlib.util.find_spec("tensorflow.contrib"):
+  tf.contrib.layers
+# in dir
+if "contrib" in dir(tf):
+  tf.contrib.layers
+# in sys.modules
+import sys
+x = tf.contrib.x if "tensorflow.contrib" in sys.modules else None
+# a pattern
+import re
+m = re.match(r"(\\d+)", tf.__version__)
+if int(m.group(1)) < 2:
+  tf.flags
+# a pattern that leaves a loop
+import re
+for i in range(2):
+  if re.match("2", tf.__version__):
+    break
+  tf.flags
+# tf2.enabled
+from tensorflow.python import tf2
+if not tf2.enabled():
+  tf.flags
+# a walrus
+if (v := tf.__version__) < "2":
+  tf.flags
+# an attribute of a class
+class A:
+  OLD = tf.__version__ < "2"
+  def f(self):
+    if self.OLD:
+      return tf.flags
+A().f()
+# an attribute of an object
+class A:
+  def __init__(self):
+    self.old = tf.__version__ < "2"
+  def f(self):
+    return tf.flags if self.old else 1
+A().f()
+# a function with an argument
+def at_least(*version):
+  return tuple(map(int, tf.__version__.split(".")[:2])) >= version
+if not at_least(2, 0):
+  tf.flags
+# a function with names of its own
+import re
+def is_old():
+  version = re.match("1", tf.__version__)
+  if version:
+    return True
+  return False
+x = is_old() and tf.flags
+# a decorator
+import unittest
+@unittest.skipIf(tf.__version__ >= "2", "old")
+def test():
+  tf.flags
+# a dict by version
+x = {"1": lambda: tf.flags, "2": lambda: 1}[tf.__version__[0]]()
+# match
+match tf.__version__.split("."):
+  case ["1", *_]:
+    tf.placeholder
+  case _:
+    pass
+# an old Python
+import sys
+if sys.version_info < (3,):
+  tf.flags
+# six
+import six
+if six.PY2:
+  tf.flags
+# a version of a distribution
+import importlib.metadata as metadata
+if metadata.version("tensorflow") < "2":
+  tf.flags
+# a check of types
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+  from tensorflow.contrib import tpu
+# an assertion in try
+try:
+  assert tf.__version__.startswith("1")
+  tf.placeholder
+except AssertionError:
+  pass
 # functions
 def old():
   return helper()
@@ -429,6 +526,20 @@ class A:
   def f(self):
     return tf.flags
 A().f()
+# a backend that is called tensorflow
+import sys
+if sys.argv[1] == "tensorflow":
+  tf.placeholder
+# a function that happens to ask
+def build():
+  print(tf.__version__)
+  return 3 * len("abc")
+if build():
+  tf.flags
+# an option beside the version
+import sys
+if sys.argv[1:] or tf.__version__ < "2":
+  tf.flags
 """
 )
 

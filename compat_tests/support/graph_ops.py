@@ -20,6 +20,11 @@ class Ops(tf.compat.v1.train.SessionRunHook):
         self.found = {(op.name, op.type) for op in session.graph.get_operations()}
 
 
+def ops_with_inputs(graph: Any) -> dict[str, tuple[str, ...]]:
+    """Returns the type of each op of a graph, and the names of its inputs, by its name."""
+    return {node.name: (node.op, *node.input) for node in graph.as_graph_def().node}
+
+
 def assert_same_ops(mode: str, ours: Ops, theirs: Ops, case: str = "") -> None:
     """Raises AssertionError if a graph lacks an op of the other one that no difference names."""
     for side, here, there in (("bridge", ours, theirs), ("stock", theirs, ours)):

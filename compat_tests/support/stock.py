@@ -14,6 +14,7 @@ from tensorflow.python.tpu import tpu_embedding
 from tensorflow_estimator.python.estimator import keras_lib, model_fn, run_config
 from tensorflow_estimator.python.estimator.api._v1 import estimator as _estimator
 from tensorflow_estimator.python.estimator.api._v2 import estimator as _estimator_v2
+from tensorflow_estimator.python.estimator.canned import head
 from tensorflow_estimator.python.estimator.tpu import (
     _tpu_estimator_embedding,
     tpu_config,
@@ -25,6 +26,9 @@ ESTIMATOR = _estimator
 
 NAMESPACES = {1: _estimator, 2: _estimator_v2}
 """The namespaces of both versions of TensorFlow's API."""
+
+PRIVATE_HEADS = head
+"""The module with the heads of the estimators of TensorFlow 1."""
 
 model_to_estimator = keras_lib.model_to_estimator
 """What `tf.keras.estimator.model_to_estimator` calls."""

@@ -193,7 +193,7 @@ class BinaryClassHead(SingleHead):
         self._classes = self._label_classes(2, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = head_checks.checked_labels(labels, logits, 1)
+        labels = self._dense_labels(labels, logits, 1)
         if self._classes.vocabulary is not None:
             labels = self._classes.ids_of(labels)
         labels = tf.cast(labels, tf.float32)
@@ -304,7 +304,7 @@ class MultiClassHead(SingleHead):
         self._classes = self._label_classes(n_classes, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = head_checks.checked_labels(labels, logits, 1)
+        labels = self._dense_labels(labels, logits, 1)
         if self._classes.vocabulary is not None:
             if labels.dtype != tf.string:
                 raise errors.InvalidInput(

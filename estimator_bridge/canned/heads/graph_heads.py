@@ -19,15 +19,17 @@ from estimator_bridge.canned.heads.classifier_heads import (
     BinaryClassHead,
     GraphLabelClasses,
     MultiClassHead,
+    predictions_of,
     threshold_keys,
 )
 from estimator_bridge.canned.heads.head import HeadCall, Predictions, check_one_way_to_train
+from estimator_bridge.canned.heads.multi_label import MultiLabelHead
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.heads.single_head import Losses, SingleHead
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from tf2_engine import tf_compat
-from tf2_engine.types import Nest, Object, Op, Tensor
+from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor
 
 MetricOp = tuple[Tensor, Op]
 MetricOps = dict[str, MetricOp]
@@ -46,6 +48,7 @@ class GraphHead(SingleHead):
     _numeric_weights = False
     _reductions = tf.losses.Reduction.all()
     _range_scope = "assert_range"
+    _shapes_first = True
     _label_classes = GraphLabelClasses
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
@@ -166,6 +169,47 @@ class GraphRegressionHead(GraphHead, RegressionHead):
             # As in stock: the program's own labels, of any shape.
             MetricKeys.LABEL_MEAN: tf.metrics.mean(labels, weights=weights),
         }
+
+
+class GraphMultiLabelHead(GraphHead, MultiLabelHead):
+    """Classes that do not exclude each other; see `MultiLabelHead`. It predicts no names."""
+
+    def _indicators(self, labels: SparseTensor) -> Tensor:
+        count = self.logits_dimension
+        if labels.dtype == tf.string:
+            ids = self._classes.ids_of(labels.values)
+            known = tf.SparseTensor(labels.indices, ids, labels.dense_shape)
+            return tf.to_int64(tf.sparse.to_indicator(known, count))
+        message = f"labels must be an integer SparseTensor with values in [0, {count})"
+        checks = (
+            tf.debugging.assert_integer(labels.values, message=message),
+            tf.debugging.assert_less(
+                labels.values, tf.convert_to_tensor(count, labels.dtype), message=message
+            ),
+            tf.debugging.assert_non_negative(labels.values, message=message),
+        )
+        with tf.control_dependencies(checks):
+            return tf.to_int64(tf.sparse.to_indicator(labels, count))
+
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
+        key = PredictionKeys.PROBABILITIES
+        makers = {PredictionKeys.LOGITS: lambda: logits, key: lambda: tf.sigmoid(logits, name=key)}
+        return predictions_of(makers, keys)
+
+    def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
+        chances = predictions[PredictionKeys.PROBABILITIES]
+        metrics = {MetricKeys.LOSS_MEAN: _mean_loss(losses)}
+        for key, curve in ((MetricKeys.AUC, "ROC"), (MetricKeys.AUC_PR, "PR")):
+            metrics[key] = tf.metrics.auc(
+                losses.labels, chances, losses.weights, curve=curve, name=key
+            )
+        for threshold in self._thresholds:
+            metrics |= _metrics_at(threshold, losses, chances)
+        for (mean, auc, auc_pr), of_class, own in self._of_classes(chances, losses):
+            metrics[mean] = _spread_mean(mean, of_class, own.weights)
+            metrics[auc] = _auc(auc, own, of_class)
+            metrics[auc_pr] = _auc(auc_pr, own, of_class, curve="PR")
+        return metrics
 
 
 def graph_class_head(

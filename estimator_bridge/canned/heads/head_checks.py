@@ -92,10 +92,13 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
             return _behind(is_wide, logits, scope)
 
 
-def checked_labels(labels: Nest, logits: Tensor, width: int) -> Tensor:
+def checked_labels(
+    labels: Nest, logits: Tensor, width: int, *, shapes_first: bool = False
+) -> Tensor:
     """Checks that labels are dense and have the shape of the logits, but with `width` values.
 
-    Labels with one axis less than the logits get it as their last axis.
+    Labels with one axis less than the logits get it as their last axis. With `shapes_first`, the
+    op `labels/Shape` is the shape of the labels, as in TensorFlow 1; else that of the logits.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)
@@ -123,11 +126,13 @@ def checked_labels(labels: Nest, logits: Tensor, width: int) -> Tensor:
                     f"{tuple(labels.shape.as_list())}."
                 )
             return labels
+        shapes = (tf.shape(labels), tf.shape(logits)) if shapes_first else None
         is_matrix = tf.debugging.assert_rank_at_least(labels, 2, message=message)
         with tf.control_dependencies([is_matrix]):
             _check_label_width(labels, width)
-            expected = tf.concat([tf.shape(logits)[:-1], [width]], axis=0)
-            shape = tf.shape(labels)
+            of_logits = shapes[1] if shapes else tf.shape(logits)
+            expected = tf.concat([of_logits[:-1], [width]], axis=0)
+            shape = shapes[0] if shapes else tf.shape(labels)
             fits = tf.debugging.assert_equal(
                 expected,
                 shape,

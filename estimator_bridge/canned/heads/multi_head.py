@@ -150,7 +150,7 @@ class MultiHead(Head):
             }
             predictions = self.predictions(logits)
             if mode == ModeKeys.PREDICT:
-                return EstimatorSpec(mode, predictions, export_outputs=_merged_outputs(specs))
+                return EstimatorSpec(mode, predictions, export_outputs=merged_outputs(specs))
             regularization_losses = call.regularization_losses
             loss = self.loss(labels, logits, features, mode, regularization_losses)
             if mode == ModeKeys.EVAL:
@@ -208,7 +208,7 @@ def _loss_key(name: str) -> str:
     return f"{MetricKeys.LOSS}/{name}"
 
 
-def _merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
+def merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
     predict: Object = tf_compat.export_output_classes()["PredictOutput"]
     merged: dict[str, Object] = {}
     predictions: dict[str, Tensor] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -44,6 +44,8 @@ class MultiLabelHead(SingleHead):
 
     _compared_predictions = (PredictionKeys.PROBABILITIES,)
 
+    _label_classes = LabelClasses
+
     def __init__(
         self,
         n_classes: int,
@@ -67,7 +69,7 @@ class MultiLabelHead(SingleHead):
         check_vocabulary(label_vocabulary, n_classes)
         super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
         self._thresholds = checked_thresholds(thresholds)
-        self._classes = LabelClasses(n_classes, label_vocabulary)
+        self._classes = self._label_classes(n_classes, label_vocabulary)
         chosen = classes_for_class_based_metrics
         self._own_metrics = {
             id_: f"class{id_}" if label_vocabulary is None else str(label_vocabulary[id_])
@@ -80,8 +82,9 @@ class MultiLabelHead(SingleHead):
             labels = self._indicators(labels)
         elif labels is not None:
             message = "labels must be an integer indicator Tensor with values in [0, 1]"
-            labels = head_checks.checked_range(tf.convert_to_tensor(labels), 2, message)
-        return head_checks.checked_labels(labels, logits, count)
+            labels = tf.convert_to_tensor(labels)
+            labels = head_checks.checked_range(labels, 2, message, self._range_scope)
+        return self._dense_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
         count = self.logits_dimension
@@ -137,15 +140,24 @@ class MultiLabelHead(SingleHead):
     def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
         chances = predictions[PredictionKeys.PROBABILITIES]
         self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
+        for (mean, *areas), of_class, own_losses in self._of_classes(chances, losses):
+            self._update_mean(metrics, mean, of_class, losses.weights)
+            self._update_all(metrics, areas, own_losses, of_class)
+
+    def _of_classes(
+        self, chances: Tensor, losses: Losses
+    ) -> Iterator[tuple[list[str], Tensor, Losses]]:
+        """Yields the keys of a class's metrics, its probabilities, and the losses with its labels.
+
+        The keys are those of the mean, of AUC, and of the area below precision and recall.
+        """
         for id_, name in self._own_metrics.items():
             outer = [tf.rank(chances) - 1]
             begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)
             size = tf.concat([-1 * tf.ones(outer, tf.int32), [1]], axis=0)
             of_class = tf.slice(chances, begin, size)
             own_losses = losses._replace(labels=tf.slice(losses.labels, begin, size))
-            mean, *areas = (OF_CLASS.format(key, name) for key in _OF_CLASS)
-            self._update_mean(metrics, mean, of_class, losses.weights)
-            self._update_all(metrics, areas, own_losses, of_class)
+            yield [OF_CLASS.format(key, name) for key in _OF_CLASS], of_class, own_losses
 
 
 def _ids(

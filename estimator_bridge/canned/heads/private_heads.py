@@ -1,4 +1,4 @@
-"""Heads of stock's private module `canned.head`, and heads of `tf.contrib.estimator`."""
+"""Heads of stock's private module `canned.head`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from estimator_bridge.canned.heads.graph_heads import (
     GraphMultiClassHead,
     GraphRegressionHead,
 )
-from estimator_bridge.canned.heads.head import MEAN
-from estimator_bridge.canned.heads.regression import PoissonRegressionHead, RegressionHead
+from estimator_bridge.canned.heads.head import HeadCall
 from estimator_bridge.canned.heads.single_head import SingleHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
-from tf2_engine.types import Nest, Object, Tensor
+from tf2_engine.types import Nest, Object, Op, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, a scalar, and what it was computed from."""
+    """The loss of a batch, a scalar, and what it was computed from; dicts by head for several."""
 
     training_loss: Tensor
-    unreduced_loss: Tensor
-    weights: Tensor | float
-    processed_labels: Tensor
+    unreduced_loss: Nest
+    weights: Nest | float
+    processed_labels: Nest
 
 
 class _Head:
@@ -75,7 +74,22 @@ class _Head:
         )
 
 
-class _PrivateHead(GraphHead):
+class PrivateHead(GraphHead, _Head):
+    """The shared base of the heads that functions of this module make."""
+
+    def create_estimator_spec(  # type: ignore[override]
+        self,
+        features: Mapping[str, Tensor],
+        mode: str,
+        logits: Nest,
+        labels: Nest = None,
+        optimizer: Object = None,
+        train_op_fn: Callable[[Tensor], Op] | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> EstimatorSpec:
+        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
+        return self._estimator_spec(call._replace(regularization_losses=regularization_losses))
+
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
     ) -> LossSpec:
@@ -83,21 +97,33 @@ class _PrivateHead(GraphHead):
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 
 
-class _BinaryHead(_PrivateHead, GraphBinaryClassHead):
-    pass
+class BinaryHead(PrivateHead, GraphBinaryClassHead):
+    """Two classes; see `BinaryClassHead`."""
 
 
-class _MultiClassHead(_PrivateHead, GraphMultiClassHead):
-    pass
+class ClassHead(PrivateHead, GraphMultiClassHead):
+    """One of several classes; see `MultiClassHead`."""
 
 
-class _RegressionHead(_PrivateHead, GraphRegressionHead):
-    pass
+class NumberHead(PrivateHead, GraphRegressionHead):
+    """Numbers; see `RegressionHead`."""
 
 
-def _with_arguments(
-    kind: type[SingleHead], names: str, loss_reduction: str = SUM
+BINARY = "weight_column thresholds label_vocabulary loss_reduction loss_fn name"
+CLASSES = "n_classes weight_column label_vocabulary loss_reduction loss_fn name"
+NUMBERS = "weight_column label_dimension loss_reduction loss_fn inverse_link_fn name"
+"""The arguments of the functions that make heads, in stock's order."""
+
+
+def with_arguments(
+    kind: type[SingleHead], names: str, loss_reduction: str
 ) -> Callable[..., SingleHead]:
+    """Returns a function that makes a head.
+
+    Args:
+        names: the arguments of the function; they have the defaults of the class.
+        loss_reduction: the default of the argument of this name.
+    """
     own = dict(inspect.signature(kind).parameters)
     own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
     signature = inspect.Signature([own[name] for name in names.split()])
@@ -111,19 +137,6 @@ def _with_arguments(
     return make
 
 
-_binary_logistic_head_with_sigmoid_cross_entropy_loss = _with_arguments(
-    _BinaryHead, "weight_column thresholds label_vocabulary loss_reduction loss_fn name"
-)
-_multi_class_head_with_softmax_cross_entropy_loss = _with_arguments(
-    _MultiClassHead, "n_classes weight_column label_vocabulary loss_reduction loss_fn name"
-)
-_REGRESSION = "weight_column label_dimension loss_reduction loss_fn inverse_link_fn name"
-_regression_head = _with_arguments(_RegressionHead, _REGRESSION)
-
-# Those of `tf.contrib.estimator`.
-regression_head = _with_arguments(RegressionHead, _REGRESSION, MEAN)
-poisson_regression_head = _with_arguments(
-    PoissonRegressionHead,
-    "weight_column label_dimension loss_reduction compute_full_loss name",
-    MEAN,
-)
+_binary_logistic_head_with_sigmoid_cross_entropy_loss = with_arguments(BinaryHead, BINARY, SUM)
+_multi_class_head_with_softmax_cross_entropy_loss = with_arguments(ClassHead, CLASSES, SUM)
+_regression_head = with_arguments(NumberHead, NUMBERS, SUM)

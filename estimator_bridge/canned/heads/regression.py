@@ -51,7 +51,7 @@ class RegressionHead(SingleHead):
         self._inverse_link_fn = inverse_link_fn
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = head_checks.checked_labels(labels, logits, self.logits_dimension)
+        labels = self._dense_labels(labels, logits, self.logits_dimension)
         return tf.cast(labels, tf.float32)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
@@ -125,9 +125,9 @@ class LogisticRegressionHead(RegressionHead):
         loss_reduction: str = MEAN,
         name: str | None = None,
     ) -> None:
-        super().__init__(1, weight_column, loss_reduction, _logistic_loss, tf.sigmoid, name)
+        super().__init__(1, weight_column, loss_reduction, self._logistic_loss, tf.sigmoid, name)
 
-
-def _logistic_loss(labels: Tensor, logits: Tensor) -> Tensor:
-    labels = head_checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
-    return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+    def _logistic_loss(self, labels: Tensor, logits: Tensor) -> Tensor:
+        message = "Labels must be in range [0, 1]"
+        labels = head_checks.checked_range(labels, 2, message, self._range_scope)
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

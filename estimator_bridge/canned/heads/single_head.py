@@ -53,6 +53,7 @@ class SingleHead(Head):
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
     _range_scope = "check_label_range"
+    _shapes_first = False  # of labels, see `head_checks.checked_labels`
     _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
     _reductions: Sequence[str] = REDUCTIONS
 
@@ -205,6 +206,9 @@ class SingleHead(Head):
             numeric=self._numeric_weights,
         )
         return Losses(losses, weights, labels)
+
+    def _dense_labels(self, labels: Nest, logits: Tensor, width: int) -> Tensor:
+        return head_checks.checked_labels(labels, logits, width, shapes_first=self._shapes_first)
 
     def _metric(self, metrics: Metrics, key: str) -> Object:
         return metrics[self._summary_key(key)]

@@ -8,7 +8,8 @@ import itertools
 import operator
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from tf2_engine.types import Object
 
 UNKNOWN = object()
 """The value of an expression that only running the program would tell."""
+
+ASKED = object()
+"""The same, if the value depends on which TensorFlow is installed."""
 
 
 class PublicName(NamedTuple):
@@ -80,6 +84,69 @@ _NODES = (
     *(ast.ListComp, ast.Name, ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.GeneratorExp),
     *(ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.unaryop),
 )
+
+
+_OF_VERSION = frozenset(("__version__", "__git_version__", "VERSION", "executing_eagerly"))
+_LOOKUPS = frozenset(
+    ("dir", "vars", "hasattr", "getattr", "find_spec", "find_loader", "version", "distribution")
+)
+_LOOKUPS |= {"get_distribution", "import_module"}
+
+PYTHON: Mapping[str, Object] = {
+    "sys": SimpleNamespace(version_info=sys.version_info),
+    "typing": SimpleNamespace(TYPE_CHECKING=False),
+    "six": SimpleNamespace(PY2=False, PY3=True),
+}
+"""What is known of modules that tell one Python from another."""
+
+
+def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    root = known.get(node.id) if isinstance(node, ast.Name) else None
+    return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
+
+
+def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
+    """Whether a condition depends on which TensorFlow is installed, in parts without a known value.
+
+    Args:
+        attributes: names of attributes of objects that depend on it.
+    """
+    if isinstance(test, ast.BoolOp):
+        unknown = (each for each in test.values if truth(each, known) is None)
+        return any(asks(each, known, attributes) for each in unknown)
+    return any(is_question(each, known, attributes) for each in ast.walk(test))
+
+
+def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
+    """Whether a node, without what it consists of, asks which TensorFlow is installed."""
+    public = public_name(node, known)
+    if public is not None:
+        return public.parts[-2:] == ("tf2", "enabled") or not _OF_VERSION.isdisjoint(public.parts)
+    if isinstance(node, ast.Name):
+        return known.get(node.id) is ASKED
+    if isinstance(node, ast.Attribute):
+        owner = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        return node.attr in attributes or getattr(owner, node.attr, None) is ASKED
+    if isinstance(node, ast.Call):
+        is_lookup = last_name(node.func) in _LOOKUPS and len(node.args) > 0
+        return is_lookup and _is_tensorflow(node.args[0], known)
+    if isinstance(node, ast.Compare) and _is_tensorflow(node.left, known):
+        return ast.unparse(node.comparators[0]) == "sys.modules"
+    return False
+
+
+def _is_tensorflow(node: ast.expr, known: Mapping[str, Object]) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and f"{node.value}.".startswith("tensorflow.")
+    return public_name(node, known) is not None
+
+
+def last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
@@ -213,6 +280,6 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
 
 def _value(name: str, known: Mapping[str, Object]) -> Object:
     value = known[name] if name in known else _BUILTINS[name]
-    if value is UNKNOWN or (isinstance(value, PublicName) and loads_keras(value.parts)):
+    if value in (UNKNOWN, ASKED) or (isinstance(value, PublicName) and loads_keras(value.parts)):
         raise KeyError(name)
     return value.value() if isinstance(value, PublicName) else value

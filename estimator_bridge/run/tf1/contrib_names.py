@@ -144,12 +144,11 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook "
         "stop_if_no_decrease_hook stop_if_no_increase_hook build_raw_supervised_input_receiver_fn "
         "call_logit_fn dnn_logit_fn_builder linear_logit_fn_builder",
-        f"{_V1}.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics "
-        "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
-        "logistic_regression_head=LogisticRegressionHead multi_head=MultiHead "
-        "multi_label_head=MultiLabelHead",
+        f"{_V1}.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
         ".optimizers:": "clip_gradients_by_norm",
-        "estimator_bridge.canned.heads.private_heads:": "poisson_regression_head regression_head",
+        "estimator_bridge.canned.heads.contrib_heads:": "binary_classification_head "
+        "logistic_regression_head multi_class_head multi_head multi_label_head "
+        "poisson_regression_head regression_head",
     },
     "distribute": {
         ".old_arguments:": "MirroredStrategy",

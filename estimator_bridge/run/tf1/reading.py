@@ -16,12 +16,18 @@ from typing import NamedTuple
 
 from estimator_bridge.run import public_names
 from estimator_bridge.run.tf1.conditions import (
+    ASKED,
+    PYTHON,
     UNKNOWN,
     VERSIONS,
     Answer,
     PublicName,
+    asks,
     evaluate,
+    is_question,
+    last_name,
     loads_keras,
+    public_name,
     truth,
 )
 from tf2_engine.types import Object
@@ -31,12 +37,14 @@ Scope = tuple[str, ...]
 
 _ROOT = "tensorflow"
 _VERSION_PACKAGES = ("distutils", "packaging", "pkg_resources")
-_ATTRIBUTE, _IMPORT = "AttributeError", "ImportError"
+_ATTRIBUTE, _IMPORT, _ASSERTION = "AttributeError", "ImportError", "AssertionError"
 _CATCHERS: Mapping[str, str] = {
     **dict.fromkeys((_IMPORT, "ModuleNotFoundError"), _IMPORT),
     _ATTRIBUTE: _ATTRIBUTE,
+    _ASSERTION: _ASSERTION,
 }
 _BROAD = ("Exception", "BaseException")
+_ENDS = (ast.Return, ast.Continue, ast.Break)
 _EXITS = ("exit", "_exit", "quit")
 # A handler with one of these does more than report the error.
 _ALTERNATIVES = (
@@ -109,6 +117,8 @@ class Reading(ast.NodeVisitor):
         self._of_scope = self.known
         self._is_reached, self._lacks_module = True, False
         self._is_sure, self._is_guarded, self.adapts = True, False, False
+        self._asked_attributes: set[str] = set()
+        self._is_in_class = False
         # Function bodies are read last, because they run when their module is complete.
         self._functions: list[tuple[ast.AST, Scope, bool, dict[str, Object]]] = []
         self._set_elsewhere = {
@@ -127,7 +137,8 @@ class Reading(ast.NodeVisitor):
         self.defined.add(node.name)
         self.known[node.name] = self._answer(node)
         scope = (*self._scope, node.name)
-        self._functions.append((node, scope, self._is_reached, self._of_scope))
+        is_reached = self._is_reached and not any(map(self._asks, node.decorator_list))
+        self._functions.append((node, scope, is_reached, self._of_scope))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
@@ -137,7 +148,8 @@ class Reading(ast.NodeVisitor):
         for each in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(each)
         self._scope = (*outer, node.name)
-        self._block(node.body)
+        with self._read_as(_is_in_class=True):
+            self._block(node.body)
         self._scope = outer
         self._become(known)
 
@@ -179,10 +191,28 @@ class Reading(ast.NodeVisitor):
         self.visit(node.value)
         for target in node.targets:
             self._assign(target, self._known_value(node.value))
+            is_of_object = isinstance(target, ast.Attribute) or self._is_in_class
+            if is_of_object and self._asks(node.value):
+                self._asked_attributes.add(last_name(target))
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if self._asks(node.slice):  # of a dict of functions by version
+            self._skip([node.value])
+        else:
+            self.generic_visit(node)
+
+    def visit_Match(self, node: ast.AST) -> None:
+        subject, *cases = ast.iter_child_nodes(node)
+        if isinstance(subject, ast.expr) and self._asks(subject):
+            self._skip(cases)
+        else:
+            self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> bool:
         self.visit(node.test)
         holds = truth(node.test, self.known)
+        if holds is None and self._asks(node.test):
+            return self._skip_versions(node.body, node.orelse)
         if holds is None:
             is_main = ast.unparse(node.test).startswith("__name__")
             return self._either(node.body, node.orelse, is_sure=is_main)
@@ -190,9 +220,18 @@ class Reading(ast.NodeVisitor):
         with self._read_as(_is_guarded=True):
             return self._block(node.body if holds else node.orelse)
 
+    def _skip_versions(self, *blocks: Sequence[ast.stmt]) -> bool:
+        """Skips what the version of TensorFlow chooses; returns whether a choice ends here."""
+        with self._read_as(_is_reached=False):
+            self._either(*blocks)
+        return any(block and isinstance(block[-1], _ENDS) for block in blocks)
+
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.visit(node.test)
         holds = truth(node.test, self.known)
+        if holds is None and self._asks(node.test):
+            self._skip([node.body, node.orelse])
+            return
         with self._read_as(**({"_is_sure": False} if holds is None else {"_is_guarded": True})):
             for value, is_skipped in ((node.body, holds is False), (node.orelse, holds is True)):
                 (self._skip([value]) if is_skipped else self.visit(value))
@@ -202,7 +241,8 @@ class Reading(ast.NodeVisitor):
         for position, value in enumerate(node.values):
             with self._read_as(_is_sure=self._is_sure and position == 0):
                 self.visit(value)
-            if truth(value, self.known) is decides:
+            holds = truth(value, self.known)
+            if holds is decides or (holds is None and self._asks(value)):
                 self._skip(node.values[position + 1 :])
                 return
 
@@ -221,7 +261,7 @@ class Reading(ast.NodeVisitor):
         for item in node.items:
             self.visit(item)
             call = item.context_expr
-            if isinstance(call, ast.Call) and _last_name(call.func) == "suppress":
+            if isinstance(call, ast.Call) and last_name(call.func) == "suppress":
                 suppressed |= _caught(ast.Tuple(call.args))
         if suppressed:
             self._attempt(node.body, suppressed)
@@ -312,7 +352,9 @@ class Reading(ast.NodeVisitor):
         for position, each in enumerate(body):
             before = len(self.uses)
             left = self.visit(each)
-            if len(self.uses) > before and self.uses[before].error in caught:
+            is_false = isinstance(each, ast.Assert) and truth(each.test, self.known) is False
+            fails = len(self.uses) > before and self.uses[before].error in caught
+            if fails or (is_false and _ASSERTION in caught):
                 del self.uses[before:]
                 self._skip([each])
                 self._skip(body[position + 1 :])
@@ -327,7 +369,7 @@ class Reading(ast.NodeVisitor):
         if isinstance(last, ast.Raise):
             return False
         if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-            if _last_name(last.value.func) in _EXITS:
+            if last_name(last.value.func) in _EXITS:
                 return False
         nodes = [each for statement in handler.body for each in ast.walk(statement)]
         is_narrow = any(name in _CATCHERS for name in _type_names(handler.type))
@@ -364,19 +406,38 @@ class Reading(ast.NodeVisitor):
     def _answer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Object:
         last = node.body[-1]
         others = [each for each in node.body[:-1] if not isinstance(each, ast.Expr)]
-        if others or ast.unparse(node.args) or not isinstance(last, ast.Return) or not last.value:
-            return UNKNOWN
-        value = self._known_value(last.value)
-        return value if value is UNKNOWN else Answer(value)
+        value = UNKNOWN
+        if not (others or ast.unparse(node.args)) and isinstance(last, ast.Return) and last.value:
+            value = self._known_value(last.value)
+        if value not in (UNKNOWN, ASKED):
+            return Answer(value)
+        return ASKED if self._answers_by_version(node) else UNKNOWN
+
+    def _answers_by_version(self, function: ast.AST) -> bool:
+        """Whether a function does nothing but say which TensorFlow is installed."""
+        nodes = [*ast.walk(function)]
+        if not any(is_question(each, self.known, self._asked_attributes) for each in nodes):
+            return False
+        assigned = [each for each in nodes if isinstance(each, ast.Assign)]
+        asked = {last_name(each.targets[0]) for each in assigned if self._asks(each.value)}
+        results = [each.value for each in nodes if isinstance(each, ast.Return) and each.value]
+        names = [
+            {last_name(n) for n in ast.walk(each) if isinstance(n, ast.Name)} for each in results
+        ]
+        return bool(results) and all(
+            isinstance(result, ast.Constant) or self._asks(result) or used & asked
+            for result, used in zip(results, names, strict=True)
+        )
 
     def _known_value(self, node: ast.expr) -> Object:
         public = self._public_name(node)
         if public is not None:
             return public
-        if isinstance(node, ast.BoolOp) or isinstance(getattr(node, "op", None), ast.Not):
+        value = evaluate(node, self.known)
+        if value is UNKNOWN:
             holds = truth(node, self.known)
-            return UNKNOWN if holds is None else holds
-        return evaluate(node, self.known)
+            value = holds if holds is not None else ASKED if self._asks(node) else UNKNOWN
+        return value
 
     def _assign(self, target: ast.expr, value: Object) -> None:
         if isinstance(target, ast.Name):
@@ -416,15 +477,15 @@ class Reading(ast.NodeVisitor):
             value = PublicName(tuple(rest))
         elif first in _VERSION_PACKAGES:
             value = getattr(VERSIONS, rest[-1], UNKNOWN) if rest else VERSIONS
+        elif first in PYTHON:
+            value = getattr(PYTHON[first], rest[-1], UNKNOWN) if rest else PYTHON[first]
         self.known[name] = value
 
     def _public_name(self, node: ast.AST) -> PublicName | None:
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.insert(0, node.attr)
-            node = node.value
-        root = self.known.get(node.id) if isinstance(node, ast.Name) else None
-        return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
+        return public_name(node, self.known)
+
+    def _asks(self, test: ast.expr) -> bool:
+        return asks(test, self.known, self._asked_attributes)
 
     def _note(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
         if self._is_reached and self._is_guarded and parts[:2] == ("compat", "v1"):
@@ -466,17 +527,13 @@ def _is_plain(value: Object) -> bool:
     return value is not UNKNOWN and not isinstance(value, (PublicName, SimpleNamespace))
 
 
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
 def _caught(types: ast.expr | None) -> set[str]:
     names = _type_names(types)
     if types is None or any(name in _BROAD for name in names):
-        return {_ATTRIBUTE, _IMPORT}
+        return {_ATTRIBUTE, _IMPORT, _ASSERTION}
     return {_CATCHERS[name] for name in names if name in _CATCHERS}
 
 
 def _type_names(types: ast.expr | None) -> list[str]:
     each = types.elts if isinstance(types, ast.Tuple) else [types] if types else []
-    return [_last_name(node) for node in each]
+    return [last_name(node) for node in each]

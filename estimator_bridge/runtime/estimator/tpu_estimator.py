@@ -238,6 +238,8 @@ class TPUEstimator(Estimator):
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         on_engine = self._runs_on_engine(mode)
+        # As in stock, a wrong batch size is reported before a wrong input_fn.
+        self._call_sizes(mode, self._cores(mode))
         estimator_arguments.check_takes_params(input_fn)
         cores = self._cores_of_step(input_fn, mode)
         input_size, model_size = self._call_sizes(mode, cores)

@@ -275,22 +275,6 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
 }
 """By the engine's optimizer and library, the counterparts that may fit, best first."""
 
-SHARED: Mapping[str, str] = {
-    "learning_rate": "a function of the step becomes a scheduler; the step is that before the "
-    "update, and every table with a rate of its own needs a parameter group",
-    "weight_decay_factor": "torch.optim and FBGEMM add decay to the gradient; AdamW and "
-    "optax.add_decayed_weights multiply it by the rate and let all rows decay",
-    "clip_weight_min": "no library has it: limit the rows of the batch after the step",
-    "clip_weight_max": "no library has it: limit the rows of the batch after the step",
-    "clip_gradient_min": "limit the coalesced gradient before the step; max_gradient of FBGEMM "
-    "limits the gradients of activations before they are added",
-    "clip_gradient_max": "limit the coalesced gradient before the step; max_gradient of FBGEMM "
-    "limits the gradients of activations before they are added",
-    "use_gradient_accumulation": "all libraries add the gradients of a row first; without "
-    "accumulation the numbers depend on the number of cores",
-}
-"""What becomes of the settings that all optimizers share."""
-
 
 def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> Counterpart:
     """Finds what a library has for an optimizer of the engine with certain settings."""
@@ -304,3 +288,37 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
     name, square, _ = argument.partition("**2")
     value = settings[name]
     return value * value if square else value
+
+
+def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
+    """Writes the call that makes a library's optimizer, and the states to set after it.
+
+    Without `settings`, the engine's names of settings stand for their values.
+    """
+
+    def shown(argument: Argument) -> str:
+        if settings is None or not isinstance(argument, str):
+            return str(argument)
+        return str(value_of(argument, settings))
+
+    if not rule.name:
+        return ""
+    given = {name: shown(each) for name, each in rule.arguments.items()}
+    if "betas[0]" in given:
+        given["betas"] = f"({given.pop('betas[0]')}, {given.pop('betas[1]')})"
+    arguments = ", ".join(f"{name}={each}" for name, each in given.items())
+    state = ", ".join(f"{name} = {shown(each)}" for name, each in rule.state.items())
+    return f"{rule.name}({arguments})" + (f", state {state}" if state else "")
+
+
+def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
+    """Says in a line what a library has: the outcome, its conditions, the call and the cause."""
+    made = call(rule, settings)
+    if rule.cause:
+        text = f"none: {rule.cause}" + (f"; the nearest is {made}" if made else "")
+    else:
+        text = f"{OUTCOMES[rule.outcome]}: {made}"
+    if settings is None and rule.only:
+        conditions = ", ".join(f"{name}={value}" for name, value in rule.only.items())
+        text = f"with {conditions}: {text}"
+    return f"{text} ({rule.note})" if rule.note else text

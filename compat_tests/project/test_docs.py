@@ -96,7 +96,7 @@ def test_anchors_are_selectors(page: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [setting_tables.DIFFERENCES, setting_tables.GUIDE, setting_tables.SPARSE_CORES],
+    setting_tables.PAGES,
     ids=lambda p: p.name,
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:

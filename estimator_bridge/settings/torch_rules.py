@@ -70,7 +70,7 @@ EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
 _NO_RULE = "the formula is not public"
 _ABSENT = "the library has no such rule"
 ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
-CORRECTED = "it corrects the bias of its averages"
+CORRECTED = "while its count of steps is low, it corrects the bias of its averages"
 _BETAS = {"betas[0]": "beta_1", "betas[1]": "beta_2"}
 _PLAIN = {"l1_regularization_strength": 0.0, "l2_regularization_strength": 0.0}
 

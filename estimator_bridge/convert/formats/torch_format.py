@@ -207,11 +207,10 @@ def _tables(
         of_writer = remembered.get(key, {})
         kind = common.known_kind(known, options) or of_writer.get("optimizer")
         kind = kind or _kind(known.name, set(states), strict)
-        wanted_states = STATES.get(kind, {})
-        places = {
-            slot: states.pop(wanted_states.get(slot, slot), f"{STATE}{key}.{known.name}.{slot}")
-            for slot in OPTIMIZERS[kind].slots
-        }
+        places = {}
+        for slot in OPTIMIZERS[kind].slots:
+            state = STATES.get(kind, {}).get(slot, slot)
+            places[slot] = states.pop(state, f"{STATE}{key}.{known.name}.{state}")
         for rest in states.values():
             yield Gap(rest, f"it belongs to table {known.name!r}, but is no slot of its optimizer")
         yield from common.stored_table(reader, known, kind, {PARAMETERS: key, **places})
@@ -245,7 +244,9 @@ def _states(
     """Finds the states of a table by TorchRec's names, and those that are no slots."""
     states, unusable = {}, []
     shape = reader.tensors[keys[name]].shape
-    for start in dict.fromkeys((f"{STATE}{name}.", f"{STATE}{keys[name]}.")):
+    # The fused optimizer of an unsharded module has no path before the table.
+    parameters = dict.fromkeys((name, keys[name], f"{table}.weight"))
+    for start in (f"{STATE}{each}." for each in parameters):
         for each in keys:
             if not each.startswith(start):
                 continue

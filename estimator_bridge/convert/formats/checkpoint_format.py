@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
-import tensorflow as tf
-
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import (
     Layout,
@@ -172,6 +170,8 @@ class CheckpointTarget(abc.ABC):
 
         Raises CannotWrite if the library that the files are for does not see all tensors.
         """
+        import tensorflow as tf  # Inspecting, which uses this module, works without it.
+
         folder, name = os.path.split(prefix)
         with self.reader(prefix) as result:
             if {seen for seen, _ in tf.train.list_variables(prefix)} != set(result.tensors):

@@ -243,6 +243,19 @@ $(ENVS)/libraries/.ready: constraints/tf221.txt constraints/libraries.txt setup.
 libraries: $(ENVS)/libraries/.ready  ## programs of libraries that are built on tf.estimator: docs/libraries.md
 	$(ENVS)/libraries/bin/python -m pytest $(ARGS) compat_tests/libraries
 
+# --- PyTorch ------------------------------------------------------------------------------
+# TorchRec asks for the FBGEMM of GPUs, so it is installed without what it asks for.
+
+$(ENVS)/torch/.ready: constraints/tf221.txt constraints/torch.txt setup.cfg setup.py compat_tests/setup.cfg
+	$(new_env)
+	@$(PIP) install -qq -c $< -e '.[test]' -e ./compat_tests
+	@$(PIP) install -qq --no-deps -r constraints/torch.txt
+	@touch $@
+
+.PHONY: torch-tests
+torch-tests: $(ENVS)/torch/.ready  ## checkpoints in TorchRec, and optimizers of torch, FBGEMM and optax beside ours: docs/torch.md
+	$(ENVS)/torch/bin/python -m pytest $(ARGS) compat_tests/pytorch
+
 # --- The example --------------------------------------------------------------------------
 
 MOVIELENS := examples/movielens
@@ -316,6 +329,6 @@ $(PEERS:%=$(ENVS)/%/.ready) $(GPU:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constra
 
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/tf222 $(ENVS)/next $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser $(ENVS)/libraries build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/tf222 $(ENVS)/next $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser $(ENVS)/libraries $(ENVS)/torch build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

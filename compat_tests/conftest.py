@@ -79,6 +79,11 @@ LEFT_OUT = {
     * (not HAS_KERAS_RS),
     "of libraries, in the environment that `make libraries` makes": ("libraries/test_libraries.py",)
     * (importlib.util.find_spec("tensorflow_ranking") is None),
+    "of PyTorch, in the environment that `make torch-tests` makes": (
+        *("pytorch/test_reference_implementations.py", "pytorch/test_rules.py"),
+        "pytorch/test_state_dicts.py",
+    )
+    * (importlib.util.find_spec("torchrec") is None),
     "of documents and examples, which are in the repository alone": (
         *("project/test_api_reference.py", "project/test_docs.py", "project/test_habits.py"),
         "run/test_examples.py",

@@ -96,7 +96,7 @@ def test_anchors_are_selectors(page: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [setting_tables.DIFFERENCES, setting_tables.GUIDE, setting_tables.SPARSE_CORES],
+    setting_tables.PAGES,
     ids=lambda p: p.name,
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
@@ -117,6 +117,13 @@ def test_the_page_on_sparse_cores_runs() -> None:
     names: dict[str, Any] = {}
     for number in range(2):
         execute("docs/sparsecore.md", number, names)
+
+
+def test_the_page_on_pytorch_is_python() -> None:
+    """The reference implementations are Python; `make torch-tests` runs them beside references."""
+    ((_, code),) = [block for block in blocks("docs/torch.md") if block[0] == "python"]
+    names = {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
+    assert {"adam", "ftrl", "proximal_yogi", "frequency_estimator"} <= names
 
 
 def test_the_page_on_plans_runs() -> None:
@@ -403,6 +410,7 @@ EXECUTED_BY = {
     "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
     "docs/tensorboard.md": test_a_page_runs_by_itself,
+    "docs/torch.md": test_the_page_on_pytorch_is_python,
     "docs/training.md": test_the_page_on_training_runs,
     "docs/verify.md": test_the_page_on_verify_runs,
     "docs/what_stock_did.md": test_the_guide_to_what_stock_did_runs,

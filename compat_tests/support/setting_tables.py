@@ -11,12 +11,16 @@ from collections.abc import Iterable, Sequence
 
 from compat_tests import known_differences
 from compat_tests.support.paths import ROOT
+from estimator_bridge.settings import torch_rules
 from estimator_bridge.settings.catalogue import ROWS, RULES
 from estimator_bridge.settings.row import PLAIN, SEVERITIES, SettingRow
+from estimator_bridge.settings.torch_effects import EFFECTS
 
 DIFFERENCES = ROOT / "docs" / "differences.md"
 GUIDE = ROOT / "docs" / "what_stock_did.md"
 SPARSE_CORES = ROOT / "docs" / "sparsecore.md"
+TORCH = ROOT / "docs" / "torch.md"
+PAGES = (DIFFERENCES, GUIDE, SPARSE_CORES, TORCH)
 
 
 def tables() -> dict[str, dict[str, str]]:
@@ -41,6 +45,15 @@ def tables() -> dict[str, dict[str, str]]:
             )
         }
         | {"## Settings without a counterpart": sparse_core_table("gone")},
+        TORCH.name: {
+            "### torch.optim": torch_table("torch.optim"),
+            "### FBGEMM and TorchRec": torch_table("FBGEMM"),
+            "### optax": torch_table("optax"),
+            "## Everything else": _table(
+                ("setting", "in PyTorch", "what to do"),
+                ((f"`{name}`", *effect) for name, effect in EFFECTS.items()),
+            ),
+        },
     }
 
 
@@ -86,6 +99,17 @@ def sparse_core_table(outcome: str) -> str:
     )
 
 
+def torch_table(library: str) -> str:
+    """Returns what a library has for each optimizer as a table in Markdown."""
+    return _table(
+        ("optimizer", library),
+        (
+            (optimizer, "<br>".join(map(torch_rules.described, by_library[library])))
+            for optimizer, by_library in torch_rules.RULES.items()
+        ),
+    )
+
+
 def _fields_of(row: SettingRow) -> str:
     pairs = (field.split(".") for field in row.reads)
     return "; ".join(
@@ -110,5 +134,5 @@ def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for path in (DIFFERENCES, GUIDE, SPARSE_CORES):
+    for path in PAGES:
         path.write_text(with_tables(path.name, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.audit import of_private_names
-from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target, effects_of
+from estimator_bridge.audit import of_private_names, of_torch
+from estimator_bridge.audit.of_sparse_cores import TORCH, SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
@@ -20,6 +20,7 @@ from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
 from estimator_bridge.settings.detectors import is_set
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:
@@ -63,12 +64,16 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     remarks += of_private_names.remarks_of(tree)
-    on_target = None if target is None else SparseCoreAudit(target, effects_of(notes))
+    on_target, on_torch = None, None
+    if target is not None and target.kind == TORCH:
+        on_torch = of_torch.audit_source(visitor.optimizers, notes)
+    elif target is not None:
+        on_target = SparseCoreAudit(target, effects_of(notes))
     # Deciding whether it migrates needs TensorFlow's names, which takes seconds.
     has_estimator = _makes_estimators(tree)
-    migration, missing = _migration(source, target) if has_estimator else ((), [])
+    migration, missing = _migration(source, on_target) if has_estimator else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
-    return Audit(path, (), (), findings_of(notes), every, on_target, migration)
+    return Audit(path, (), (), findings_of(notes), every, on_target, migration, on_torch)
 
 
 def _makes_estimators(tree: ast.AST) -> bool:
@@ -79,14 +84,16 @@ def _makes_estimators(tree: ast.AST) -> bool:
     )
 
 
-def _migration(path: pathlib.Path, target: Target | None) -> tuple[tuple[Verdict, ...], list[str]]:
+def _migration(
+    path: pathlib.Path, on_target: SparseCoreAudit | None
+) -> tuple[tuple[Verdict, ...], list[str]]:
     """Returns whether a program migrates, by form, or a remark why this is unknown."""
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
         return (), [f"whether it migrates is not known: {error}; install the extra 'migrate'"]
     try:
-        return tuple(verdicts.of_program(path, on_sparse_cores=target is not None)), []
+        return tuple(verdicts.of_program(path, on_sparse_cores=on_target is not None)), []
     except errors.InvalidInput as error:
         return (), [f"whether it migrates is not known: {error}"]
 
@@ -101,6 +108,7 @@ class _Visitor(ast.NodeVisitor):
         self.notes: list[Note] = []
         self.computed: list[str] = []
         self.predicts: list[Note] = []
+        self.optimizers: dict[str, str] = {}
 
     def visit_Assign(self, node: ast.Assign) -> None:
         kind = _transformation(node.value)
@@ -124,6 +132,8 @@ class _Visitor(ast.NodeVisitor):
         name = full.rpartition(".")[2]
         where = self._at(node)
         self.specs += name == "EmbeddingConfigSpec"
+        if name in OPTIMIZERS:
+            self.optimizers[str(where)] = name
         if name in _CALLS:
             self.notes.append(Note(_CALLS[name], where, SourceText(name)))
         self.notes += _canned_notes(node, name, where)

@@ -22,11 +22,15 @@ _HEAD_ROOM = 1.25  # How far proposed limits exceed what a sample of the data ne
 _MULTIPLE = 8
 
 
+TORCH = "torch"
+"""The kind of a target that is no TPU."""
+
+
 class Target(NamedTuple):
     """The machine that an audit is for.
 
     Attributes:
-        kind: one of `SPARSE_CORES_PER_DEVICE`.
+        kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
         cores: of all hosts together; None takes the program's, or one.
         batch_size: samples of the global batch; None takes the program's, if it is run.
         sample: how many batches of the program's own data to look at.

@@ -9,7 +9,14 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from estimator_bridge import convert
-from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, StackSize, Target, effects_of
+from estimator_bridge.audit import of_torch
+from estimator_bridge.audit.of_sparse_cores import (
+    TORCH,
+    SparseCoreAudit,
+    StackSize,
+    Target,
+    effects_of,
+)
 from estimator_bridge.audit.program import AuditedProgram
 from estimator_bridge.audit.report import Audit, AuditedTable, findings_of
 from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
@@ -37,19 +44,20 @@ def audit_spec(
 ) -> Audit:
     """Returns the tables and findings of a spec, which the report calls `subject`.
 
-    With a `target`, it also tells how the spec works on a TPU with SparseCores.
+    With a `target`, it also tells how the spec works on a TPU with SparseCores, or in PyTorch.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
     """
     legacy = read_spec(spec)
     tables = tuple(_size(table, legacy) for table in legacy.tables)
-    on_target = None
-    if target is not None:
-        notes = detect.notes_of_all_settings(legacy)
-        on_target = audit_tables(spec, legacy, notes, target)
-    findings = findings_of(_notes(legacy))
-    return Audit(subject, tables, tuple(hosts), findings, on_sparse_cores=on_target)
+    audit = Audit(subject, tables, tuple(hosts), findings_of(_notes(legacy)))
+    if target is None:
+        return audit
+    notes = detect.notes_of_all_settings(legacy)
+    if target.kind == TORCH:
+        return dataclasses.replace(audit, on_torch=of_torch.audit_tables(legacy, notes))
+    return dataclasses.replace(audit, on_sparse_cores=audit_tables(spec, legacy, notes, target))
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
@@ -119,9 +127,10 @@ def audit_run(
     if spec is None:
         remarks += ("no embedding_config_spec: no tables",)
         return Audit(subject, (), tuple(hosts), findings_of(notes), remarks)
-    audit = audit_spec(spec, subject, hosts)
+    is_torch = target is not None and target.kind == TORCH
+    audit = audit_spec(spec, subject, hosts, target if is_torch else None)
     on_target = None
-    if target is not None:
+    if target is not None and not is_torch:
         shards = getattr(config, "num_shards", None) or 1
         target = target._replace(
             cores=target.cores or shards,

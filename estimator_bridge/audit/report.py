@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit
+from estimator_bridge.audit.of_torch import TorchAudit
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import RULES, finding_of
@@ -120,6 +121,7 @@ class Audit:
         remarks: further lines for the reader.
         on_sparse_cores: how the program works on a TPU with SparseCores, if that was asked.
         migration: whether the program migrates, by form; empty if that was not asked.
+        on_torch: what the program needs in PyTorch, if that was asked.
     """
 
     subject: str
@@ -129,6 +131,7 @@ class Audit:
     remarks: tuple[str, ...] = ()
     on_sparse_cores: SparseCoreAudit | None = None
     migration: tuple[Verdict, ...] = ()
+    on_torch: TorchAudit | None = None
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
@@ -141,6 +144,8 @@ class Audit:
         report = {"subject": self.subject, "tables": tables, "findings": findings}
         fit = self.on_sparse_cores
         target = {} if fit is None else {"on_sparse_cores": fit.as_dict()}
+        if self.on_torch is not None:
+            target["on_torch"] = self.on_torch.as_dict()
         migration = [each.as_dict() for each in self.migration]
         return {**report, "remarks": list(self.remarks), "migration": migration, **target}
 
@@ -174,9 +179,10 @@ class Audit:
                 yield from textwrap.wrap(
                     line, 96, subsequent_indent=" " * 9, break_on_hyphens=False
                 )
-        if self.on_sparse_cores is not None:
-            yield ""
-            yield from self.on_sparse_cores.lines()
+        for on_target in (self.on_sparse_cores, self.on_torch):
+            if on_target is not None:
+                yield ""
+                yield from on_target.lines()
 
 
 def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:

@@ -22,13 +22,16 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class StoredSlice:
-    """A slice of a tensor: `size` bytes of a file from `offset` on, with a masked checksum."""
+    """A slice of a tensor: `size` bytes of a file from `offset` on, with a masked checksum.
+
+    The checksum is None in files of a format that has none.
+    """
 
     extents: Extents
     file: str
     offset: int
     size: int
-    crc: int
+    crc: int | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,8 +34,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     program_arguments.configure(parser, "the program, with --run, or the module of --spec,")
     hosts = "numbers of hosts to say sizes for (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
-    target = "say what becomes of each setting on TPUs with SparseCores, by stock's TPUEmbeddingV2"
-    add("--target", choices=("v5p", "v6e", "tpu7x"), help=target)
+    target = (
+        "say what becomes of each setting on TPUs with SparseCores, by stock's TPUEmbeddingV2, or "
+        "in PyTorch"
+    )
+    add("--target", choices=("v5p", "v6e", "tpu7x", "torch"), help=target)
     cores = "cores of that target, all hosts together (default: the program's, or 1)"
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     size = "samples of the global batch there (default: the program's, where it is run)"
@@ -51,8 +54,8 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("audit: name a program to audit, or give --spec or --model_dir.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
-    if options.sample and not (options.run and options.target):
-        raise errors.InvalidInput("audit: --sample needs --run, a script and --target.")
+    if options.sample and not (options.run and options.target not in (None, "torch")):
+        raise errors.InvalidInput("audit: --sample needs --run, a script and --target of a TPU.")
     audits = list(_audits(options))
     if options.json:
         output.show_json([audit.as_dict() for audit in audits])

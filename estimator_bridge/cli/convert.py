@@ -1,4 +1,4 @@
-"""Converts a checkpoint between legacy estimators (by name) and TF2 (by object)."""
+"""Converts a checkpoint between legacy estimators (by name), TF2 (by object) and PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("new", metavar="NEW", help="the directory to make")
     checkpoint_arguments.configure(parser)
     forms = "the form to write (default: object for a checkpoint by name, else names)"
-    add("--to", choices=("names", "object", "sparsecore"), help=forms)
+    add("--to", choices=("names", "object", "sparsecore", "torch"), help=forms)
+    of_torch = "OLD is of PyTorch: safetensors files, or a state dict (default: told by the files)"
+    add("--from", dest="from_form", choices=("torch",), help=of_torch)
     for side, text in (("from", "the old"), ("to", "a new")):
         rows = f"how {text} name-based checkpoint spreads rows over hosts (default: the spec's)"
         add(f"--{side}_partition", choices=("div", "mod"), help=rows)
@@ -35,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     like = "of the program that is to read the new one: takes names, or objects, from it"
     add("--like", metavar="CHECKPOINT", help=like)
     add("--scope", help="scope of column variables, when written by name")
-    add("--root", help="the object that holds the tables (embedding)")
+    root = "the object that holds the tables (embedding), or the module with `embedding_bags`"
+    add("--root", help=root)
     rename = "another name for a variable; an object's key or path may be OLD, with --like NEW"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=rename)
     allow = "a name, or a pattern, that may be without a counterpart"

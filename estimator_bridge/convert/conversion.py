@@ -11,11 +11,9 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import tensorflow as tf
-
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, bundle, find
-from estimator_bridge.convert.formats import FORMATS, format_of
+from estimator_bridge.checkpoint_files import Reader, StoredTensor, bundle
+from estimator_bridge.convert.formats import FORMATS, format_of, open_checkpoint
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget, Contents, Gap
 from estimator_bridge.convert.moves import TensorMove
@@ -54,6 +52,7 @@ def convert(
     *,
     spec: Object = None,
     to: str | None = None,
+    from_form: str | None = None,
     optimizer: str | None = None,
     tables: Mapping[str, str] | None = None,
     from_partition: str | None = None,
@@ -76,9 +75,10 @@ def convert(
 ) -> ConversionPlan:
     """Converts a checkpoint, and compares the result with it.
 
-    There are three forms: "names", which legacy estimators write; "object", which
-    `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding; and
-    "sparsecore", which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2. In an object
+    There are four forms: "names", which legacy estimators write; "object", which
+    `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding;
+    "sparsecore", which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2; and "torch",
+    safetensors files and a state dict of PyTorch with the keys of TorchRec. In an object
     checkpoint `global_step` is below the root, and variables outside of tables are below
     `variables`, by their legacy names. Converting one object form to another leaves these variables
     in place. With `like`, every variable goes where the checkpoint `like` has it, for instance the
@@ -93,6 +93,7 @@ def convert(
             recognised in the checkpoint.
         to: the form of the new checkpoint; None means "object" for a checkpoint of names, and
             "names" for the others.
+        from_form: "torch" reads files of PyTorch; None recognises them if they are alone.
         optimizer: the optimizer of all tables, if there is no spec; None means that it is
             recognised by the slots.
         tables: each table's variable in the name-based checkpoint.
@@ -112,7 +113,8 @@ def convert(
             from `like`.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
-            checkpoint, and is "embedding" in a new one.
+            checkpoint, and is "embedding" in a new one. For PyTorch the path of the module that
+            holds `embedding_bags`, by default the model itself.
         rename: new names of variables, by old names or keys; paths, if `like` is an object
             checkpoint.
         allow: names, or patterns of names, that may lack a counterpart.
@@ -152,8 +154,8 @@ def convert(
         global_step=global_step,
     )
     with (
-        Reader(find(old)) as reader,
-        contextlib.nullcontext() if like is None else Reader(find(like)) as like_reader,
+        open_checkpoint(old, from_form) as reader,
+        contextlib.nullcontext() if like is None else open_checkpoint(like) as like_reader,
     ):
         plan = _plan(reader, like_reader, options)
         if not dry_run:
@@ -224,7 +226,8 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
                     verified.add(source)
         _stream(plan, reader, prefix, progress)
         _compare(plan, reader, prefix, progress)
-        _publish(partial, new, name)
+        plan.target.complete(prefix, plan.lines())
+        _publish(partial, new)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -251,7 +254,8 @@ def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iter
 
 def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
     # The size does not include the graph and the step.
-    writer = Writer(prefix, Phase(progress, "writing", plan.size).add)
+    wrote = Phase(progress, "writing", plan.size).add
+    writer = plan.target.writer(prefix, plan.moves, wrote)
     try:
         for move in plan.moves:
             move.write(writer, reader)
@@ -262,20 +266,16 @@ def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progres
 
 
 def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
-    with Reader(prefix) as result:
+    with plan.target.reader(prefix) as result:
         for move in _with_progress(plan, "comparing", progress):
             if not move.equals(result.tensors[move.target], result, reader):
                 raise errors.CannotWrite(
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
                 )
-    if {name for name, _ in tf.train.list_variables(prefix)} != set(result.tensors):
-        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see everything that was written.")
 
 
-def _publish(partial: str, new: str, name: str) -> None:
-    """Writes the file `checkpoint` and renames the directory, and flushes both to disk."""
-    state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
-    bundle.write_durably(os.path.join(partial, "checkpoint"), state.encode())
+def _publish(partial: str, new: str) -> None:
+    """Renames the directory, and flushes the new name to disk."""
     with bundle.naming(new), contextlib.ExitStack() as stack:
         os.rename(partial, new)
         parent = os.open(os.path.dirname(new), os.O_RDONLY)

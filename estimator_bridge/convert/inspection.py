@@ -11,7 +11,7 @@ import numpy as np
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor, find
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
-from estimator_bridge.convert.formats import format_of
+from estimator_bridge.convert.formats import format_of, open_checkpoint
 from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.formats.sparsecore_format import layouts_of
 from estimator_bridge.convert.moves import chunks
@@ -56,9 +56,9 @@ def inspect(
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:
-        "checkpoint", "form" ("names", "object" or "sparsecore"), "global_step" (or None), "bytes"
-        of all files, "initial" (or None), "tables", "variables", "perhaps_tables" (variables about
-        which `convert` needs to be told), and "notes".
+        "checkpoint", "form" ("names", "object", "sparsecore" or "torch"), "global_step" (or None),
+        "bytes" of all files, "initial" (or None), "tables", "variables", "perhaps_tables"
+        (variables about which `convert` needs to be told), and "notes".
         Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
         "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
         "sparse_cores" (None, or where SparseCores hold it) and "rows_touched": how many rows differ
@@ -69,9 +69,9 @@ def inspect(
         InvalidInput: `initial` has no such table.
         UnreadableCheckpoint: a file is missing or damaged; the message names it.
     """
-    prefix = find(path)
     options = ConversionOptions(spec=spec, tables=tables or {}, optimizer=optimizer, root=root)
-    with Reader(prefix) as reader:
+    with open_checkpoint(path) as reader:
+        prefix = reader.prefix
         contents = format_of(reader).read(reader, options, strict=False)
         strategy = from_partition or options.spec_partition
         if contents.form != "names":

@@ -17,7 +17,7 @@ from estimator_bridge.checkpoint_files import (
     StoredTensor,
     Writer,
 )
-from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
+from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array
@@ -39,6 +39,10 @@ class TensorMove(abc.ABC):
     @property
     def size(self) -> int:
         return 4 * math.prod(self.shape)
+
+    @property
+    def dtype(self) -> ElementType:
+        return FLOAT32
 
     @abc.abstractmethod
     def write(self, writer: Writer, reader: Reader) -> None:
@@ -63,27 +67,61 @@ class CopyMove(TensorMove):
     def size(self) -> int:
         return self.source.size
 
+    @property
+    def dtype(self) -> ElementType:
+        return self.source.dtype
+
     def write(self, writer: Writer, reader: Reader) -> None:
         source, slices = self.source, self.source.slices
         sizes = {piece.extents: piece.size for piece in slices}
         data = ((n, chunk) for n, piece in enumerate(slices) for chunk in reader.chunks(piece))
-        crcs = [piece.crc for piece in slices]  # Checksums of strings do not cover the plain bytes.
+        # Checksums of strings do not cover the plain bytes, so they are copied, too.
+        crcs = [piece.crc for piece in slices if piece.crc is not None]
         writer.tensor(
-            self.target, source.dtype, source.shape, sizes, data, sliced=source.sliced, crcs=crcs
+            self.target,
+            source.dtype,
+            source.shape,
+            sizes,
+            data,
+            sliced=source.sliced,
+            crcs=crcs or None,
         )
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         def described(tensor: StoredTensor) -> object:
-            return tensor.dtype, [(part.extents, part.size, part.crc) for part in tensor.slices]
+            return tensor.dtype, [(part.extents, part.size) for part in tensor.slices]
 
-        return described(written) == described(self.source) and all(
-            a == b
+        if described(written) != described(self.source):
+            return False
+        new.verify(written)
+        return all(
+            original.crc in (None, copy.crc)
+            and all(a == b for a, b in zip(new.chunks(copy), reader.chunks(original), strict=True))
             for copy, original in zip(written.slices, self.source.slices, strict=True)
-            for a, b in zip(new.chunks(copy), reader.chunks(original), strict=True)
         )
 
     def __str__(self) -> str:
         return f"{self.description}: {self.source.name} -> {self.target}  {self.source}"
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinedMove(CopyMove):
+    """A copied tensor whose slices, which are blocks of rows, become one."""
+
+    def write(self, writer: Writer, reader: Reader) -> None:
+        whole = tuple((0, length) for length in self.shape)
+        data = ((0, chunk) for piece in self.source.slices for chunk in reader.chunks(piece))
+        writer.tensor(self.target, self.dtype, self.shape, {whole: self.size}, data, sliced=False)
+
+    def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
+        position = written.slices[0].offset
+        for piece in self.source.slices:
+            copy = dataclasses.replace(written.slices[0], offset=position, size=piece.size)
+            pairs = zip(new.chunks(copy), reader.chunks(piece), strict=True)
+            if any(a != b for a, b in pairs):
+                return False
+            position += piece.size
+        return (written.dtype, written.shape) == (self.dtype, self.shape)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,9 +35,9 @@ class ConversionOptions:
     global_step: int | None = None
 
     def __post_init__(self) -> None:
-        if self.to not in (None, "names", "object", "sparsecore"):
+        if self.to not in (None, "names", "object", "sparsecore", "torch"):
             raise errors.InvalidInput(
-                f"`to` must be 'names', 'object' or 'sparsecore', got {self.to!r}."
+                f"`to` must be 'names', 'object', 'sparsecore' or 'torch', got {self.to!r}."
             )
         for name in ("from_partition", "to_partition"):
             strategy = getattr(self, name)

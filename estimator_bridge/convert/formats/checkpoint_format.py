@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Layout, Path, Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import (
+    Layout,
+    Path,
+    Reader,
+    RowLayout,
+    StoredTensor,
+    Writer,
+    bundle,
+)
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32
 from estimator_bridge.checkpoint_files.variable_names import (
     KnownTable,
@@ -142,9 +151,35 @@ class CheckpointTarget(abc.ABC):
         """Yields the tensors that the new checkpoint has besides `targets`."""
         yield from ()
 
+    def writer(
+        self, prefix: str, moves: Sequence[TensorMove], wrote: Callable[[int], None]
+    ) -> Writer:
+        """Opens the files to write; calls `wrote` with each number of bytes written."""
+        return Writer(prefix, wrote)
+
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
         """Writes the tensors that no move creates: the step, and the object graph."""
+
+    def reader(self, prefix: str) -> Reader:
+        """Opens the written files."""
+        return Reader(prefix)
+
+    def complete(self, prefix: str, lines: Sequence[str]) -> None:
+        """Writes the files beside the tensors; `lines` describe the conversion.
+
+        Raises CannotWrite if the library that the files are for does not see all tensors.
+        """
+        import tensorflow as tf  # Inspecting, which uses this module, works without it.
+
+        folder, name = os.path.split(prefix)
+        with self.reader(prefix) as result:
+            if {seen for seen, _ in tf.train.list_variables(prefix)} != set(result.tensors):
+                raise errors.CannotWrite(
+                    f"{prefix}: TensorFlow does not see everything that was written."
+                )
+        state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+        bundle.write_durably(os.path.join(folder, "checkpoint"), state.encode())
 
 
 class Format(abc.ABC):

@@ -1,0 +1,275 @@
+"""Files of PyTorch with the keys of TorchRec: `EmbeddingBagCollection` and its fused optimizer.
+
+    embedding_bags.<table>.weight                          the parameters
+    state.embedding_bags.<table>.weight.<table>.momentum1  the first slot
+    state.embedding_bags.<table>.weight.<table>.exp_avg_sq the second slot of Adam
+
+Reference: torchrec/modules/embedding_modules.py, `EmbeddingFusedOptimizer` in
+torchrec/distributed/batched_embedding_kernel.py and `get_optimizer_state` in
+fbgemm_gpu/split_table_batched_embeddings_ops_training.py, all of TorchRec 1.9 and FBGEMM 1.8. The
+start `state.` and the dots are those of `flatten_optimizer_state_dict` in
+torch/distributed/checkpoint/state_dict.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, bundle, bundle_protos
+from estimator_bridge.checkpoint_files.safetensors_files import (
+    TYPES,
+    Described,
+    SafetensorsReader,
+    SafetensorsWriter,
+)
+from estimator_bridge.checkpoint_files.variable_names import KnownTable
+from estimator_bridge.convert import torch_files
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats import object_format
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
+from estimator_bridge.convert.moves import JoinedMove, TensorMove
+from estimator_bridge.convert.options import ConversionOptions
+from estimator_bridge.convert.torch_files import FILES, MODEL, OPTIMIZER, STATE, VARIABLES
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
+from tf2_engine.sharding import PARAMETERS
+
+STATES: Mapping[str, Mapping[str, str]] = {
+    "AdagradParameters": {"accumulators": "momentum1"},
+    "ProximalAdagradParameters": {"accumulators": "momentum1"},
+    "AdamParameters": {"momenta": "momentum1", "velocities": "exp_avg_sq"},
+}
+"""TorchRec's names of slots. FBGEMM lacks the other optimizers, so their slots keep their names."""
+
+# Other names of these: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in torch.optim.
+_ALIASES = {
+    **dict.fromkeys(("momentum_1", "sum", "exp_avg"), "momentum1"),
+    **dict.fromkeys(("momentum_2", "momentum2"), "exp_avg_sq"),
+}
+_TABLE = re.compile(r"(?:^|\.)embedding_bags\.([^.]+)\.weight$")
+_METADATA = "estimator_bridge.tables"
+_AXES = (
+    "variables keep TensorFlow's names and axes: a Dense kernel is [in, out], and the weight of "
+    "torch.nn.Linear [out, in], so load its transpose"
+)
+_NO_TORCH = (
+    f"{torch_files.STATE_DICT} is not written, because PyTorch is not installed here; the "
+    "safetensors files hold the same tensors"
+)
+
+
+class TorchFormat(common.Format):
+    """The format of PyTorch programs."""
+
+    form = "torch"
+    converts_to = "names"
+
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
+        keys = {options.rename.get(key, key): key for key in reader.tensors}
+        tables, gaps = common.split_gaps(_tables(reader, keys, options, strict))
+        parts = common.part_names(tables) | {gap.name for gap in gaps}
+        others: dict[str, str | None] = {}
+        for name, key in keys.items():
+            if key not in parts and key.startswith(STATE):
+                gaps.append(Gap(key, "it is the state of an optimizer, but no slot of a table"))
+            elif key not in parts:
+                others[key] = name
+        return Contents(reader, self.form, tables, others, gaps)
+
+    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
+        if options.from_partition == "mod" or options.from_hosts:
+            raise errors.InvalidInput(
+                "`from_partition` and `from_hosts` are for name-based checkpoints; in files of "
+                "PyTorch rows are in the order of the ids."
+            )
+        return common.WriterHosts()
+
+    def target(
+        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
+    ) -> common.CheckpointTarget:
+        if options.to_partition == "mod" or options.to_hosts != 1:
+            raise errors.InvalidInput(
+                "`to_partition` and `to_hosts` are for name-based checkpoints; for PyTorch, tables "
+                "are written whole, and TorchRec shards them when it loads them."
+            )
+        if like is not None:
+            raise errors.InvalidInput(
+                f"`like`: {like.prefix} is not used for files of PyTorch. Give the path of the "
+                "module with `root`, or other keys with `rename`."
+            )
+        return TorchTarget(options)
+
+
+class TorchTarget(common.CheckpointTarget):
+    """New files of PyTorch: tables, slots and variables in a file each, and a state dict of all."""
+
+    basename = "model"
+
+    def __init__(self, options: ConversionOptions) -> None:
+        self._options = options
+        self._parameters: dict[str, str] = {}  # by the key of a state
+        self._tables: dict[str, dict[str, str | None]] = {}  # by the key of the parameters
+        self.notes = [_AXES, *([] if torch_files.has_torch() else [_NO_TORCH])]
+
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        for table in tables:
+            name = table.known.name
+            if "." in name:
+                raise errors.InvalidInput(
+                    f"Table {name!r}: TorchRec keeps tables in a ModuleDict, which allows no dot "
+                    f"in a name. Name it otherwise with --table NAME={table.variable or name}."
+                )
+            key = _key(self._options, name)
+            key = self._options.rename.get(key, key)
+            states = STATES.get(table.kind, {})
+            places = {slot: f"{STATE}{key}.{name}.{states.get(slot, slot)}" for slot in table.slots}
+            self._parameters.update(dict.fromkeys(places.values(), key))
+            self._tables[key] = {
+                "name": name,
+                "optimizer": table.kind,
+                "variable": table.variable,
+            }
+            yield from common.row_moves(table, {PARAMETERS: key, **places})
+
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
+        name = name or full_name or tensor.name
+        if name == common.GLOBAL_STEP and self._options.global_step is not None:
+            return
+        if tensor.dtype.name not in TYPES:
+            yield Gap(tensor.name, f"safetensors files have no type {tensor.dtype.name}")
+        elif tensor.shape and tensor.part_rows is None:
+            reason = "its slices are not blocks of rows; save it without a partitioner"
+            yield Gap(tensor.name, reason)
+        else:
+            target = self._options.rename.get(name, name)
+            yield JoinedMove(target, "variable", tensor.shape, tensor)
+
+    def writer(
+        self, prefix: str, moves: Sequence[TensorMove], wrote: Callable[[int], None]
+    ) -> Writer:
+        files: dict[str, dict[str, Described]] = {name: {} for name in FILES}
+        for move in moves:
+            files[self._file_of(move.target)][move.target] = Described(move.dtype, move.shape)
+        if self._options.global_step is not None:
+            files[VARIABLES][common.GLOBAL_STEP] = Described(bundle_protos.type_of(np.int64), ())
+        folder = os.path.dirname(prefix)
+        paths = {os.path.join(folder, name): tensors for name, tensors in files.items()}
+        return SafetensorsWriter(paths, {_METADATA: json.dumps(self._tables)}, wrote)
+
+    def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
+        if self._options.global_step is not None:
+            writer.value(common.GLOBAL_STEP, np.int64(self._options.global_step))
+
+    def reader(self, prefix: str) -> Reader:
+        return torch_files.open_files(os.path.dirname(prefix))
+
+    def complete(self, prefix: str, lines: Sequence[str]) -> None:
+        """Writes the report, and the state dict if PyTorch is installed."""
+        folder = os.path.dirname(prefix)
+        report = "\n".join([*lines, ""]).encode()
+        bundle.write_durably(os.path.join(folder, "report.txt"), report)
+        if torch_files.has_torch():
+            torch_files.save_state_dict(folder, self._parameters)
+
+    def _file_of(self, key: str) -> str:
+        if key in self._tables:
+            return MODEL
+        return OPTIMIZER if key in self._parameters else VARIABLES
+
+
+def _key(options: ConversionOptions, table: str) -> str:
+    """Returns the key of a table's parameters in the state dict of the model."""
+    return f"{options.root}." * bool(options.root) + f"embedding_bags.{table}.weight"
+
+
+def _tables(
+    reader: Reader, keys: Mapping[str, str], options: ConversionOptions, strict: bool
+) -> Iterator[StoredTable | Gap]:
+    """Yields the tables; `keys` are the keys of tensors by the names that `rename` gives them."""
+    assert isinstance(reader, (SafetensorsReader, torch_files.StateDictReader))
+    remembered = json.loads(reader.metadata.get(_METADATA, "{}"))
+    found = _names_of_tables(keys, options.root)
+    recognised = [KnownTable(t, own_name=_variable(remembered, keys[n])) for t, n in found.items()]
+    for known in common.known_tables(options) or recognised:
+        name = found.get(known.name)
+        if name is None:
+            reason = f"table {known.name!r} has no such tensor; the tables are {sorted(found)}"
+            yield Gap(_key(options, known.name), reason)
+            continue
+        key = keys[name]
+        states, unusable = _states(reader, keys, known.name, name)
+        yield from unusable
+        of_writer = remembered.get(key, {})
+        kind = common.known_kind(known, options) or of_writer.get("optimizer")
+        kind = kind or _kind(known.name, set(states), strict)
+        places = {}
+        for slot in OPTIMIZERS[kind].slots:
+            state = STATES.get(kind, {}).get(slot, slot)
+            places[slot] = states.pop(state, f"{STATE}{key}.{known.name}.{state}")
+        for rest in states.values():
+            yield Gap(rest, f"it belongs to table {known.name!r}, but is no slot of its optimizer")
+        yield from common.stored_table(reader, known, kind, {PARAMETERS: key, **places})
+
+
+def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
+    """Finds the names of parameters by table; `root` is the module that holds the tables."""
+    names: dict[str, str] = {}
+    for name in keys:
+        match = _TABLE.search(name)
+        path = name[: match.start()] if match else None
+        if match is None or root not in (None, path) or name.startswith(STATE):
+            continue
+        if match[1] in names:
+            raise errors.InvalidInput(
+                f"Table {match[1]!r}: both {names[match[1]]!r} and {name!r} may hold it. Give the "
+                "path of the module that holds `embedding_bags` (`root`)."
+            )
+        names[match[1]] = name
+    return names
+
+
+def _variable(remembered: Mapping[str, Mapping[str, str | None]], key: str) -> str | None:
+    """The variable from which this project wrote a table; None if another program wrote it."""
+    return remembered.get(key, {}).get("variable")
+
+
+def _states(
+    reader: Reader, keys: Mapping[str, str], table: str, name: str
+) -> tuple[dict[str, str], list[Gap]]:
+    """Finds the states of a table by TorchRec's names, and those that are no slots."""
+    states, unusable = {}, []
+    shape = reader.tensors[keys[name]].shape
+    # The fused optimizer of an unsharded module has no path before the table.
+    parameters = dict.fromkeys((name, keys[name], f"{table}.weight"))
+    for start in (f"{STATE}{each}." for each in parameters):
+        for each in keys:
+            if not each.startswith(start):
+                continue
+            short = each.removeprefix(start).removeprefix(f"{table}.").removeprefix("weight.")
+            key = keys[each]
+            if reader.tensors[key].shape == shape:
+                states[_ALIASES.get(short, short)] = key
+            else:
+                unusable.append(Gap(key, _why_unusable(table, reader.tensors[key], shape)))
+    return states, unusable
+
+
+def _why_unusable(table: str, tensor: StoredTensor, shape: tuple[int, ...]) -> str:
+    if tensor.shape == shape[:1]:
+        return (
+            f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM; "
+            "TensorFlow has no such optimizer"
+        )
+    return f"table {table!r}: it is {tensor}, and no slot of {list(shape)}"
+
+
+def _kind(table: str, states: set[str], strict: bool) -> str:
+    for kind in ("AdamParameters", "AdagradParameters"):
+        if states == set(STATES[kind].values()):
+            return kind
+    return object_format.kind_with_slots(table, states, OPTIMIZERS, strict)

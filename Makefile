@@ -268,6 +268,17 @@ demo: $(ENVS)/tf$(TF)/.ready  ## train the MovieLens example, a legacy program r
 	$(ENVS)/tf$(TF)/bin/estimator-bridge run $(MOVIELENS)/train.py \
 	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
 
+.PHONY: port-demo
+port-demo: PORT = $(MOVIELENS)/model_dir/port
+port-demo: $(ENVS)/tf215/.ready $(ENVS)/bench-torch/.ready  ## record the example, replay it in PyTorch, and verify both
+	$(ENVS)/tf215/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
+	rm -rf $(PORT)
+	$(ENVS)/tf215/bin/estimator-bridge record -o $(PORT)/recorded $(MOVIELENS)/train.py \
+	    --data_dir $(MOVIELENS)/data --model_dir $(PORT)/model --use_tpu --dropout=0
+	PYTHONPATH=. $(ENVS)/bench-torch/bin/python $(MOVIELENS)/port_to_pytorch.py \
+	    --data_dir $(MOVIELENS)/data $(PORT)/recorded $(PORT)/replayed
+	$(ENVS)/tf215/bin/estimator-bridge verify --against-recording $(PORT)/recorded $(PORT)/replayed
+
 .PHONY: cluster-demo
 cluster-demo: MODEL_DIR = $(MOVIELENS)/model_dir/cluster_tf$(TF)
 cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two workers and two parameter servers

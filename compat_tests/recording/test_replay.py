@@ -17,7 +17,7 @@ from compat_tests.support import bag_model
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.recording import Recording, Replay
-from estimator_bridge.recording.files import VERSION
+from estimator_bridge.recording.files import VERSION, is_outside
 from estimator_bridge.recording.replay import ReplayBatch, ReplayStep
 from estimator_bridge.verify import procedure
 
@@ -44,7 +44,8 @@ def repeated(step: ReplayStep, recording: pathlib.Path) -> dict[str, Any]:
         }
         for table in Recording(recording).settings["tables"]
     }
-    dense = {n: a for n, a in variables.items() if n not in (*LEFT_OUT, "global_step")}
+    others = (*LEFT_OUT, "global_step")
+    dense = {n: a for n, a in variables.items() if n not in others and not is_outside(n)}
     return {
         "loss": values["loss"]["loss"],
         "activations": values["activations"],

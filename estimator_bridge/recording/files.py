@@ -222,10 +222,11 @@ class Recording:
                 f"{self.directory} is not a recording: it has no format.json that says so. Give a "
                 "folder that `estimator-bridge record` or a Replay has written."
             )
-        if stored["version"] > VERSION:
+        version = stored.get("version", VERSION)
+        if version > VERSION:
             raise errors.InvalidInput(
-                f"{self.directory} is a recording of version {stored['version']}, and this "
-                f"estimator-bridge reads up to version {VERSION}. Install a newer one."
+                f"{self.directory} is a recording of version {version}, and this estimator-bridge "
+                f"reads up to version {VERSION}. Install a newer one."
             )
         if not self.is_described or not self.step_files():
             raise errors.InvalidInput(

@@ -343,7 +343,8 @@ class Replay:
         self._writer.step(self._now.number, {VARIABLES: kept})
 
     def _state(self, step: Step) -> State:
-        variables = step.values[VARIABLES]
+        # Copies, because a loop may change them in place.
+        variables = {name: array.copy() for name, array in step.values[VARIABLES].items()}
         tables = {
             name: {
                 ROWS: variables[table["variable"]],

@@ -77,7 +77,7 @@ UPDATES = {
         "optimizer",
         "the bias of early steps is corrected",
         "items",
-        "learning rate|update rule",
+        "bias correction",
         seams.rows("items", _bias_corrected),
     ),
     "Adagrad's order": of_engine(
@@ -230,14 +230,14 @@ RATES = {
         "schedule",
         "a rate that falls by a tenth in 1000 steps is one step late",
         "places",
-        "learning rate",
+        "learning rate|rate schedule",
         rates={"places": falling(0.1, late=1)},
     ),
     "schedule stuck": of_program(
         "late steps",
         "in one step a falling rate has the value of the previous step",
         "places",
-        "learning rate",
+        "learning rate|rate schedule",
         rates={"places": _stuck},
     ),
     "rates swapped": of_program(

@@ -32,8 +32,8 @@ from tf2_engine.types import Array
 
 _ADDED = "added"
 """The name of the number that a variant adds to the settings of a rule."""
-_NEAR = 0.05
-"""A fitted epsilon this close to a power of ten is a default rather than a rate's factor."""
+_NEAR = 0.01
+"""A number this close to a power of ten, relatively, is somebody's default."""
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
@@ -42,11 +42,15 @@ def default_epsilon(update: Update, rows: Array) -> Cause | None:
     While accumulators are nearly constant, an epsilon moves rows as another rate would, but a rate
     that does so is no round number.
     """
-    for value, cause in _epsilons(update, rows):
-        digits = math.log10(value) if value > 0 else math.nan
-        if abs(10 ** (digits - round(digits)) - 1) < _NEAR if math.isfinite(digits) else False:
-            return cause
-    return None
+    return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
+
+
+def is_default(value: float) -> bool:
+    """Whether a number is 0 or a power of ten, as defaults are."""
+    if value <= 0:
+        return value == 0
+    digits = math.log10(value)
+    return abs(10 ** (digits - round(digits)) - 1) < _NEAR
 
 
 def fitted_variant(update: Update, rows: Array) -> Cause | None:

@@ -259,7 +259,8 @@ def _lost_slots(update: Update, rows: Array) -> Cause | None:
     for name, slot in update.table["slots"].items():
         others = update.after[name][left]
         constant = float(others.flat[0]) if others.size else 0.0
-        if (others == constant).all() and (update.before[name] != constant).any():
+        is_new = (others == constant).all() and (update.before[name] != constant).any()
+        if is_new and ported_rules.is_default(constant):
             begun[name] = np.full_like(update.before[name], constant)
             lost.append(f"{slot} with {constant:g}")
     begins = dataclasses.replace(update, before=begun)

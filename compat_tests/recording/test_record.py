@@ -1,0 +1,64 @@
+"""`estimator-bridge record`, from a program to a recording that can be replayed."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.recording.test_replay import LEFT_OUT, repeated
+from compat_tests.run.test_run import PROGRAM
+from estimator_bridge.cli import main
+from estimator_bridge.recording import Recording, Replay
+from estimator_bridge.verify import procedure
+
+SIDES = ("stock", "bridge") if HAS_STOCK else ("bridge",)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", SIDES)
+def test_a_program_is_recorded_and_replayed(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], side: str
+) -> None:
+    """The recording has every step, only files of the format, and a measure of rounding."""
+    program, recorded = tmp_path / "train.py", tmp_path / "recorded"
+    program.write_text(
+        PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
+    )
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    options = ["record", "-o", str(recorded), "--side", side, "--steps", "3"]
+
+    assert main.main([*options, str(program), str(tmp_path / "job"), "tpu"]) == 0
+    assert "3 steps with 1 tables" in capsys.readouterr().out
+    files = {path.suffix for path in recorded.rglob("*") if path.is_file()}
+    assert files == {".json", ".npz"}
+    recording = Recording(recorded)
+    assert recording.numbers() == [0, 1, 2, 3]
+    assert recording.measured is not None
+    assert recording.measured.numbers() == [0, 1, 2, 3]
+    with Replay(recorded, tmp_path / "b", left_out=LEFT_OUT) as replay:
+        for step in replay:
+            assert {*step.bag("word").shape} == {len(step.arrays["labels"])}
+            step.record(**repeated(step, recorded))
+    result = procedure.of_recordings(str(recorded), str(tmp_path / "b"), 0.0)
+    assert result.numbers_agree, str(result)
+    assert result.largest == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-o", ".", __file__], "--output .: it exists already. Name a folder that does not."),
+        (["-o", "new", "no.py"], "no.py"),
+        (["-o", "new", "--steps", "0", __file__], "--steps 0: must be 1 or more"),
+        (["-o", "new", "--begin-from", "none", __file__], "--begin-from none"),
+        (["-o", "new", "--python", "no_python", __file__], "--python no_python"),
+    ],
+)
+def test_wrong_options_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    """A wrong option is told before anything runs."""
+    assert main.main(["record", *arguments]) == 2
+    assert says in capsys.readouterr().err

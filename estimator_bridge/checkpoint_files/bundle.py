@@ -36,10 +36,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads only the index, and compares every size in the index with the files before
-    anything is allocated. A reader can read the tensors of any checkpoint, because a stored slice
-    names its file. Raises UnreadableCheckpoint, with the file's name, if a file is missing, shorter
-    than the index says, or not a checkpoint.
+    Opening it reads only the index, and compares the sizes in the index with the files before it
+    allocates memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing,
+    shorter than the index says, or not a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -228,7 +227,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 class Writer:
     """Writes a checkpoint with one data file; the index, which makes it a checkpoint, comes last.
 
-    Calls `wrote` with each number of bytes written. Raises CannotWrite, with the name of the file.
+    Calls `wrote` with the number of bytes after each write. Raises CannotWrite, with the file's
+    name.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -257,11 +257,10 @@ class Writer:
         """Writes a tensor in slices or, if it is not `sliced`, as one slice.
 
         Args:
-            sizes: the bytes of each slice, by its extents.
-            buffers: the data: pairs of a run's number and the run's next bytes.
+            sizes: the size of each slice in bytes, by the slice's extents.
+            buffers: pairs of a run's number and the next bytes of that run.
             crcs: the masked checksums of the slices; None computes them.
-            runs: the number of equally long runs in a slice, each with its own buffers. Runs are
-                numbered through all slices.
+            runs: how many runs of equal length a slice consists of; numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -346,7 +345,6 @@ def find(path: str) -> str:
 
 
 def write_durably(path: str, data: bytes) -> None:
-    """Writes a file and flushes it to disk."""
     with naming(path), open(path, "wb") as file:
         file.write(data)
         file.flush()

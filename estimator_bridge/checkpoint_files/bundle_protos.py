@@ -58,18 +58,17 @@ class ElementType:
 
     @property
     def size(self) -> int:
-        """The bytes of an element; 0 if elements differ in size, as strings do."""
+        """The size of an element in bytes; 0 if elements differ in size, as strings do."""
         bits = re.search(r"\d+", self.name)
         return max(1, int(bits[0]) // 8) if bits else int(self.name == "bool")
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer; quantized numbers do not count."""
+        """Whether the elements are integers. Quantized numbers do not count."""
         return self.name.startswith(("int", "uint"))
 
     @property
     def as_numpy(self) -> npt.DTypeLike:
-        """The type of an array that holds the elements as they are stored."""
         try:
             return np.dtype(self.name)
         except TypeError:  # such as bfloat16, which comes with TensorFlow
@@ -95,5 +94,4 @@ STRING = _BY_NAME["string"]
 
 
 def type_of(dtype: npt.DTypeLike) -> ElementType:
-    """Returns the type of the elements of an array."""
     return _BY_NAME[np.dtype(dtype).name]

@@ -79,12 +79,11 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 def mask(crc: int) -> int:
-    """Masks a checksum for storage, because files of checksums are often checksummed themselves."""
+    """Masks a checksum for storage: files of checksums often have a checksum themselves."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def put_varint(value: int) -> bytes:
-    """Encodes a non-negative integer as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -93,7 +92,7 @@ def put_varint(value: int) -> bytes:
 
 
 def get_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes the varint at a position; returns it and the position after it."""
+    """Decodes the varint at a position; returns its value and the position after it."""
     value = 0
     for count in range(10):
         byte = data[position + count]
@@ -148,7 +147,7 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _append(out: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Appends a block of entries to a file; returns its handle: its position and its size."""
+    """Appends a block of entries to `out`; returns the encoded position and size of the block."""
     data, starts = bytearray(), []
     for key, value in entries:
         # Every entry is a restart with its whole key, so that readers may use binary search.

@@ -1,4 +1,4 @@
-"""The object graph of a TF2 checkpoint: from paths of variables to keys, and back."""
+"""The object graph of a TF2 checkpoint, which maps the paths of variables to checkpoint keys."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialised graph, which comes from the file `where`.
+    """Parses a serialised graph; `where` is the name of its file, for messages.
 
-    An object with several paths gets a shortest one.
+    If several paths lead to an object, the result has one of the shortest.
     """
     try:
         nodes = ObjectGraph.FromString(data).nodes
@@ -69,7 +69,7 @@ def read(data: bytes, where: str) -> Objects:
 
 
 def read_from(reader: Reader) -> Objects | None:
-    """Reads the objects of a checkpoint whose variables it holds; None if it is name-based."""
+    """Reads the object graph of a checkpoint; None if the checkpoint is name-based and has none."""
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
@@ -131,7 +131,7 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Serialises a graph of variables, given their names in the program by key.
+    """Serialises a graph of variables. `full_names` maps checkpoint keys to the program's names.
 
     `embedding` is the path of the object to save as a TPUEmbedding, if there is one.
     """
@@ -145,12 +145,12 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the tables of one object in a serialised graph.
+    """Replaces the table variables of one object in a serialised graph.
 
     Args:
         root: the path of the object.
-        old: the keys of its variables that no longer exist.
-        new: by key, the program's names of the new variables.
+        old: the keys of the variables to remove.
+        new: the variables to add: their names in the program, by key.
         embedding: whether to save the object as a TPUEmbedding.
     """
     message = ObjectGraph.FromString(data)
@@ -174,8 +174,6 @@ def with_other_tables(
 
 
 class _Graph:
-    """A graph to which objects are added."""
-
     def __init__(self, message: Message) -> None:
         self._message = message
         if not message.nodes:
@@ -184,7 +182,7 @@ class _Graph:
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: Path) -> Message:
-        """Finds or creates the node of an object, and those on the way to it."""
+        """Finds the node of an object, or creates it and the nodes on the path to it."""
         nodes, number = self._message.nodes, 0
         for name in path:
             if number not in self._children:

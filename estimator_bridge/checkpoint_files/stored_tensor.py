@@ -36,7 +36,7 @@ class StoredSlice:
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a checkpoint, as slices in the order of their extents."""
+    """A tensor in a checkpoint. Its slices are sorted by their extents."""
 
     name: str
     dtype: ElementType
@@ -50,13 +50,13 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the tensor; one part of a variable may be stored alone."""
+        """Whether the slices cover the tensor. A checkpoint may hold one part of a variable."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
     @property
     def row_size(self) -> int:
-        """The bytes of a row, which is one index of the first dimension."""
+        """The size in bytes of a row, which is one index of the first dimension."""
         return math.prod(self.shape[1:]) * self.dtype.size
 
     @property
@@ -75,9 +75,9 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts or parameter servers, if each slice is the part of one of them.
+        """The number of hosts or parameter servers that wrote the tensor, one slice each.
 
-        It is 1 if the slices are not parts of hosts; rows are then in the order of their ids.
+        If the slices are not one per host, this is 1, and the rows are in the order of their ids.
         """
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
@@ -108,13 +108,13 @@ class RowLayout:
         return sharding.shard_rows(self.rows, self.parts)
 
     def ids(self, stored: Array) -> Array:
-        """Finds the ids, [n] int64, of rows by their places in the file, [n] int64."""
+        """Computes the ids, [n] int64, of rows from their positions in the file, [n] int64."""
         part = sharding.shard_of(stored, self.rows, self.parts, "div")
         local = stored - sharding.first_row(part, self.rows, self.parts)
         return sharding.global_id(part, local, self.rows, self.parts, self.strategy)
 
     def stored(self, ids: Array) -> Array:
-        """Finds the places of rows in the file, [n] int64, by their ids, [n] int64."""
+        """Computes the positions of rows in the file, [n] int64, from their ids, [n] int64."""
         part = sharding.shard_of(ids, self.rows, self.parts, self.strategy, np.maximum)
         local = sharding.local_row(ids, self.rows, self.parts, self.strategy)
         return sharding.first_row(part, self.rows, self.parts) + local

@@ -29,7 +29,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """What a spec or a user says about a table; None means unknown."""
+    """What a spec or a user says about a table. None stands for unknown."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
@@ -43,7 +43,6 @@ class KnownTable:
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
-    """Reads the tables of an `EmbeddingConfigSpec`, stock's or ours."""
     from estimator_bridge.translation.read_spec import read_spec
 
     legacy = read_spec(spec)
@@ -51,7 +50,7 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Maps each table to the name, without a scope, and the shape of its variable."""
+    """Maps each table to its variable's name, without the scope, and shape."""
     from estimator_bridge.translation.read_spec import read_spec
 
     return {
@@ -70,9 +69,10 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Names the slot variables of a table by the engine's slots, as made on one of `PLACES`.
+    """Maps the engine's slots of a table to the names of the legacy slot variables.
 
-    Raises InvalidInput if Keras has no such optimizer.
+    `made_on`, one of `PLACES`, tells what created the variables. Raises InvalidInput if Keras has
+    no such optimizer.
     """
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
@@ -89,7 +89,7 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
 
 def made_on(kind: str, variable: str, shapes: Shapes) -> str:
-    """Recognises one of `PLACES` by the slot variables that a checkpoint has for a table."""
+    """Determines which of `PLACES` made a table's slots, from their names in a checkpoint."""
 
     def count(place: str) -> int:
         return sum(name in shapes for name in slot_variables(kind, variable, place).values())
@@ -118,7 +118,7 @@ def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
 
 
 def own_names(table: KnownTable) -> list[str]:
-    """Lists the possible names of a table's variable without a scope, likeliest first."""
+    """Lists the possible names of a table's variable without a scope, the most likely first."""
     if table.own_name is not None:
         return [table.own_name]
     if not table.name.startswith(TABLE_PREFIX):

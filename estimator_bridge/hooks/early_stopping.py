@@ -140,7 +140,7 @@ def _stop_variable() -> Variable:
 
 
 class _StopWhenHook(StepHook):
-    """Stops once a function returns True, and sets the variable that stops other workers."""
+    """Stops once a function returns True, and sets the variable by which the other workers stop."""
 
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None
@@ -182,7 +182,7 @@ def make_stop_at_checkpoint_step_hook(
     until a checkpoint of that step exists.
 
     Args:
-        wait_after_file_check_secs: seconds between two looks for the checkpoint.
+        wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.
 
     Raises:
         InvalidInput: `last_step` is None.
@@ -195,8 +195,6 @@ def make_stop_at_checkpoint_step_hook(
 
 
 class _StopAtCheckpointHook(StepHook):
-    """Stops a worker once the latest checkpoint is of the last step."""
-
     def __init__(self, model_dir: str, last_step: int, wait_secs: float) -> None:
         self._model_dir, self._last_step, self._wait_secs = model_dir, last_step, wait_secs
 

@@ -18,10 +18,10 @@ _ITERATORS = "iterators"  # the collection that TensorFlow adds every iterator t
 class CheckpointInputPipelineHook(SavingHook):
     """Saves the state of the input's iterators with each checkpoint, and restores it.
 
-    Use it if the batches of the input_fn do not follow from the global step. `input.ckpt-<step>`
-    has the states, beside `model.ckpt-<step>`, and is restored with the model of the same step.
-    (TensorFlow's own hook restores the latest states and the latest model independently: a job that
-    was killed between saving the two resumes with the batches of another step.)
+    Use it if the global step does not determine which batch the input_fn gives next. The states are
+    in `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
+    step. (TensorFlow's own hook restores the latest states and the latest model independently: a
+    job that was killed between saving the two resumes with the batches of another step.)
 
     A worker that trains asynchronously saves its states as often as the chief, in
     `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps are not the steps of
@@ -29,8 +29,8 @@ class CheckpointInputPipelineHook(SavingHook):
 
     Args:
         external_state_policy: how to save an input that depends on more than its iterators, such as
-            random ops without a seed: "fail", the default, refuses to; "warn" and "ignore" save
-            only the iterators.
+            random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
+            the iterators.
 
     Raises:
         InvalidInput: there is no such policy.
@@ -80,7 +80,7 @@ class CheckpointInputPipelineHook(SavingHook):
             log.warning("There is no %s.index: the input starts from its beginning.", path)
 
     def _restore(self, session: Session, path: str) -> None:
-        """Restores the states if their number fits.
+        """Restores the states if there are as many as iterators.
 
         Each host has its own iterators, and a different number of hosts reads different batches.
         """
@@ -95,6 +95,5 @@ class CheckpointInputPipelineHook(SavingHook):
         )
 
     def save(self, session: Session, step: int) -> None:
-        """Saves the states for a step."""
         options = {"latest_filename": self._state_file, "write_meta_graph": False}
         self._saver.save(session, self._path, step, **options)

@@ -19,16 +19,16 @@ class TableSummaryHook(tf.train.SessionRunHook):
 
         estimator.train(input_fn, hooks=[TableSummaryHook("model")], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. Their ops run only with the steps that are written. In
-    a loop of several steps (`iterations_per_loop`) the last step counts.
+    docs/tensorboard.md lists the statistics. Their ops run only in the steps that are written. If
+    one session call runs several steps (`iterations_per_loop`), the statistics are those of the
+    last step.
 
     Args:
-        output_dir: of the event files, for instance the estimator's `model_dir`.
-        every_n_steps: the hook writes the first step that it sees, and then a step whenever this
-            many have passed since the last one written.
-        projector_rows: how many rows of each table the embedding projector gets when training
-            ends; 0 writes no files for it.
-        labels: the names of the rows there, by table.
+        output_dir: the directory of the event files, for instance the estimator's `model_dir`.
+        every_n_steps: the interval. The first step that the hook sees is always written.
+        projector_rows: how many rows of each table to write for the embedding projector when
+            training ends.
+        labels: the names of the rows in the projector, by table.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1; or, when training begins, the model has no

@@ -28,11 +28,11 @@ UNSET: Final = _Unset()
 
 
 class ConfigProperty(property):
-    """A property that reads the attribute of the same name with an underscore in front.
+    """A property that returns the attribute of the same name with a leading underscore.
 
     Args:
-        doc: its docstring.
-        requirement: what a value other than None must fulfil.
+        doc: the docstring of the property.
+        requirement: checks values other than None.
     """
 
     def __init__(self, doc: str, requirement: requirements.Requirement | None = None) -> None:
@@ -69,7 +69,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator: where and how often it saves, and its sessions.
+    """The configuration of an estimator: the directory, the intervals of checkpoints, the sessions.
 
     The cluster comes from the environment variable TF_CONFIG: one process, or a chief with
     parameter servers and any number of workers.
@@ -186,7 +186,7 @@ class RunConfig:
         """Returns a copy with other values for some of the constructor's arguments.
 
         Raises:
-            InvalidSpec: as in the constructor, or a name is not an argument of it.
+            InvalidSpec: as in the constructor, or for a name that is not one of its arguments.
         """
         changed = copy.deepcopy(self)
         changed._set(settings)

@@ -59,9 +59,9 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
-        eval_metric_ops: by name, (value, update op) or a Keras metric.
-        export_outputs: outputs of a SavedModel by signature name; if None in prediction, the
-            predictions become one.
+        eval_metric_ops: a (value, update op) or a Keras metric by name.
+        export_outputs: the outputs of a SavedModel, by signature name. None exports the
+            predictions.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
         scaffold: a `tf.compat.v1.train.Scaffold`.
 
@@ -82,10 +82,10 @@ class EstimatorSpec(_EstimatorSpec):
 
 @checked
 class TPUEstimatorSpec(NamedTuple):
-    """A TPU model: ops for the cores, and functions for the host that take tensors from the cores.
+    """The ops of a TPU model, and functions that run on the host with tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`, with the same needs as in `EstimatorSpec`.
+        mode: one of `ModeKeys`; which fields a mode needs is the same as in `EstimatorSpec`.
         eval_metrics: (function, tensors). The function runs on the host and returns the metrics,
             (value, update op) by name. The tensors, [batch, ...], are a list for positional or a
             dict for keyword arguments.

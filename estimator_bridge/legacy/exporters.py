@@ -1,4 +1,4 @@
-"""Exporters of models after an evaluation: of every model, the last one, or the best so far."""
+"""Export models after evaluations: every model, the last one, or the best so far."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LOSS = "loss"
 
 
 class Exporter(abc.ABC):
-    """Exports a model after an evaluation, or decides not to."""
+    """Exports a model after an evaluation if it decides to."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The directory below `<model_dir>/export` that exports go to."""
+        """The name of the directory below `<model_dir>/export` for the exports."""
 
     @abc.abstractmethod
     def export(
@@ -48,10 +48,11 @@ class Exporter(abc.ABC):
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports a checkpoint below `export_path`; returns the path, or None if it does not.
+        """Exports a checkpoint below `export_path`. Returns the export's path, or None without one.
 
         Args:
-            checkpoint_path: the checkpoint that was evaluated; `eval_result` has its metrics.
+            checkpoint_path: the checkpoint that was evaluated.
+            eval_result: the metrics of the evaluation.
             is_the_final_export: whether training is over.
         """
 
@@ -103,10 +104,10 @@ class _SavedModelExporter(Exporter):
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation. All exporters of SavedModels take these arguments.
+    """Exports after every evaluation.
 
     Args:
-        name: of the directory.
+        name: the name of the directory for the exports.
         serving_input_receiver_fn: returns a `ServingInputReceiver`.
         assets_extra: files to add, by their path in the SavedModel.
         as_text: whether to write the graph as text.
@@ -157,12 +158,12 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
-    After a restart, the best earlier result is read from event files. With quirks="stock", the
-    first model after a restart is always exported, and later ones are compared with it.
+    After a restart, the exporter reads the best earlier result from event files. With
+    quirks="stock" it forgets earlier results: it always exports the first model after a restart.
 
     Args:
-        event_file_pattern: event files below the model_dir that have the results of earlier jobs;
-            None or "" reads none.
+        event_file_pattern: matches event files below the model_dir with the results of earlier
+            jobs. None or "" reads none.
         compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
             current one is better.
 

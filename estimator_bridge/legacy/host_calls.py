@@ -40,7 +40,6 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
 
 
 def check_host_call(name: str, host_call: Object) -> None:
-    """Checks a host call as `TPUEstimatorSpec` describes it."""
     if host_call is None:
         return
     what = f"`TPUEstimatorSpec.{name}`"
@@ -66,7 +65,7 @@ def check_host_call(name: str, host_call: Object) -> None:
 def call_host_fn(host_call: HostCall) -> Nest:
     """Calls the function of a pair (function, tensors) with the tensors.
 
-    As on a TPU, which sends its tensors earlier, the global step is read before it is incremented.
+    The global step is read before it is incremented, as on a TPU, which sends the tensors earlier.
     """
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
@@ -113,7 +112,7 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
 
 
 def _sources(op: Op, control: bool = False) -> set[Op]:
-    """Returns an op and all ops it is computed from; with `control`, all that run before it."""
+    """Returns an op and all ops it is computed from; with `control`, also its control inputs."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

@@ -77,10 +77,10 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Makes a class a dataclass that has the shared settings in stock's order.
+    """Makes a class a dataclass with the shared settings in the order that stock has them.
 
-    `settable=False` fixes the shared settings at their defaults. `regularized` adds the rules of L1
-    and L2 terms.
+    `settable=False` fixes the shared settings at their defaults. `regularized` adds checks of the
+    L1 and L2 terms.
     """
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
@@ -120,7 +120,7 @@ def _fixed(value: object) -> Any:
 
 
 def _late(default: object) -> Any:
-    """Makes a setting that stock has behind the shared ones."""
+    """Declares a setting that comes after the shared ones in stock's constructor."""
     return dataclasses.field(default=default, metadata={"after": "the shared ones"})
 
 
@@ -179,7 +179,7 @@ class AdamParameters(OptimizationParameters):
     learning_rate_power=NOT_ABOVE_ZERO, initial_accumulator_value=NOT_NEGATIVE, regularized=True
 )
 class FtrlParameters(OptimizationParameters):
-    """Follow the regularized leader; the accumulator may start at 0."""
+    """Follow the regularized leader. The accumulator may start at 0."""
 
     learning_rate: float
     learning_rate_power: float = -0.5
@@ -233,7 +233,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
 @_parameters(settable=False)
 class FrequencyEstimatorParameters(OptimizationParameters):
-    """Estimates how often a row is looked up, in a table of width 1.
+    """Estimates how often each row is looked up. The table has one column.
 
     The table's learning rate must be the global step, given by a `learning_rate_fn`.
     """

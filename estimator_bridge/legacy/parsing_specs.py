@@ -23,7 +23,7 @@ def classifier_parse_example_spec(
     """Makes the `tf.io.parse_example` spec of feature columns and a class label of shape [1].
 
     Args:
-        label_default: the label of Examples that lack one; None refuses such Examples.
+        label_default: the label of Examples without one. None makes parsing such Examples fail.
         weight_column: a numeric column, or its key.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Names of stock's private modules that programs import, and that belong to no other module."""
+"""Names of stock's private modules that programs import and that fit no other module here."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Which program functions an exported TPU graph has. The bridge exports no such graph."""
+    """The version of exported TPU graphs. It has no effect, because the bridge exports none."""
 
     V1 = 1
     V2 = 2
 
 
 class BatchConfig(NamedTuple):
-    """How a server with a TPU batches requests: threads, sizes, and microseconds."""
+    """How a server with a TPU forms batches of requests. It has no effect."""
 
     num_batch_threads: int
     max_batch_size: int
@@ -60,7 +60,7 @@ def model_fn_inference_on_tpu(
     params: Object = None,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Returns the model's spec for predictions, as in an export for CPUs.
+    """Calls the model_fn for predictions, as an export for CPUs does.
 
     The bridge exports no graph for TPUs, so `batch_config` has no effect.
     """
@@ -84,12 +84,12 @@ def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Stock's adds names to TensorFlow's API; this decorator has no effect."""
+    """Has no effect. Stock's decorator adds names to TensorFlow's API."""
     return lambda symbol: symbol
 
 
 def should_run_distribute_coordinator(config: Object) -> bool:
-    """Returns False: estimators here run no coordinator of tf.distribute."""
+    """Returns False, because estimators here run no coordinator of tf.distribute."""
     return False
 
 
@@ -143,7 +143,7 @@ def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
 
 
 class Path(NamedTuple):
-    """An export and its version, if it has one."""
+    """The path of an export, and its version if it has one."""
 
     path: str
     export_version: int | None
@@ -158,7 +158,7 @@ def _largest_export_versions(n: int) -> Filter:
 
 
 def _one_of_every_n_export_versions(n: int) -> Filter:
-    """Makes a filter that keeps the largest version in each of [0, n], (n, 2n], ..."""
+    """Makes a filter that keeps the largest version in each of the ranges [0, n], (n, 2n], ..."""
 
     def keep(paths: Sequence[Path]) -> list[Path]:
         by_interval = {max(_version(each) - 1, 0) // n: each for each in _by_version(paths)}

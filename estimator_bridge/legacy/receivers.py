@@ -46,9 +46,9 @@ class ServingInputReceiver(_ServingInputReceiver):
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders to feed, by name; a single one is "input".
-        receiver_tensors_alternatives: other tensors that may be fed instead, by name, each with
-            its own signatures; or None.
+        receiver_tensors: the placeholders to feed, by name. A single one gets the name "input".
+        receiver_tensors_alternatives: other sets of tensors that may be fed instead, by name, or
+            None. Each gets its own signatures.
 
     Raises:
         InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
@@ -86,11 +86,11 @@ class SupervisedInputReceiver(NamedTuple):
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a function whose receiver is fed serialized tf.train.Examples, as "examples".
+    """Makes a function that builds a receiver of serialized tf.train.Examples, named "examples".
 
     Args:
         feature_spec: the features, in the form of `tf.io.parse_example`.
-        default_batch_size: None leaves the batch size open.
+        default_batch_size: the static batch size of the placeholders. None leaves it unknown.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -106,11 +106,11 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Tensor], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a function whose receiver is fed each feature separately.
+    """Makes a function that builds a receiver with one placeholder per feature.
 
     Args:
-        features: tensors with the dtypes and shapes of the placeholders, except the batch size.
-        default_batch_size: None leaves it open.
+        features: tensors whose dtypes, and shapes apart from the batch size, the placeholders get.
+        default_batch_size: the static batch size of the placeholders. None leaves it unknown.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -123,7 +123,7 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Nest, labels: Nest, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a function whose receiver is fed features and labels.
+    """Makes a function that builds a receiver with one placeholder per feature and label.
 
     Args:
         features, labels: a tensor or a dict of tensors, as in

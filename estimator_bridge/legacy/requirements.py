@@ -1,4 +1,4 @@
-"""Checks that several legacy classes share: requirements of settings, and kinds of objects."""
+"""Checks that several legacy classes share: values of settings, and types of objects."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """A test that refuses some values of a setting, and the error.
+    """A check of a setting's value.
 
-    NaN passes, as in stock; the engine refuses it and names the table.
+    NaN passes, as in stock. The engine refuses it later and names the table.
 
     Attributes:
-        refused: whether a value is refused.
-        text: the requirement, with `{name}` for the setting and, unless it comes last, `{value}`.
-            Programs look for its words, which are stock's.
-        error: the class of the error; it derives from the built-in error that stock raises.
+        refused: returns whether a value must be refused.
+        text: the error message in the words of stock, for which programs may search. `{name}`
+            stands for the setting, `{value}` for its value; without `{value}` the value is
+            appended.
+        error: the class of the error, derived from the built-in class that stock raises.
     """
 
     refused: Callable[[Object], bool]
@@ -105,7 +106,7 @@ def class_names(thing: Object) -> tuple[str, ...]:
 
 
 def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Returns the names of a function's open arguments; raises WrongSetting if they are unknown."""
+    """Lists the arguments that callers can pass; raises WrongSetting if Python cannot tell."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -33,7 +33,7 @@ _PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.P
 
 
 class IterationsPerLoop(NamedTuple):
-    """The length of a training loop on the device, in steps (`unit` "count") or in "seconds"."""
+    """The length of a training loop on the device: in steps (`unit` is "count") or in "seconds"."""
 
     value: int
     unit: str
@@ -73,7 +73,7 @@ _CHOICES = {
 
 @requirements.checked
 class TPUConfig(NamedTuple):
-    """Settings of the TPU. A host without one emulates them, or ignores those without effect.
+    """Settings of the TPU. Without a TPU they are emulated, or ignored if they affect no numbers.
 
     Attributes:
         iterations_per_loop: steps per call of the device, or a time such as "60m".
@@ -85,7 +85,7 @@ class TPUConfig(NamedTuple):
         initial_infeed_sleep_secs: seconds before the first batch is fed.
         input_partition_dims: how inputs are partitioned over the cores of a replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
-        experimental_host_call_every_n_steps: steps from one host call to the next.
+        experimental_host_call_every_n_steps: the number of steps between host calls.
         experimental_allow_per_host_v2_parallel_get_next: whether any core may get any batch.
         experimental_feed_hook: a hook class that replaces stock's for infeed and outfeed.
 
@@ -131,8 +131,8 @@ class RunConfig(base_run_config.RunConfig):
 
     Args:
         tpu_config: settings of the TPU; None is `TPUConfig()`.
-        evaluation_master: the address of evaluation sessions; None is `master`.
-        master: the address of training sessions; None takes it from TF_CONFIG.
+        evaluation_master: the address for evaluation sessions; None takes `master`.
+        master: the address for training sessions; None takes it from TF_CONFIG.
         cluster: a cluster resolver, instead of `master`.
         **settings: the arguments of the base class.
 

@@ -1,4 +1,4 @@
-"""`EmbeddingConfigSpec`: what a legacy program says about its embeddings."""
+"""`EmbeddingConfigSpec`: the tables, features and optimizer of a legacy program."""
 
 from __future__ import annotations
 
@@ -41,29 +41,31 @@ _Spec = collections.namedtuple(
 
 @typed
 class EmbeddingConfigSpec(_Spec):
-    """Features, tables, optimizer and engine options; a tuple of stock's ten fields.
+    """Tables, features, optimizer and engine options: a tuple of the ten fields that stock has.
 
     Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
     the bridge's: they are recognized by their attributes.
 
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
-            `shared_embedding_columns`. Ordinary embedding and numeric columns pass, and are
-            refused when the spec is used on a TPU.
-        tensor_core_feature_columns: those of the given columns whose tables are ordinary
-            variables on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
-        optimization_parameters: the optimizer of tables without one.
-        clipping_limit: limit of a weight's absolute value; `quirks` decide whether it is kept.
-        pipeline_execution_with_tensor_core: a step does not see the update of the one before.
-        experimental_gradient_multiplier_fn: called with the global step; multiplies the
+            `shared_embedding_columns`. Ordinary embedding and numeric columns are accepted here,
+            and refused when the spec is used with use_tpu=True.
+        tensor_core_feature_columns: those of the given columns whose tables are ordinary variables
+            on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
+        optimization_parameters: the optimizer for tables without one of their own.
+        clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
+            quirks="documented" applies it.
+        pipeline_execution_with_tensor_core: a step's lookup does not include the previous step's
+            update.
+        experimental_gradient_multiplier_fn: called with the global step; returns a factor for the
             gradients of all activations.
         feature_to_config_dict, table_to_config_dict: `FeatureConfig` and `TableConfig` by name.
         partition_strategy: "div" or "mod": which host holds which row.
         profile_data_directory: where a TPU keeps lookup statistics.
 
     Raises:
-        InvalidSpec: neither or both forms are given, a setting is out of range, or columns cannot
-            have the optimizer.
+        InvalidSpec: neither or both forms are given, a setting is out of range, or the optimizer is
+            not available with `feature_columns`.
         WrongType: a column or config has the wrong type.
     """
 
@@ -84,8 +86,9 @@ class EmbeddingConfigSpec(_Spec):
         """Checks the arguments and separates tensor-core columns.
 
         Args:
-            quirks: where stock and its documents disagree: "stock" gives stock's numbers,
-                "documented" honours the setting; None takes the default of the process.
+            quirks: what to do where stock's code and documentation disagree: "stock" computes what
+                stock's code does, "documented" what it should do. None takes the default of the
+                process.
         """
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
@@ -111,17 +114,17 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
-        """The value of `quirks`. It is not a field, so that unpacking gives stock's ten."""
+        """The value of `quirks`. It is not a field, because programs unpack stock's ten fields."""
         # A spec made by `_make` never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 
     def to_tf2(
         self, *, step: Object = None, target: str | None = None, batch_size: int | None = None
     ) -> Object:
-        """Returns the spec as objects of TensorFlow 2, with a list of the changes.
+        """Translates the spec to TensorFlow 2's classes; see `migrate.to_tf2`.
 
         Args:
-            step: the global step, a variable or a callable; see `migrate.to_tf2`.
+            step: the global step, a variable or a callable.
             target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one inside.
             batch_size: with a target, the samples of each core.
         """

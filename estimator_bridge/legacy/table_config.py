@@ -53,8 +53,8 @@ class TableConfig(_TableBase):
         initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
         combiner: "mean", "sum", "sqrtn", or None for one id per sample.
         hot_id_replication: asks a TPU to keep frequent rows on every core.
-        learning_rate: a rate of this table; None and 0.0 leave it to the optimizer.
-        learning_rate_fn: called with the global step; gives the rate of each step.
+        learning_rate: the rate of this table. None and 0.0 take the optimizer's rate.
+        learning_rate_fn: called with the global step; returns the rate of that step.
         optimization_parameters: the optimizer of this table; None is the spec's.
 
     Raises:
@@ -90,11 +90,11 @@ class FeatureConfig(_FeatureBase):
 
     Attributes:
         table_id: key of its table.
-        max_sequence_length: 0, or the length T of a sequence: longer ones are cut.
+        max_sequence_length: the length T to which sequences are cut; 0 if this is no sequence.
         weight_key: key of the feature that holds its weights.
 
     Raises:
-        InvalidSpec: the length is not an int of at least 0.
+        InvalidSpec: `max_sequence_length` is not an int of at least 0.
     """
 
     def __new__(

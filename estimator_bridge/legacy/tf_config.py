@@ -1,7 +1,7 @@
-"""The place of this process in the cluster, from the environment variable TF_CONFIG.
+"""Reads this process's place in the cluster from the environment variable TF_CONFIG.
 
-Its form is checked first: TensorFlow's servers accept any text as an address, and would wait
-forever for tasks that do not exist.
+TF_CONFIG is checked before a server starts: TensorFlow's servers accept any text as an address, and
+would wait forever for a task that does not exist.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Task:
 
 
 def tf_config() -> TFConfig:
-    """Parses the environment variable TF_CONFIG; it is empty if not set.
+    """Parses the environment variable TF_CONFIG; returns {} if it is not set.
 
     Raises:
         InvalidSpec: it is not a JSON object.
@@ -80,7 +80,7 @@ def tf_config() -> TFConfig:
 
 
 def read_task(config: TFConfig) -> Task:
-    """Returns the place of this process in the cluster.
+    """Reads this process's place in the cluster from TF_CONFIG.
 
     Raises:
         InvalidSpec: TF_CONFIG has workers but no parameter servers, contradicts itself, or does not

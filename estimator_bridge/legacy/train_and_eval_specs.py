@@ -69,11 +69,11 @@ class EvalSpec(NamedTuple):
     Attributes:
         input_fn: as for `evaluate`.
         steps: number of batches; None evaluates until the input ends.
-        name: of the evaluation.
+        name: the name of the evaluation.
         hooks: SessionRunHooks.
         exporters: called after each evaluation, in this order.
         start_delay_secs: seconds before an evaluator process starts; unused in other processes.
-        throttle_secs: minimum of seconds between the starts of two evaluations; the last
+        throttle_secs: the least number of seconds between the starts of two evaluations. The last
             checkpoint is always evaluated.
 
     Raises:

@@ -16,7 +16,7 @@ class WarmStartSettings(NamedTuple):
     """The variables that are initialized from another checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, or a directory, whose latest one is used.
+        ckpt_to_initialize_from: a checkpoint, or a directory, whose latest checkpoint is used.
         vars_to_warm_start: a regular expression over trainable variables and tables; or a list of
             regular expressions over all variables; or a list of variables; or None for only the
             variables of `var_name_to_vocab_info`.

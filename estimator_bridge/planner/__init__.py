@@ -1,6 +1,6 @@
-"""Plans a cluster for a program: the memory, bytes and time that its tasks need, from a model.
+"""Plans a cluster for a program: models the memory, bytes and time that its tasks need.
 
-Names are imported when they are first used, so importing the package loads no TensorFlow.
+Names are imported on first use, so importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

@@ -86,8 +86,6 @@ _LOOPBACK = pathlib.Path("/proc/net/dev")
 
 
 class _Counters(NamedTuple):
-    """Resources used so far."""
-
     cpu_seconds: float
     bytes: int
 
@@ -95,12 +93,12 @@ class _Counters(NamedTuple):
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
     """Measures the coefficients of this machine, which takes about a minute.
 
-    It measures CPU time, message headers and the memory of a task. Bytes are counted on loopback,
-    which other programs use too, so the count is only used if it is close to what was sent. The
-    bandwidth of a network, the chief's work for each of many tasks, and updates are not measured.
+    It measures CPU time, message headers and the memory of a task. Bytes are counted on the
+    loopback interface, which other programs use too, so the count is only used if it is close to
+    what was sent. Network bandwidth, the chief's work per task, and updates are not measured.
 
     Args:
-        tell: called with a sentence about each thing that is done or measured.
+        tell: called with a sentence about each measurement.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.

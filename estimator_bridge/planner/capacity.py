@@ -40,12 +40,12 @@ PlaceOn = Callable[[int], Placement]
 
 @dataclasses.dataclass(frozen=True)
 class ServerMemory:
-    """The bytes of a parameter server.
+    """The memory of a parameter server, in bytes.
 
     Attributes:
         tables: rows and slots.
         task: TensorFlow itself, plus whichever is larger of what training and restoring need.
-        unsliced: extra memory for restoring a checkpoint whose tables are each stored in one piece,
+        unsliced: extra memory for restoring a checkpoint that stores each table in one piece,
             because the server reads a whole piece at once.
     """
 
@@ -146,15 +146,15 @@ class CapacityPlan:
     """What a job needs: memory, bytes and time of a cluster's tasks.
 
     Attributes:
-        cores: of all workers together.
+        cores: the number of cores of all workers together.
         servers_for_memory: the smallest number of parameter servers that can hold the tables.
-        servers_for_bandwidth: the smallest number whose busiest server is no slower than a worker
-            in exchanging a step's bytes; None if no number is enough.
-        memory: of each parameter server.
+        servers_for_bandwidth: the smallest number with which the busiest server needs no more time
+            than a worker to exchange a step's bytes; None if there is none.
+        memory: the memory of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: the busiest parameter server's bytes divided by the mean, for each layout.
-        bytes: sent in a step over all links together.
-        growth: for each number of machines that can hold the tables.
+        bytes: the bytes sent in a step, over all links together.
+        growth: an entry for each number of machines that can hold the tables.
     """
 
     job: Job
@@ -201,7 +201,7 @@ def plan_capacity(
     """Plans a cluster.
 
     Args:
-        cores: of all workers together; None means one per worker.
+        cores: the cores of all workers together; None means one per worker.
         servers: the number of parameter servers; None takes the one with the shortest step.
 
     Raises:
@@ -238,7 +238,7 @@ def plan_capacity(
 
 
 class _Model:
-    """A job on clusters of any size; remembers what depends only on the parameter servers."""
+    """Evaluates a job on clusters of any size; caches what depends only on the servers."""
 
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
@@ -337,7 +337,7 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """All clusters try the same numbers, so that `_Model` remembers more of them."""
+    """Lists the numbers to try, the same for all clusters, so that `_Model` can cache more."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

@@ -1,4 +1,4 @@
-"""The coefficients of the step model, and how they are fitted to measurements. Pure."""
+"""The coefficients of the step model, and their fit to measurements. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEGABYTE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Coefficients:
-    """What a byte, a tensor and a task cost.
+    """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
     loaded machine with two cores and TensorFlow 2.15.1; they predicted bytes within 2.6 %. Node
@@ -26,19 +26,19 @@ class Coefficients:
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
         bytes_per_tensor: header bytes of a tensor that one task sends to another.
-        bytes_per_step: bytes that a step takes whatever it contains.
+        bytes_per_step: bytes that every step sends in addition.
         cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, sender and receiver
             together.
         cpu_ms_per_tensor: the same for each tensor.
         cpu_ms_per_step: the same for each step, of all tasks together.
-        client_ms: time that the chief, which drives a step, takes itself.
+        client_ms: the time of the chief, which drives a step.
         client_ms_per_task: additional time for each core and each parameter server.
         nodes_per_core: graph nodes without the model.
         nodes_per_table: graph nodes for each core and table.
         nodes_per_part: graph nodes for each core and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row, parameters
             and slots, on a parameter server.
-        update_ns_alone: the same if one process does everything.
+        update_ns_alone: the same where one process does everything.
         input_bytes_per_id: bytes per id that a chief sends a worker if it reads the input for all:
             the index and the value of a SparseTensor. Other features and labels are not counted.
         task_bytes: memory of an idle task that has loaded TensorFlow.
@@ -71,8 +71,8 @@ class Measured(NamedTuple):
     Attributes:
         payload: bytes of ids, rows and gradients.
         tensors: the number of tensors sent from one task to another.
-        bytes: on the wire; None if they could not be counted.
-        cpu_ms: of all tasks together.
+        bytes: bytes on the wire; None if they could not be counted.
+        cpu_ms: CPU milliseconds of all tasks together.
     """
 
     payload: float
@@ -86,8 +86,8 @@ def fit(
 ) -> Coefficients:
     """Fits coefficients to at least three different measurements.
 
-    It minimizes the squares of the relative errors. Coefficients that the measurements do not
-    determine come from `base`. Noise can make a coefficient negative; such a coefficient becomes 0.
+    It is a least-squares fit of the relative errors. Coefficients that the measurements do not
+    determine come from `base`. A coefficient that noise makes negative becomes 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

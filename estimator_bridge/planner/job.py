@@ -25,7 +25,7 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: a row of each group, int64 [groups].
+        rows: one row of each group, as its representative, int64 [groups].
         widths: how many rows each group has, float64 [groups].
         distinct: how many different rows of each group are expected to be looked up, float64
             [groups].
@@ -58,7 +58,7 @@ class RowLoad:
 def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
     """Counts the lookups of a sample; each of `ids`, [any] int, is one core's ids in one step.
 
-    Ids outside of the table are ignored.
+    Ids outside the table are ignored.
     """
     steps = max(len(ids), 1)
     known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
@@ -106,10 +106,10 @@ def _edges(num_rows: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TableLoad:
-    """A table, and one core's lookups in it in a step, over all features that use the table.
+    """A table, and one core's lookups in it per step, over all features that use the table.
 
     Attributes:
-        size: rows, dimension and the number of variables: the table and its slots.
+        size: rows, dimension, and the number of variables (the table and its slots).
         load: which rows are looked up.
         cells: the number of activations [dim] that the core computes from the lookups.
         slots: names of the slots.
@@ -130,8 +130,8 @@ class Job:
 
     Attributes:
         subject: the name used in reports.
-        samples: the samples of a core in a step.
-        source: tells the reader of a report where the loads come from: a sample, or an assumption.
+        samples: the number of samples per core and step.
+        source: where the loads come from (a data sample or an assumption), for reports.
     """
 
     subject: str
@@ -145,7 +145,7 @@ class Job:
 
     @property
     def ids(self) -> float:
-        """The ids that a core looks up in a step, in all tables."""
+        """The number of ids that a core looks up in a step, in all tables."""
         return sum(table.load.num_occurrences for table in self.tables)
 
     @property

@@ -24,9 +24,9 @@ class Assumed:
     """What to assume about ids without a sample of the data.
 
     Attributes:
-        ids: for each feature, by key, the number of ids in a sample or in each position of a
-            sequence. The key None is for all other features, and defaults to 1.
-        zipf: the exponent of the law; the first rows are the most frequent.
+        ids: the number of ids per sample, or per position of a sequence, by feature key. The key
+            None stands for all other features; the default is 1.
+        zipf: the exponent of the Zipf law. The first rows are the most frequent.
     """
 
     ids: Mapping[str | None, float] = dataclasses.field(default_factory=dict)
@@ -48,7 +48,7 @@ def job_of_spec(
     Args:
         subject: the name used in reports.
         batch_size: samples of the global batch.
-        cores: of all workers together.
+        cores: the cores of all workers together.
 
     Raises:
         InvalidInput: the batch cannot be divided among the cores, or `assumed` has an unknown
@@ -92,7 +92,8 @@ def job_of_program(
     With a sample, the program runs up to its first training, whose batches are read.
 
     Args:
-        cores: of all workers together; None means the program's number, or one per worker.
+        cores: the cores of all workers together; None means the program's number, or one per
+            worker.
         batch_size: samples of the global batch; None means the program's.
         sample: how many batches of the program's data to read; 0 assumes a Zipf law instead.
 

@@ -1,4 +1,4 @@
-"""Formats a plan as text, and as values that JSON can hold, with advice on changes."""
+"""Formats a plan as text and as JSON values, with advice."""
 
 from __future__ import annotations
 

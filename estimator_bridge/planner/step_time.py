@@ -39,7 +39,7 @@ class Machine:
 
 
 def shown(ms: float) -> str:
-    """Formats milliseconds for people: three digits, and no decimals from 100 on."""
+    """Formats milliseconds with three digits, or without decimals from 100 on."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
@@ -58,16 +58,16 @@ class TaskTime(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """The parts of a step, which follow each other.
+    """The parts of a step, which run one after another.
 
     Attributes:
-        worker: a worker in the exchange; None if one process does everything.
-        servers: each parameter server in the exchange.
-        update_ms: updating rows, on the parameter server with the most updates.
+        worker: the exchange on a worker; None if one process does everything.
+        servers: the exchange on each parameter server.
+        update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the chief's calls.
         input_ms: the chief's network time if it reads the input and sends ids to the workers.
         model_ms: the model and the input, on a worker.
-        nodes: of the chief's graph.
+        nodes: the number of nodes in the chief's graph.
     """
 
     worker: TaskTime | None
@@ -179,7 +179,7 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
 def values_updated(job: Job, placement: Placement, cores: int) -> Array:
     """Counts the float32 values that each parameter server updates in a step, [servers].
 
-    A row and its slots are updated once for all cores.
+    A row and its slots are updated once, for all cores together.
     """
     values = np.zeros(placement.num_servers)
     for table in job.tables:

@@ -34,7 +34,7 @@ _TENSORS = 4
 
 @dataclasses.dataclass(frozen=True)
 class TableTraffic:
-    """The payload of one table, of one core in one step, by parameter server: bytes [servers]."""
+    """The payload of one table, for one core in one step: bytes for each server, [servers]."""
 
     wanted: Array
     rows: Array
@@ -47,7 +47,7 @@ class CoreTraffic:
 
     Attributes:
         to_servers, from_servers: bytes between the core and each server, [servers].
-        tensors: the number sent between the core and each server, both ways, [servers].
+        tensors: the number of tensors between the core and each server, both ways, [servers].
     """
 
     tables: dict[str, TableTraffic]

@@ -9,9 +9,9 @@ from tf2_engine.types import Message, Object
 
 
 class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
-    """A cluster resolver for this process only. It accepts the arguments of `TPUClusterResolver`.
+    """A cluster resolver for this process only, with the arguments of `TPUClusterResolver`.
 
-    It contacts no network: this process is the master, and the embedding engine runs on its host.
+    It contacts no network. The embedding engine runs on the host of this process.
     """
 
     def __init__(

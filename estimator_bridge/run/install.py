@@ -1,7 +1,7 @@
-"""Makes the names by which legacy programs find stock lead to the bridge.
+"""Makes legacy programs find the bridge under the names that they import.
 
-`install` fills in names that the installed TensorFlow lacks. It replaces stock's own names only
-when asked to.
+`install` adds the names that the installed TensorFlow lacks. It replaces names of stock only on
+request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name as programs write it, its target in the bridge, and whether it replaced stock's."""
+    """A name that programs use, its target in the bridge, and whether it replaced a stock name."""
 
     name: str
     leads_to: str
@@ -36,17 +36,17 @@ class Installed(NamedTuple):
 
 
 def install(replace: bool = False) -> list[str]:
-    """Makes the names of `stock_names` lead to the bridge where TensorFlow has none.
+    """Adds the names of `stock_names` that the installed TensorFlow lacks.
 
     On TF 2.16 and later it also makes TensorFlow load Keras 2, which legacy programs need, unless
-    TF_USE_LEGACY_KERAS is set. Call it before `tf.keras` is first used.
+    TF_USE_LEGACY_KERAS is set. Call it before the first use of `tf.keras`.
 
     Args:
-        replace: also replace stock's estimator where it is installed, and make
-            `TPUClusterResolver` work without a TPU.
+        replace: also replace stock's estimator where it is installed, and make `TPUClusterResolver`
+            work without a TPU.
 
     Returns:
-        The names that now lead to the bridge.
+        The names that now come from the bridge.
 
     Raises:
         TooLate: Keras 3 is already loaded.
@@ -67,7 +67,7 @@ def install(replace: bool = False) -> list[str]:
 
 
 def installed() -> list[Installed]:
-    """Lists every name that leads to the bridge now, in the order in which they were set."""
+    """Lists all names that come from the bridge now, in the order in which they were added."""
     return list(_installed)
 
 
@@ -193,9 +193,9 @@ def _change(
     value: Object,
     changes: contextlib.ExitStack = _changes,
 ) -> Object:
-    """Sets an attribute of a module or an entry of `sys.modules` until `changes` closes.
+    """Sets an attribute of a module, or an entry of `sys.modules`, until `changes` is closed.
 
-    `_ABSENT` stands for a missing value: it is returned if there was none, and setting it deletes.
+    Returns the previous value. `_ABSENT` stands for no value: setting it deletes the name.
     """
     values = vars(owner) if isinstance(owner, ModuleType) else owner
     before = values.get(name, _ABSENT)
@@ -222,7 +222,7 @@ def _set(owner: Object, name: str, value: Object) -> None:
 
 
 def _make_importable(path: str) -> None:
-    """Makes `import path` find the public module of TensorFlow that is an attribute.
+    """Makes `import path` return the module that is already an attribute of TensorFlow.
 
     Otherwise the import would load its file a second time and replace the attribute.
     """

@@ -1,4 +1,4 @@
-"""Chooses which Keras `tf.keras` is: legacy programs need Keras 2."""
+"""Chooses Keras 2 as `tf.keras`, because legacy programs need it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def is_2_15() -> bool:
 def how_to_install_keras() -> str:
     """Returns the command that installs Keras 2 for the installed TensorFlow.
 
-    No tf_keras was released for TensorFlow 2.22. The one for 2.21 works, but pip has to be told.
+    There is no tf_keras for TensorFlow 2.22. The one for 2.21 works if pip ignores its
+    dependencies.
     """
     if tensorflow_version() < (2, 22):
         return "pip install tf_keras"

@@ -34,8 +34,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-    The module has the names of `stock_names.SYMBOLS`; those of `unsupported.REASONS` raise
-    Unsupported. The first name that is used makes `tf.keras` Keras 2, or raises TooLate.
+    The module has the names in `stock_names.SYMBOLS`; names in `unsupported.REASONS` raise
+    Unsupported. The first use of a name makes `tf.keras` Keras 2, or raises TooLate.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -64,10 +64,10 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 def refusal(message: str, name: str) -> errors.EngineError:
-    """Returns the error that a module's `__getattr__` should raise for a name it lacks.
+    """Makes the error that a module's `__getattr__` raises for a name that the module lacks.
 
-    Usually that is an AttributeError, so that `hasattr` works. For `from module import name`, where
-    Python would drop the message, it is an ImportError.
+    It is an AttributeError, so that `hasattr` works. For `from module import name` it is an
+    ImportError, because Python would drop the message of an AttributeError.
     """
     caller = sys._getframe(2)
     error: errors.EngineError = errors.Unsupported(message)
@@ -77,7 +77,7 @@ def refusal(message: str, name: str) -> errors.EngineError:
 
 
 class AliasModule(ModuleType):
-    """A module at the path of one of stock's, which refuses names that the bridge lacks.
+    """A module at the path of one of stock's modules. It refuses names that the bridge lacks.
 
     Args:
         stock: TensorFlow's own module of this path, if the bridge replaces only some of its names.
@@ -122,7 +122,7 @@ class AliasModule(ModuleType):
 
 
 class _Lacking(type):
-    """The class of a placeholder for a function or class of stock that the bridge lacks.
+    """The class of placeholders for functions and classes of stock that the bridge lacks.
 
     Programs may import it and derive from it. Calling it or reading an attribute raises
     Unsupported.

@@ -1,4 +1,4 @@
-"""Tells a user's code from that of packages, and finds the user's line where an error arose."""
+"""Tells a user's code from packages, and finds the line of the user's code that led to an error."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def is_of_program(filename: str) -> bool:
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Returns the last line of a user's program on the way to an error: "train.py, line 3".
+    """Finds the last line of user code in an error's traceback, for instance "train.py, line 3".
 
-    None if no user code was running or being parsed; then the program is not to blame.
+    Returns None if no user code was running or being parsed, because then the program did not cause
+    the error.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return place(error.filename, error.lineno)

@@ -1,6 +1,6 @@
 """TensorFlow's public names, for commands that read a program without running it.
 
-If TensorFlow is not installed, a module built from a list of its names answers.
+If TensorFlow is not installed, a module made from a list of its names replaces it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Upgrade(NamedTuple):
     """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
 
     Attributes:
-        order: the new order of the parameters; "" marks one whose place is the same.
+        order: the new order of the parameters. "" stands for a parameter that stays in its place.
         keywords: maps old keywords to new ones, or to "" if the keyword is dropped.
     """
 
@@ -69,7 +69,7 @@ def is_installed() -> bool:
 
 
 def tensorflow() -> ModuleType:
-    """Returns TensorFlow with Keras 2 as its `tf.keras`, or the listed names."""
+    """Returns TensorFlow, with Keras 2 as its `tf.keras`, or the module that replaces it."""
     if not is_installed():
         return listed()
     keras_choice.use_legacy_keras()

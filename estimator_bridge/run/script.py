@@ -23,7 +23,7 @@ class StartedProgram(NamedTuple):
     Attributes:
         name: a script, a folder with a `__main__.py`, or the full name of a module.
         file: the source file that runs.
-        folder: the first folder that its imports are searched in.
+        folder: the first folder in which Python looks for its imports.
         is_module: whether `python -m name` starts it.
     """
 
@@ -44,7 +44,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
     """Finds a program without importing anything.
 
     Raises:
-        InvalidInput: there is none, or it is a package or a folder that cannot be run.
+        InvalidInput: there is no such program, or it is a package or a folder that cannot be run.
     """
     if is_module:
         return _module(name)
@@ -62,7 +62,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """Where a module is; `folders` are those of a package, and empty for another module."""
+    """The place of a module. `folders` are the folders of a package; empty for other modules."""
 
     file: str | None
     folders: Sequence[str] = ()

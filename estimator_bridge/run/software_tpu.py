@@ -17,8 +17,8 @@ from tf2_engine.types import Object
 def stock_on_software_tpu() -> Iterator[None]:
     """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
 
-    The software TPU has one core on one host. A `num_shards` given to `TPUConfig` becomes None,
-    which lets stock use all cores there are; stderr says so.
+    The software TPU has one core on one host. A `num_shards` of `TPUConfig` is replaced by None
+    (all cores), with a line on stderr.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.

@@ -1,4 +1,4 @@
-"""The names of stock that lead to the bridge, one row each, and the modules that have them."""
+"""The names of stock that the bridge has, one row each, and the modules that contain them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ NAMESPACE_V2 = f"{NAMESPACE}.v2"
 
 
 class Symbol(NamedTuple):
-    """A name of stock that the bridge has.
+    """A name of stock that the bridge provides.
 
     Attributes:
-        home: where it is defined: "module" or "module:attribute".
-        namespace: the public namespace below `tf.estimator` that has it ("" for `tf.estimator`
-            itself); None if only private modules have it.
-        home_v2: the home of this name in TensorFlow 2's namespace; mostly the same.
-        modules: stock's private modules that have it, in full or below
+        home: where the bridge defines it: "module" or "module:attribute".
+        namespace: its public namespace below `tf.estimator`: "" is `tf.estimator` itself, None
+            means that only private modules have it.
+        home_v2: where the bridge defines the version for TensorFlow 2's namespace; mostly equal to
+            `home`.
+        modules: stock's private modules that contain it: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
 
@@ -366,7 +367,7 @@ _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
 
 
 def lacking(module: str) -> frozenset[str]:
-    """Returns the functions and classes of a module (by its full path) that the bridge lacks.
+    """Lists the functions and classes that the bridge lacks of a stock module, given by full path.
 
     They can be imported and fail only when they are used: many programs import a name that they
     never need.

@@ -22,17 +22,17 @@ from tf2_engine.types import Object, Strategy
 
 
 class _Kind(type):
-    """Metaclass of a strategy's stand-in: instances of the strategy are instances of it too."""
+    """Makes instances of the real strategy count as instances of its stand-in."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (cls.__mro__[1], soft_tpu.SoftTPUStrategy))
 
 
 def strategy_in_place_of(stock: type) -> type:
-    """Makes a class that builds `stock` on a TPU and a strategy over software cores elsewhere.
+    """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere.
 
-    The strategy has as many cores as `run --cores` says, one by default. Building it raises
-    InvalidSpec or CannotBuild where the software TPU cannot run; the message says why.
+    The strategy has as many cores as `run --cores` says, one by default. Its constructor raises
+    InvalidSpec or CannotBuild where the software TPU cannot run.
     """
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:

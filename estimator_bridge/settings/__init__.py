@@ -1,7 +1,6 @@
-"""The catalogue of legacy settings: one row says what a setting does, and all reports render rows.
+"""The catalogue of legacy settings: a row says what a setting does, and reports render the rows.
 
-`catalogue.ROWS` holds the rows, which the modules `*_settings` list by subject. `detect` notes
-which rows apply to a spec. `render` puts the notes into words: warnings, findings of the audit,
-changes of `to_tf2`, causes of `verify`, and the tables of the documentation. Nothing here imports
-TensorFlow.
+`catalogue.ROWS` holds the rows, which the modules `*_settings` define by subject. `detect` finds
+the rows that apply to a spec. `render` words them for warnings, the audit, changes of `to_tf2`,
+causes of `verify`, and the tables of the documentation. Nothing here imports TensorFlow.
 """

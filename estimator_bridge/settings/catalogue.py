@@ -21,7 +21,7 @@ RULES: Mapping[str, SettingRow] = {
 
 
 def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
-    """Yields the rows that read a field, each with the test for the values that matter to it."""
+    """Yields the rows that read a field, each with the test of the values to which it applies."""
     fields = {f"{owner}.{setting}"}
     if owner.endswith("Parameters"):
         fields.add(f"*Parameters.{setting}")
@@ -31,5 +31,5 @@ def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
 
 
 def finding_of(rule: str) -> str | None:
-    """Returns the rule under which the audit reports a row, or None if it reports none."""
+    """Returns the rule under which the audit reports a row, or None if the audit does not."""
     return ROWS[rule].finding or (rule if rule in RULES else None)

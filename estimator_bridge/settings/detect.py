@@ -14,7 +14,7 @@ from tf2_engine.types import Object
 class Value(NamedTuple):
     """One setting of a legacy class in a spec.
 
-    `value` is what the program sets, or None. An optimizer is represented by its class name.
+    `value` is None if the program does not set it. For an optimizer it is the class name.
     """
 
     owner: str
@@ -49,7 +49,7 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and one for every field that is set and does what it says."""
+    """Yields the notes of a spec, and a note for every other field that the program sets."""
     yield from notes_of_spec(legacy)
     used = dict(legacy.optimizers())
     for value in values(legacy):

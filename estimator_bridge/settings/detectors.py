@@ -1,4 +1,4 @@
-"""Tests of values for rows, and detectors of the places in a spec at which a row applies."""
+"""Tests of setting values, and detectors that find the places in a spec where a row applies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def always(place: str) -> on.Detector:
 
 
 def in_optimizers(value_of: Callable[[LegacyOptimizer], Object]) -> on.Detector:
-    """Makes a detector of optimizers; the function returns the value to show, or None."""
+    """Makes a detector for optimizers; `value_of` returns the value to report, or None."""
     return lambda legacy: (
         (where, value)
         for where, optimizer in legacy.optimizers()
@@ -56,7 +56,7 @@ def multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
 
 
 def dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
-    """Yields the features that lose id 0 if their ids are dense."""
+    """Yields the features that, with dense ids, lose id 0."""
     for feature in legacy.features:
         if not feature.max_sequence_length and legacy.table(feature.table).combiner is not None:
             yield Place("feature", feature.key), NOTHING

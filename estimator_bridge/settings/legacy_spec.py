@@ -1,6 +1,6 @@
-"""A legacy spec as read, and notes on its places: frozen values that mention no legacy class.
+"""The contents of a legacy spec, and notes on it, as frozen values without legacy classes.
 
-Settings keep their legacy names, by which `detect.values` finds the rows that read them.
+Settings keep their legacy names, by which `detect.values` finds their rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """The subject of a note: a table, a feature, or another place such as "train.py:12"."""
+    """What a note is about: a table, a feature, or a place such as "train.py:12"."""
 
     kind: str
     name: str | None = None
@@ -43,11 +43,11 @@ NOTHING = SourceText()
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """One place at which a row of the catalogue applies; `render` words it.
+    """A place in a spec or program where a row of the catalogue applies.
 
     Attributes:
         rule: the row's name in `catalogue.ROWS`.
-        value: the setting's value; the name of a function or an optimizer.
+        value: the setting's value; for a function or an optimizer its name.
     """
 
     rule: str
@@ -69,10 +69,10 @@ class LegacyTable:
 
     Attributes:
         name: its name in the engine and on the device: `tbl_<variable>` for columns, else its key.
-        learning_rate: None and 0.0 are unset.
+        learning_rate: None and 0.0 mean unset.
         combiner: "mean", "sum", "sqrtn" or None.
         optimizer: None takes the spec's.
-        embedding_name: name of its variable without a scope.
+        embedding_name: the name of its variable without a scope.
     """
 
     name: str
@@ -104,9 +104,9 @@ class LegacyFeature:
 
 @dataclasses.dataclass(frozen=True)
 class TensorCoreColumn:
-    """One column whose table is an ordinary variable; only its ids are prepared.
+    """A column whose table is an ordinary variable; the bridge only prepares its ids.
 
-    `padded_length` is the number of ids per sample; more are cut, missing ones padded and masked.
+    `padded_length` is the number of ids per sample: more ids are cut, fewer are padded and masked.
     """
 
     key: str
@@ -122,7 +122,7 @@ class LegacySpec:
         tables: sorted by name, in stock's order.
         features: table by table, sorted by key within each.
         quirks: "stock" or "documented".
-        notes: on what the columns say but tables and features do not.
+        notes: notes on settings of columns that tables and features cannot express.
     """
 
     form: str
@@ -142,7 +142,7 @@ class LegacySpec:
         return next(table for table in self.tables if table.name == name)
 
     def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:
-        """Yields every optimizer that a table uses, with the place at which it is written."""
+        """Yields every optimizer that a table uses, and the table or spec that sets it."""
         if self.optimizer is not None and any(table.optimizer is None for table in self.tables):
             yield SPEC, self.optimizer
         for table in self.tables:

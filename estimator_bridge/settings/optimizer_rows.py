@@ -22,15 +22,14 @@ class OptimizerRow:
 
     Attributes:
         engine_name: the name of the engine's class.
-        plain: its own settings that mean what they say, separated by spaces.
-        slots: for each slot of the engine, the end of its name in a legacy TPU checkpoint, as
-            `Adam/m` in `<table>/Adam/m`.
-        cpu_slots: the same in a checkpoint of TensorFlow 1's optimizer, if the names differ.
-        keras_scope, keras_slots: the scope and names of the slots of
-            `tf.keras.optimizers.legacy`, which canned estimators of TensorFlow 2 use; empty if it
-            has no such optimizer.
+        plain: settings that have the same name and meaning in the engine, separated by spaces.
+        slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`
+            in `<table>/Adam/m`.
+        cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
+        keras_scope, keras_slots: the scope and names of the slots of `tf.keras.optimizers.legacy`,
+            which canned estimators of TensorFlow 2 use; empty if it has no such optimizer.
         renamed: legacy settings that have another name in the engine.
-        only: legacy settings without a counterpart, and the one value that each may have.
+        only: legacy settings without a counterpart, and the only value that can be translated.
         for_columns: whether a spec with `feature_columns` may have it.
         on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
     """
@@ -54,7 +53,7 @@ class OptimizerRow:
 
     @property
     def names(self) -> dict[str, str]:
-        """Maps legacy names to the engine's, for all settings of the engine's class."""
+        """Maps legacy names to the engine's names, for all settings of the engine's class."""
         from tf2_engine.optimizers.optimizer import KEEPING
 
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}
@@ -148,6 +147,6 @@ ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_spars
 
 
 def kind_of(optimizer: Object) -> str | None:
-    """Returns the row's name for a legacy optimizer, stock's or the bridge's, or None."""
+    """Returns the name of the row for an optimizer of stock or of the bridge, or None."""
     names = (kind.__name__ for kind in type(optimizer).__mro__)
     return next((name for name in names if name in OPTIMIZERS), None)

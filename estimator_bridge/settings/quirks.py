@@ -1,4 +1,4 @@
-"""Selects the behaviour where stock and its documents disagree: "stock" or "documented"."""
+"""Selects the behaviour where stock's code and documentation disagree: "stock" or "documented"."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KEPT = (
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that give none; raises what `checked_quirks` raises."""
+    """Sets the quirks of specs that set none; raises as `checked_quirks`."""
     DEFAULTS.quirks = checked_quirks(quirks)
 
 
 def default_quirks() -> str:
-    """Returns the quirks of specs that give none."""
+    """Returns the quirks of specs that set none."""
     return DEFAULTS.quirks
 
 

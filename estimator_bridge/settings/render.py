@@ -1,4 +1,4 @@
-"""Puts notes and rows into words: warnings, lines of the audit, changes, causes."""
+"""Words notes and rows of the catalogue: as warnings, audit findings, changes and causes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Returns a row's warning for an occasion such as `row.LOOKUP`, or "".
+    """Formats a row's warning for an occasion such as `row.LOOKUP`, or returns "".
 
     Args:
-        **fields: of the text: `where`, which begins it and may be empty, `value`, `kind`, ...
+        **fields: the fields of the text: `where` (its beginning, may be empty), `value`, `kind`,
+            ...
     """
     texts = ROWS[rule].warnings
     return (texts.get(when) or texts.get((when, str(quirks)), "")).format(**fields)
@@ -35,7 +36,7 @@ def warnings(
     """Yields the warnings of notes for some occasions.
 
     Args:
-        legacy: the spec of the notes, for texts that depend on quirks or name an optimizer.
+        legacy: the spec, for texts that depend on quirks or name an optimizer.
     """
     optimizers = dict(legacy.optimizers()) if legacy else {}
     quirks = legacy.quirks if legacy else None
@@ -48,17 +49,17 @@ def warnings(
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
-    """Returns the distinct warnings of a step on the engine; those of updates only if training."""
+    """Lists the distinct warnings of a step on the engine, about updates only in training."""
     occasions = (rows.LOOKUP, rows.TRAINING) if training else (rows.LOOKUP,)
     return list(dict.fromkeys(warnings(notes_of_spec(legacy), *occasions, legacy=legacy)))
 
 
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
-    """Returns the fields of `migrate.legacy_specs.spec_to_tf2.Change` for a note, or None.
+    """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
 
     Args:
-        **fields: of the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;
-            `reason`, why the optimizer is not stock's.
+        **fields: the fields of the texts: `kind`, the engine's optimizer; `rate`, the legacy
+            learning rate; `reason`, why it is not an optimizer of stock.
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change
@@ -76,16 +77,16 @@ def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
 
 
 def cause(rule: str, **fields: Object) -> tuple[str, str]:
-    """Returns name and text of the divergence that `verify` explains by a row."""
+    """Returns the name and text of the divergence that `verify` attributes to a row."""
     row = ROWS[rule]
     return row.cause_name, row.cause.format(**fields)
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Returns, as a clause, why an engine does not do what a setting says; "" if it does.
+    """Returns a clause that says why an engine does not do what a setting says; "" if it does.
 
     Args:
-        quirks: the bridge's; None is stock.
+        quirks: the quirks of the bridge; None asks about stock.
     """
     for rule, when in readers(value.owner, value.setting):
         if when is None or when(value.value):
@@ -97,7 +98,7 @@ def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> st
 
 
 def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
-    """Yields the settings of a spec and of its tables that do nothing with use_tpu=False."""
+    """Yields the settings of a spec and its tables that have no effect with use_tpu=False."""
     by_setting: dict[str, list[Note]] = {}
     for note in notes:
         row = ROWS[note.rule]

@@ -40,7 +40,7 @@ class OnSparseCores(NamedTuple):
 
     Attributes:
         outcome: one of `SPARSE_CORE_OUTCOMES`.
-        way_out: what to do about it; empty if the effect says so or nothing needs to be done.
+        way_out: what to do about it; empty if the effect already says so or there is nothing to do.
     """
 
     outcome: str
@@ -58,7 +58,7 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect that the setting's words do not say; `because` is the reason, as a clause."""
+    """An effect other than the setting's documented one. `because` is a clause with the reason."""
 
     because: str
 
@@ -84,9 +84,9 @@ class ChangeText(NamedTuple):
 
     Attributes:
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
-        now: what takes the setting's place; empty if nothing does.
-        was: the value for readers, if not the value itself.
-        setting: its name, if not the first that the row reads.
+        now: what replaces the setting; empty if nothing does.
+        was: how to show the old value, if not by its repr.
+        setting: the name of the setting, if it is not the first field that the row reads.
     """
 
     effect: str
@@ -98,30 +98,31 @@ class ChangeText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One legacy setting, or one way to set it.
+    """One legacy setting, or a group of its values.
 
     Attributes:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         tf2: its effect or counterpart in TensorFlow 2.
         cpu: stock's effect with use_tpu=False; by default the effect of all settings of updates.
-        way_out: what to do about it; empty if nothing needs to be done.
+        way_out: what to do about it; empty if there is nothing to do.
         bridge: the bridge's effect for docs/differences.md, if stock ignores the setting or the
             bridge treats it differently. Empty if `quirks` decide.
-        why: the reason for `bridge`; a row with a reason is a line of docs/differences.md.
-        quirks: the bridge's effect for each value of quirks, if these decide.
+        why: the reason for `bridge`. Rows with a reason are listed in docs/differences.md.
+        quirks: the bridge's effect for each value of `quirks`, if it depends on that.
         sparse_core: the effect on TPUs with SparseCores; by default the same as `tpu`.
-        reads: the fields it is read from, such as "TableConfig.combiner", each with a test for the
-            values that matter, or None if the detector decides. "*Parameters" is all optimizers.
-        calls: functions and classes that are a finding wherever a source calls them.
-        detect: finds it in a spec; None tests the values of `reads`.
+        reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
+            values to which the row applies, or None if `detect` decides. "*Parameters" stands for
+            all optimizers.
+        calls: functions and classes whose every call in a program's source is a finding.
+        detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
-        finding: the audit's rule for it, if that is another row.
-        warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
+        finding: the row under which the audit reports it, if that is another row.
+        warnings: texts of `run` and TPUEstimator, by occasion, or by occasion and quirks.
         change: the text for `to_tf2`.
         change_of_stock: the text with quirks="stock", if it differs.
-        cause_name, cause: name and text of the divergence that `verify` explains by this setting;
-            the text has fields.
+        cause_name, cause: the name and text (with fields) of the divergence that `verify`
+            attributes to this setting.
     """
 
     severity: str

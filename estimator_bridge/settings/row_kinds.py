@@ -1,4 +1,4 @@
-"""Short names for kinds of rows and for their parts, so that the rows read like tables."""
+"""Constructors for common kinds of rows, which let the catalogue read like a table."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def fields(
     why: str = "",
     sparse_core: OnSparseCores = on.AS_BEFORE,
 ) -> SettingRow:
-    """Makes a row for plain fields, named as in "FeatureConfig: table_id"."""
+    """Makes a row for fields without special cases. `names` is like "FeatureConfig: table_id"."""
     owner, settings = names.split(": ")
     reads: dict[str, on.When | None] = {f"{owner}.{name}": None for name in settings.split()}
     return plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads, sparse_core=sparse_core)
 
 
 def limits(name: str, tpu: str, sparse_core: OnSparseCores) -> SettingRow:
-    """Makes a row for a lower and an upper limit of optimizers."""
+    """Makes a row for the lower and the upper limit of a value of optimizers."""
 
     def ends_of(optimizer: LegacyOptimizer) -> Object:
         ends = optimizer.settings[f"{name}_min"], optimizer.settings[f"{name}_max"]

@@ -1,4 +1,4 @@
-"""A legacy spec in the arithmetic of SparseCores, which refuse some settings and drop others. Pure.
+"""Adapts a legacy spec to SparseCores, which refuse some settings and ignore others. Pure.
 
 The texts come from the catalogue of settings.
 """
@@ -41,11 +41,11 @@ def check(
     *,
     target: str = "SparseCores",
 ) -> None:
-    """Raises Untranslatable if a spec has settings of these rows; the message names all of them.
+    """Raises Untranslatable if rows of `rules` apply to a spec; the message names all of them.
 
     Args:
-        besides: lines about what is refused for other reasons.
-        target: the class or hardware that refuses, for the message.
+        besides: more lines of the message, about settings that are refused for other reasons.
+        target: the class or hardware that refuses them, for the message.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
@@ -63,7 +63,7 @@ def check(
 
 
 def engine_spec(spec: EngineSpec) -> EngineSpec:
-    """Returns a spec without the settings that SparseCores drop."""
+    """Removes the settings that SparseCores ignore from a spec."""
     from tf2_engine import sparsecore_rules  # needs TensorFlow, which reports do without
 
     tables = tuple(
@@ -76,10 +76,10 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Returns why a setting has no effect in the arithmetic of SparseCores; "" if it has an effect.
+    """Returns why a setting has no effect on SparseCores; "" if it has an effect.
 
     Args:
-        stock_v2: whether stock's TPUEmbeddingV2 computes, which also drops limits of weights.
+        stock_v2: asks about stock's TPUEmbeddingV2, which also ignores limits of weights.
     """
     dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):
@@ -89,7 +89,7 @@ def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
 
 
 def warnings(legacy: LegacySpec, *, training: bool) -> Iterator[str]:
-    """Yields a line for each setting that SparseCores, or stock's class for them, drop."""
+    """Yields a line for each setting that SparseCores, or stock's class for them, ignore."""
     for note in notes_of_spec(legacy):
         shown = render.shown(note) or str(ROWS[note.rule].setting)
         where = f"SparseCores: {note.where}: {shown}"

@@ -26,13 +26,13 @@ from tf2_engine.types import Object
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
-    """Returns the settings of an `EmbeddingConfigSpec`, in stock's order for a TPU.
+    """Reads the settings of an `EmbeddingConfigSpec`, in the order of stock's TPU configuration.
 
-    `quirks` overrides the quirks of the spec. Stock's specs have no quirks, so the default of the
-    process applies.
+    `quirks` overrides the spec's quirks. A spec of stock has none; then the default of the process
+    applies.
 
     Raises:
-        WrongType: a column has no table on a TPU.
+        WrongType: a column is of a kind that has no table on a TPU.
         InvalidSpec: one feature has two embeddings, or a size is not a positive int.
         Untranslatable: the class of an optimizer is unknown.
     """

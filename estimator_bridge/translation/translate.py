@@ -26,14 +26,14 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
-    """Translates a spec; every setting is carried explicitly, or refused by name.
+    """Translates a spec. Each setting is set explicitly, or refused with a message that names it.
 
-    Tables and features are in the order in which stock gives them to the device. The structure is a
-    dict by feature key.
+    Tables and features are in the order in which stock passes them to the device. Batches are dicts
+    by feature key.
 
     Args:
-        training: False gives tables without their own optimizer stochastic gradient descent of
-            rate 1, as stock's inference mode does.
+        training: if False, tables without their own optimizer get stochastic gradient descent with
+            rate 1, as in stock's inference mode.
         step: returns the global step; called in the graph that calls a `learning_rate_fn`.
 
     Raises:
@@ -72,10 +72,10 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
-    """Returns each feature's activation shape on one core, without the last dimension.
+    """Computes the shape of each feature's activation on one core, without the last dimension.
 
-    A shape is [batch per core] or [batch per core, T]. `batch_size` is the global one; None leaves
-    it open. Raises InvalidSpec if the number of cores does not divide it.
+    A shape is [batch per core] or [batch per core, T]. `batch_size` is the size of the global
+    batch, or None if unknown. Raises InvalidSpec if `num_cores` does not divide it.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -90,10 +90,10 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
 
 
 def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
-    """Rebuilds a legacy optimizer for the engine, every setting carried explicitly.
+    """Makes the engine's optimizer for a legacy one, with every setting set explicitly.
 
-    The `rate`, a number or a callable without arguments, replaces the optimizer's own; `where`
-    starts messages, as in "Table 'a': ".
+    `rate`, a number or a callable without arguments, replaces the optimizer's own rate. Messages
+    start with `where`, for instance "Table 'a': ".
 
     Raises:
         Untranslatable: a setting has no counterpart.
@@ -135,7 +135,7 @@ def _optimizer_of(
 
 
 def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
-    """Returns the learning rate of a table: its own, in stock's order, or the optimizer's.
+    """Finds a table's learning rate in stock's order: the table's rate, then its optimizer's.
 
     Raises:
         WrongType: a rate is neither a number nor a function.

@@ -1,1 +1,1 @@
-"""Runs TensorFlow 1 programs, which see a `tensorflow` of their own with `tf.contrib`."""
+"""Runs TensorFlow 1 programs: their `import tensorflow` returns a module with `tf.contrib`."""

@@ -24,7 +24,7 @@ ASKED = object()
 
 
 class PublicName(NamedTuple):
-    """A name of TensorFlow, as the parts of its path below `tensorflow`."""
+    """The path of a TensorFlow name below `tensorflow`, split at the dots."""
 
     parts: tuple[str, ...]
 
@@ -164,9 +164,9 @@ def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
 
 
 def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
-    """Returns the value of an expression where TensorFlow 2 is installed, or UNKNOWN.
+    """Computes the value that an expression has with TensorFlow 2, or returns UNKNOWN.
 
-    It executes only operators, methods of strings and a few builtins, on values that are known.
+    It executes only operators, string methods and a few builtins, on known values.
     """
     if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN
@@ -188,13 +188,13 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions whose parts are all harmless; an unknown name is a KeyError."""
+    """Computes expressions without side effects. An unknown name raises KeyError."""
 
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 
     def of(self, node: ast.AST | None) -> Object:
-        """Returns the value of an expression; None for a missing part, as in a slice."""
+        """Computes an expression. None for a missing part, as in a slice."""
         return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
 
     def _constant(self, node: ast.Constant) -> Object:

@@ -1,4 +1,4 @@
-"""The only list of the names of `tf.contrib` that TF1 programs find, with their homes."""
+"""The names of `tf.contrib` that TF1 programs find, and where each comes from."""
 
 from __future__ import annotations
 

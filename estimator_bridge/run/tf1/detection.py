@@ -18,11 +18,11 @@ _IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'
 
 
 def find_use(script: str, folder: str | None = None) -> Use | None:
-    """Finds the first use of a name that only TensorFlow 1 has, in a script or its imports.
+    """Finds the first use of a name that only TensorFlow 1 has, in a script and its imports.
 
-    Names in code that TensorFlow 2 does not reach do not count. If the program takes `tf.compat.v1`
+    Code that does not run with TensorFlow 2 does not count. If the program imports `tf.compat.v1`
     when it finds TensorFlow 2, only names that every run uses count. Imported modules are read if
-    they are in `folder` (by default the script's) or in the folders of PYTHONPATH, and belong to no
+    they are in `folder` (by default the script's folder) or on PYTHONPATH, and belong to no
     library.
     """
     script = os.path.abspath(script)
@@ -100,7 +100,7 @@ class _Files:
 
 
 def _unreached(readings: list[Reading]) -> set[str]:
-    """Returns the functions, classes and files that only unreached code mentions.
+    """Lists the functions, classes and files that only unreached code mentions.
 
     A name stands for every function of that name.
     """
@@ -120,7 +120,7 @@ def _unreached(readings: list[Reading]) -> set[str]:
 
 
 def _always_reached(readings: list[Reading]) -> set[str]:
-    """Returns the files, functions and classes that every run of the program reaches."""
+    """Lists the files, functions and classes that every run of the program reaches."""
     mentions = [each for reading in readings for each in reading.mentions if each.is_sure]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     reached: set[str] = set()

@@ -1,6 +1,6 @@
-"""Tells the files of libraries from those of a program.
+"""Tells the files of libraries from the files of a program.
 
-Libraries are the standard library, the bridge, and whatever an installer installed.
+Libraries are the standard library, the bridge, and everything that an installer installed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Libraries:
     """The libraries that a program may import.
 
     Args:
-        script: the program, if it is known. The project and the package that it is in are not
-            libraries, even if they are installed.
+        script: the program, if it is known. Its project and package are not libraries, even if they
+            are installed.
     """
 
     def __init__(self, script: str | None = None) -> None:
@@ -99,9 +99,9 @@ def _linked_folders() -> Iterator[str]:
 
 @functools.cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Returns the files that an installer recorded in a folder or a zip file.
+    """Lists the files that an installer recorded in a folder or a zip file.
 
-    A project's own `.egg-info` does not count: it lies where the project is developed.
+    An `.egg-info` in a project's source folder does not count.
     """
     return frozenset(
         os.path.normpath(os.path.join(folder, file))

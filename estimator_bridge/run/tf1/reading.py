@@ -1,7 +1,7 @@
-"""Reads the source of a module the way Python would run it with TensorFlow 2 installed.
+"""Reads a module's source the way Python would run it with TensorFlow 2 installed.
 
-Code that a program keeps for TensorFlow 1, behind a version check, is not reached and does not
-count as used.
+Code behind a version check that only TensorFlow 1 passes is not reached, and does not count as
+used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ALTERNATIVES = (
 
 
 class Use(NamedTuple):
-    """A name of TensorFlow 1 that TensorFlow 2 lacks, as the program writes it, and its place."""
+    """A place where a program uses a name of TensorFlow 1 that TensorFlow 2 lacks."""
 
     name: str
     path: str
@@ -65,11 +65,11 @@ class Use(NamedTuple):
 
 
 class FoundUse(NamedTuple):
-    """A use, and the error that it raises with TensorFlow 2.
+    """A use, and the error that TensorFlow 2 raises there.
 
     Attributes:
-        scope: the code that it is in.
-        is_sure: whether it runs whenever that code runs, whatever the conditions are.
+        scope: the function, class or module that contains it.
+        is_sure: whether it runs whenever its scope runs, whatever conditions evaluate to.
     """
 
     use: Use
@@ -82,8 +82,8 @@ class Mention(NamedTuple):
     """A name, or the file of a module, that code refers to.
 
     Attributes:
-        is_reached: whether TensorFlow 2 gets here if it gets to the scope.
-        is_sure: whether every such run gets here.
+        is_reached: whether a run with TensorFlow 2 can get here from the start of the scope.
+        is_sure: whether every run of the scope gets here.
     """
 
     name: str
@@ -96,13 +96,13 @@ class Reading(ast.NodeVisitor):
     """The uses of TensorFlow 1 in a module, and what else it mentions.
 
     Args:
-        path: its file.
-        tree: its source.
+        path: the file of the module.
+        tree: the parsed source.
         find: takes a module's name, the importing file and the level of a relative import; returns
             the reading of the module, or None if it does not belong to the program.
 
     Attributes:
-        adapts: whether it takes names from `tf.compat.v1` where it finds TensorFlow 2.
+        adapts: whether the module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -324,11 +324,11 @@ class Reading(ast.NodeVisitor):
         before: Mapping[str, Object] | None = None,
         is_sure: bool = False,
     ) -> bool:
-        """Reads blocks of which one is executed; returns whether control leaves all of them.
+        """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
         Args:
-            before: what is known before every block but the first; None if nothing differs.
-            is_sure: whether every run that matters executes the first block.
+            before: the known values before every block except the first; None if they are the same.
+            is_sure: whether every run with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)
@@ -348,7 +348,7 @@ class Reading(ast.NodeVisitor):
         return bool(left) and all(left)
 
     def _attempt(self, body: Sequence[ast.stmt], caught: set[str]) -> bool:
-        """Reads a body some of whose errors are caught; returns whether it fails with TF 2."""
+        """Reads code whose `caught` errors are handled; returns whether it raises one of them."""
         for position, each in enumerate(body):
             before = len(self.uses)
             left = self.visit(each)
@@ -364,7 +364,7 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Whether a handler carries on without what failed, instead of reporting it."""
+        """Whether an exception handler continues without what failed, instead of reporting it."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False
@@ -378,7 +378,7 @@ class Reading(ast.NodeVisitor):
         )
 
     def _is_idle(self, handler: ast.ExceptHandler, body: Sequence[ast.stmt]) -> bool:
-        """Whether a handler waits for an error that TensorFlow 2 does not raise."""
+        """Whether an exception handler waits for an error that TensorFlow 2 does not raise."""
         caught = _caught(handler.type)
         nodes = [each for statement in body for each in ast.walk(statement)]
         has_import = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes)

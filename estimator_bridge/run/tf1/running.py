@@ -1,4 +1,4 @@
-"""Runs the code of a `with` block as TensorFlow 1 would."""
+"""Runs the code of a `with` block as under TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tf2_engine import tf_compat
 
 @contextlib.contextmanager
 def as_tf1(script: str | None = None) -> Iterator[None]:
-    """Shows a program TensorFlow 1 inside the context, and turns TensorFlow 2's behavior off.
+    """Makes a program import TensorFlow 1 inside the context, and disables TensorFlow 2's behavior.
 
-    `disable_v2_behavior` applies to the process and cannot be undone.
+    `disable_v2_behavior` stays in effect after the context, because it cannot be undone.
     """
     import tensorflow as tf
 
@@ -39,14 +39,14 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Shows a program TensorFlow 1 inside the context if it should see it; yields whether it does.
+    """Makes a program import TensorFlow 1 inside the context if it needs to; yields if so.
 
     Args:
-        tf1: whether it sees TensorFlow 1; None decides by its source.
-        tell: called with the reason if the source decided for TensorFlow 1, and with the remedy if
-            the program fails for a name of TensorFlow 1.
-        view: called with `script`; opens what the program then sees.
-        folder: the folder that the program imports from; by default its own.
+        tf1: whether the program gets TensorFlow 1; None decides by its source.
+        tell: called with the reason if the source decided for TensorFlow 1, or with advice if the
+            program fails because of a name of TensorFlow 1.
+        view: called with `script`; returns the context that makes the program import TensorFlow 1.
+        folder: the folder from which the program imports; by default its own.
     """
     use = None
     if tf1 is None:

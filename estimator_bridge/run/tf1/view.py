@@ -1,4 +1,4 @@
-"""Shows TensorFlow 1 programs, and no other module, a `tensorflow` made from `tf.compat.v1`."""
+"""Makes TensorFlow 1 programs, and only them, import a `tensorflow` based on `tf.compat.v1`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`, whose names are loaded when they are first used.
+    """A module of `tf.contrib`, whose names are loaded on first use.
 
     Args:
-        path: the path below `tensorflow.contrib`; empty for that itself.
-        view: finds the modules below this one.
+        path: its path below `tensorflow.contrib`; empty for `tensorflow.contrib` itself.
+        view: finds its submodules.
     """
 
     def __init__(self, path: str, view: TF1View) -> None:
@@ -68,7 +68,8 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
 
-    What a program sets on it stays on it; the modules below are shared with everybody.
+    Attributes that a program sets stay on this module. Its submodules are TensorFlow's own, which
+    everybody shares.
     """
 
     def __init__(self) -> None:
@@ -99,8 +100,8 @@ class TF1View(ModuleType):
         """Returns the module that a program imports as `path`, which begins with "tensorflow".
 
         Raises:
-            UnsupportedImport: it is below `tensorflow.contrib`, and the bridge does not have it.
-            ImportError: TensorFlow has no such module either.
+            UnsupportedImport: the bridge has no such module below `tensorflow.contrib`.
+            ImportError: TensorFlow has no such module.
         """
         if path not in self._modules:
             self._modules[path] = self._find(path)
@@ -156,9 +157,9 @@ def _load(target: str, path: str) -> Object:
 
 @contextlib.contextmanager
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
-    """Gives the program's modules the `view` when they import `tensorflow`, inside the context.
+    """Makes `import tensorflow` in the program's modules return `view`, inside the context.
 
-    Libraries, which `script` helps to tell apart, and the bridge keep TensorFlow as it is.
+    The bridge and libraries, which `script` helps to recognize, still get TensorFlow itself.
     """
     # Of all ways into an import, only this function learns which module imports. A finder on
     # sys.meta_path, or another entry in sys.modules, would change TensorFlow for libraries too.

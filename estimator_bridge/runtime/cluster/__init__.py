@@ -1,1 +1,1 @@
-"""The tasks of a cluster: their software, the end of each, and a watchdog over the others."""
+"""The tasks of a cluster: their software, how they end, and a watchdog for the chief."""

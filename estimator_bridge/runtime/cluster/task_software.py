@@ -1,8 +1,8 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
 The chief asks for these reports in every session, because a restarted task may be on another
-machine. A task without native ops would refuse a graph that uses them there, and a task with
-another TF_CONFIG would wait for others forever.
+machine. A graph that uses native ops on a task without them would fail, and tasks with different
+TF_CONFIGs would wait for each other forever.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class TaskReport(NamedTuple):
     """The versions of a task, its native sources, and whether it has loaded them.
 
     Attributes:
-        tasks: the addresses in its TF_CONFIG, by job. None if its version does not report them.
-        trains: whether it runs its own training, without use_tpu=True. None as above.
+        tasks: the addresses in its TF_CONFIG, by job. None if its version of this package does not
+            report them.
+        trains: whether it runs its own training loop, without use_tpu=True. None as for `tasks`.
     """
 
     tensorflow: str = "unknown"
@@ -78,11 +79,11 @@ def of_this_process() -> TaskReport:
 def native_devices(cluster: Cluster) -> frozenset[str]:
     """Lists the devices of the tasks that have native ops; empty if this process has none.
 
-    Waits for tasks that have not started yet, as every session does.
+    Waits for tasks that have not started yet, as a session does.
 
     Raises:
-        InvalidInput: a task runs another version of this package or of TensorFlow, has another
-            TF_CONFIG, or runs its own training.
+        InvalidInput: a task has another version of this package or of TensorFlow, has another
+            TF_CONFIG, or runs its own training loop.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -90,9 +91,9 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends a training if a task on which its step uses native ops no longer has them.
+    """Ends training if a task whose part of the step uses native ops no longer has them.
 
-    It asks before the first step of each session, and so also after a task was lost.
+    It asks before the first step of each session, so also after a lost task was restarted.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -1,7 +1,7 @@
 """The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-When the chief's program ends, the chief tells all other tasks: those that only serve then exit, and
-workers with their own training stop after a step.
+When the chief's program ends, the chief tells all other tasks. Parameter servers, and workers that
+only run the chief's ops, then exit; workers with their own training loop stop after a step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Cluster:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The devices of the tasks that run cores: the workers, or the chief if there are none."""
+        """The devices of the tasks that run cores: the workers, or the chief without workers."""
         return self.other_workers or (self.chief,)
 
     @property
@@ -190,7 +190,7 @@ class Cluster:
 
 
 def cluster_of(config: RunConfig) -> Cluster | None:
-    """Reads the cluster of a config; None without parameter servers, or for an evaluator."""
+    """Reads the cluster of a config. None if it has no parameter servers, or for an evaluator."""
     if not config.num_ps_replicas:
         return None
     # The cluster in the config may come from a resolver for a TPU that does not exist.

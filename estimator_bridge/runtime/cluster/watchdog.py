@@ -1,9 +1,9 @@
-"""Ends the chief when a task of its cluster stops answering, because its machine froze or is lost.
+"""Ends the chief when a task stops answering because its machine froze or is lost.
 
 Sessions recover when a process dies, because that resets its connections. When a machine freezes,
 the connections stay open and a session waits forever, and so does any attempt to cancel the step.
-So a thread asks every task for a sign of life, and ends the chief after a long silence. Whatever
-restarts tasks also restarts the chief, which continues from the last checkpoint.
+So a thread polls every task, and ends the chief if one is silent for too long. Whatever restarts
+tasks also restarts the chief, which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Watched:
 class Silences:
     """Counts how long tasks are silent. A task that has never answered has not started yet.
 
-    Time is added in small parts, so that an hour in which the chief itself was frozen does not
-    count.
+    Time is added in small parts, so that time in which the chief itself was frozen does not count.
     """
 
     def __init__(self, tasks: Sequence[Watched], patience: float) -> None:
@@ -71,7 +70,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads for how many seconds a task may be silent. None (from 0) means forever.
+    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0.
 
     Raises InvalidInput if the environment variable is not such a number.
     """
@@ -92,7 +91,7 @@ def patience_seconds() -> float | None:
 def watching(cluster: Cluster | None) -> Iterator[None]:
     """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
 
-    If a task is silent for too long, the process ends with STATUS, because the session cannot be
+    If a task is silent for too long, this process exits with STATUS, because its session cannot be
     cancelled.
     """
     patience = patience_seconds()
@@ -145,7 +144,7 @@ def _watch(silences: Silences, ended: threading.Event) -> None:
 
 
 def _end(task: Watched, patience: float) -> None:
-    """Ends the process at once, because its main thread is in a step that does not return."""
+    """Exits at once, because the main thread is in a step that does not return."""
     log.error(
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
         "has started it again. This process ends, for no step that waits for the task can be "

@@ -1,4 +1,4 @@
-"""Ends a worker with its own training, when the chief has ended or the worker's program ends."""
+"""Ends a worker with its own training loop when the chief or the worker's program ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ChiefHasEnded(Exception):
 class WorkerEnd:
     """Waits for the end of the chief, and tells the chief when this worker stops training.
 
-    Parameter servers serve until all workers have left. A worker whose step does not end in time
-    ends its process; nothing it computes would be saved.
+    Parameter servers serve until all workers have left. If the worker's step does not end in time
+    after the chief, the process exits, because nothing it computes would be saved.
 
     Attributes:
         come: set once the chief has ended.
@@ -41,7 +41,7 @@ class WorkerEnd:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Makes the chief wait for this worker; raises ChiefHasEnded if it is too late for that."""
+        """Makes the chief wait for this worker. Raises ChiefHasEnded if the chief has ended."""
         if not self._training.acquire(blocking=False):
             raise ChiefHasEnded
         try:

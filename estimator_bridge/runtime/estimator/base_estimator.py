@@ -56,8 +56,8 @@ class Estimator:
             checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
-        InvalidInput: the signature of the model_fn does not fit, or the config is not a RunConfig
-            or names another model_dir.
+        InvalidInput: the model_fn has the wrong arguments, or the config is not a RunConfig or has
+            another model_dir.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -96,7 +96,7 @@ class Estimator:
 
     @property
     def _model_dir(self) -> str:
-        """The `model_dir`. Libraries read it, and may assign another one."""
+        """The `model_dir`. Libraries read and assign it."""
         return self.model_dir
 
     @_model_dir.setter
@@ -105,7 +105,7 @@ class Estimator:
 
     @property
     def _session_config(self) -> tf.ConfigProto:
-        """The ConfigProto of sessions. Libraries read it, and may assign another one."""
+        """The ConfigProto of sessions. Libraries read and assign it."""
         return self._config.session_config or default_session_config()
 
     @_session_config.setter
@@ -113,7 +113,7 @@ class Estimator:
         self._assign(session_config=config)
 
     def _assign(self, **values: Object) -> None:
-        """Changes the config. Before `__init__` this has no effect, as in stock."""
+        """Changes the config. Has no effect before `__init__`, as in stock."""
         if "_config" in vars(self):
             self._config = self._config.replace(**values)
 
@@ -121,7 +121,7 @@ class Estimator:
         _check_members(type(self))
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
-        """Creates the global step of a graph, for libraries that build their own graphs."""
+        """Creates the global step of a graph. Libraries that build their own graphs call it."""
         return tf.train.create_global_step(graph)
 
     @property
@@ -155,9 +155,8 @@ class Estimator:
     ) -> _Self:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
-        After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
-        then lets the signal have its usual effect. If the step still waits for its input, it is
-        cancelled.
+        After SIGTERM or Ctrl-C, training finishes the current step, or cancels it if it still waits
+        for its input. It then writes a checkpoint and lets the signal take effect.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -168,8 +167,8 @@ class Estimator:
             InvalidInput: `steps` or `max_steps` is invalid, or this process is an evaluator.
             WrongType: a hook or listener has the wrong type.
             CannotWrite: the model_dir is a file or read-only.
-            SystemExit: the chief has ended, and this process is a parameter server, or a worker
-                with use_tpu=True.
+            SystemExit: in a parameter server, or a worker with use_tpu=True, when the chief has
+                ended.
         """
         self._serve_if_told()
         end = self._join_cluster()
@@ -224,8 +223,8 @@ class Estimator:
         Args:
             input_fn: as for `train`.
             steps: the number of batches. None evaluates until the input ends.
-            checkpoint_path: None takes the latest checkpoint, or initial values if there is none.
-            name: keeps the events of several evaluations apart.
+            checkpoint_path: None takes the latest checkpoint, or initial values without one.
+            name: the suffix of the events' directory, which keeps several evaluations apart.
 
         Returns:
             The value of each metric, the mean loss as "loss", and the step as "global_step".
@@ -253,10 +252,10 @@ class Estimator:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Nest]:
-        """Yields predictions in the order of the input, whose last batch may be smaller.
+        """Yields predictions in the order of the input. The last batch may be smaller.
 
         Args:
-            predict_keys: selects predictions by key. None yields all.
+            predict_keys: the keys of the predictions to yield. None yields all.
             input_fn, checkpoint_path: as for `evaluate`.
             yield_single_examples: False yields whole batches.
 
@@ -295,8 +294,7 @@ class Estimator:
             experimental_mode: the mode in which to call the model_fn.
             table_dtype: how to store the tables of the embedding config: "float32", "float16",
                 "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
-                    gives
-                bounds on the errors. Stock has no such option.
+                gives bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,

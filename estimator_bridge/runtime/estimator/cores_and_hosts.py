@@ -48,12 +48,12 @@ def input_hosts(
 ) -> tuple[str, ...]:
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
-    As on a TPU pod, evaluations have several hosts only in PER_HOST_V2 mode. Predictions, which
-    keep the order of the input, and BROADCAST mode have one host, which is always this process.
+    As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode. Predictions, which keep
+    the input's order, and BROADCAST mode always use this process alone.
 
     Raises:
-        InvalidInput: the cluster does not have as many hosts as asked for, or their number does not
-            divide the number of cores.
+        InvalidInput: the cluster has another number of hosts than was asked for, or the hosts do
+            not divide the cores evenly.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1

@@ -1,4 +1,4 @@
-"""Reads the arguments of estimators, and calls the program's functions with what they accept."""
+"""Reads the arguments of estimators, and calls program functions with what they accept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IN_ONE_GRAPH = (
 
 
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Completes the config, or the default one, with `model_dir` or a new temporary directory.
+    """Completes a config, by default an empty one, with `model_dir` or a temporary directory.
 
     Raises InvalidInput if it is not a RunConfig (stock's or the bridge's), or the directories
     differ.
@@ -56,7 +56,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
 def maybe_overwrite_model_dir_and_session_config(
     config: RunConfig | None, model_dir: str | os.PathLike[str] | None
 ) -> RunConfig:
-    """Completes a config as an estimator does, `session_config` included; libraries call this."""
+    """Completes a config as an estimator does, including `session_config`. Libraries call it."""
     config = read_config(config, model_dir)
     if config.session_config is None:
         config = config.replace(session_config=default_session_config())
@@ -64,10 +64,10 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Reads the strategy of each mode. Prediction has none, because it keeps the input's order.
+    """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a cluster in TF_CONFIG trains as version 1 of ParameterServerStrategy
-    does, which also needs no strategy (None).
+    With `between_graph`, a cluster in TF_CONFIG trains as under version 1 of
+    ParameterServerStrategy. That also needs no strategy (None).
 
     Raises:
         InvalidInput: a strategy cannot run an estimator here. The message names the setting.
@@ -136,7 +136,7 @@ def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], O
 
 
 def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
-    """Checks that a model_fn takes features, any params, and nothing that it would never get."""
+    """Checks that a model_fn takes features, params if there are any, and nothing unknown."""
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
     if not callable(model_fn):

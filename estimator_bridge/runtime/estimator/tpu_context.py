@@ -17,11 +17,10 @@ _HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens it like this
 class TPUContext:
     """The emulated cores of a job, on one host or on each worker of a cluster.
 
-    `num_replicas`, `num_hosts` and `num_of_replicas_per_host` are their counts.
-    `host_was_asked_for` is set once an input_fn has asked which host calls it.
+    `host_was_asked_for` is True once an input_fn has asked which host calls it.
 
     Args:
-        input_fn_call: how many calls of the input_fn came before this one. None for a model_fn.
+        input_fn_call: the number of this call of the input_fn, from 0. None for a model_fn.
         device_assignment: with model parallelism, computes the cores of each replica.
     """
 
@@ -66,7 +65,7 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Object:
-        """The cores of each replica, or None without model parallelism. WrongCaller in an input_fn.
+        """The cores of each replica; None without model parallelism. WrongCaller in an input_fn.
 
         This is a `tf.tpu.experimental.DeviceAssignment` for an imaginary TPU with one host.
         """

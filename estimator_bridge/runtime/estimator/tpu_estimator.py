@@ -58,9 +58,9 @@ class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
     With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the TF2
-    engine holds the tables and follows the arithmetic of a TPU; without a TPU it runs on the host
-    and emulates `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`,
-    `arithmetic`, `layout` and `wire`.
+    engine holds the tables and computes what a TPU computes. It runs on the host and emulates
+    `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`, `arithmetic`,
+    `layout` and `wire`.
 
     Args:
         model_fn, model_dir: as for `Estimator`.
@@ -75,15 +75,16 @@ class TPUEstimator(Estimator):
             own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
         embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
-        export_saved_model_api_version: 1 or 2, which only differ in graphs for TPUs.
+        export_saved_model_api_version: 1 or 2; no effect, because they only differ in graphs for
+            TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
         engine: what holds the tables with use_tpu=True: "host" (the default), "software_tpu", or a
-            driver for hosts.
+            host driver.
         arithmetic: whose numbers the host computes with use_tpu=True: "tpu" (the default) for the
             first generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
             (the default) in contiguous parts, or "octaves", which balances the load even if the
-            first rows are the frequent ones. It affects no number except initial values.
+            first rows are the frequent ones. It changes only initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             default: the smaller of these two), or "summed", which rounds differently; see
             docs/clusters.md.
@@ -292,10 +293,10 @@ class TPUEstimator(Estimator):
         return dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
 
     def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
-        """Whether all hosts of a layout call the input_fn themselves.
+        """Whether every host calls the input_fn for its own part of the cores.
 
-        Unless a number of hosts is set, the workers of a cluster call an input_fn that asks for its
-        host, which a call in a graph of its own finds out.
+        If no number of hosts is set, this is True in a cluster for an input_fn that asks which host
+        calls it. A trial call in a separate graph finds that out.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True

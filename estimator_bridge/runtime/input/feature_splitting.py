@@ -24,11 +24,11 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: per feature of the spec, ids of any integer type: a SparseTensor [n, length], for
+        ids: by feature of the spec, ids of any integer type: a SparseTensor [n, length], for
             sequences [n, T, ids per position], or a Tensor [n] with one id per sample.
-        weights: per feature of the spec, a float32 SparseTensor [n, length]. None means ones.
-        features: the other features of the model_fn, as nests of [n, ...], with the lengths of
-            sequence features as int64 [n].
+        weights: by feature of the spec, a float32 SparseTensor [n, length]. None means ones.
+        features: the other features for the model_fn, nests of [n, ...], and the lengths of
+            sequence features, int64 [n].
     """
 
     ids: dict[str, Ids]
@@ -42,7 +42,8 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        notify: called with a line for each feature whose ids are read in an unexpected way.
+        notify: called with a line for each feature whose ids the engine reads in a way that users
+            may not expect.
 
     Raises:
         MissingFeature: an id or weight feature is missing.

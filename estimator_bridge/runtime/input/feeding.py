@@ -61,10 +61,11 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Returns the layout of predictions: the cores split a batch, or one core has all of it.
+        """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
 
-        One core is used where separate batches per core would lose the order of the input. As in
-        stock it raises WrongType for a `batch_axis`, because padding is along the first axis.
+        One core is used in input modes that give each core a batch of its own, which would lose the
+        order of the input. Like stock it raises WrongType for a `batch_axis`, because batches are
+        padded along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -125,14 +126,14 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Reads each core's batch; also returns the hooks of the input.
 
-    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch
-    of its own, from one call of the input_fn or from one call per core. BROADCAST gives the same
-    batch to every core.
+    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 gives each core a batch of its own,
+    from one call of the input_fn; PER_SHARD_V1 from one call per core. BROADCAST gives all cores
+    the same batch.
 
     Args:
         legacy: tells, for `batch_axis`, which features are ids.
-        notify_of_python: called if other tasks should read the input but it calls Python, so that
-            it has to stay in this process.
+        notify_of_python: called if other tasks should read the input, but it calls Python and so
+            must stay in this process.
 
     Raises:
         InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.
@@ -224,9 +225,8 @@ def _split_along(
 ) -> list[Batch]:
     """Splits each tensor of features and labels along its own axis.
 
-    As in stock, the axes belong to the tensors in a TPU's infeed: features in the order of their
-    keys, then labels. Ids and weights of embeddings are not in the infeed, and are split along axis
-    0.
+    As in stock, there is one axis for each tensor in a TPU's infeed: features sorted by key, then
+    labels. Ids and weights of embeddings are not in the infeed; they are split along axis 0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)

@@ -23,11 +23,12 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that makes ops, and places them on a host's device.
 
-    If some of the ops call Python, all of them stay in this process, which alone has the functions.
+    If some of the ops call Python functions, all ops stay in this process, because only it has
+    these functions.
 
     Returns:
-        The function's result, and the names of the ops that call Python (not looked for if the
-        host is this process).
+        The function's result, and the names of the ops that call Python (empty if the host is this
+        process).
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -43,9 +44,9 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Makes the device function of a host's ops.
+    """Makes a device function that places ops on a host.
 
-    It skips the functions of datasets, which run where their dataset is.
+    It skips ops in functions of datasets, which run on their dataset's device.
     """
     of_host = tf.DeviceSpec.from_string(host)
 
@@ -58,7 +59,7 @@ def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
 
 
 def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
-    """Makes every batch wait until all are available, so that no step is computed in part."""
+    """Makes every batch wait until all are available, so that no step runs in part."""
     tensors = [tensor for batch in batches for tensor in _tensors(batch)]
     ready = tf.group(*tensors)
 
@@ -72,7 +73,7 @@ def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
 
 
 class PythonInputHook(tf.train.SessionRunHook):
-    """Reports how much this process read for all hosts in the first step or loop."""
+    """Reports after the first step or loop how many bytes this process read for all hosts."""
 
     def __init__(
         self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython

@@ -1,6 +1,6 @@
-"""Checks model parallelism and spatial partition, and runs them as whole replicas.
+"""Checks the settings of model parallelism, and runs each replica as a whole.
 
-A TPU splits a replica over several cores. Running it as a whole computes the same numbers.
+A TPU splits a replica over several cores; running it as a whole computes the same numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_input_mode(config: TPUConfig) -> None:
 
 
 def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
-    """Assigns the cores of the smallest TPU that is large enough to replicas, side by side.
+    """Assigns neighbouring cores to each replica, on the smallest TPU that is large enough.
 
     Returns:
         A `tf.tpu.experimental.DeviceAssignment`.
@@ -67,8 +67,8 @@ def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
 def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
     """Wraps a model_fn so that it first checks its batch against `input_partition_dims`.
 
-    The wrapper raises InvalidInput if the structures or ranks differ, or the dims of a tensor do
-    not multiply to `num_cores_per_replica`.
+    The wrapper raises InvalidInput if the structures or ranks differ, or if the product of a
+    tensor's partition dims is not `num_cores_per_replica`.
     """
     dims, per_replica = config.input_partition_dims, config.num_cores_per_replica
     if dims is None or per_replica is None:

@@ -1,4 +1,4 @@
-"""Pads the batches of a prediction to one size, and cuts off the predictions of the padding."""
+"""Pads the batches of a prediction to one size, and removes the predictions of the padding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tf2_engine.types import Ids, Nest, Tensor
 
 
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
-    """Pads a batch with zeros and empty rows, and fixes its static shape: [size, ...].
+    """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Returns the nest and the number of samples in the batch, int64, or None if the batch is known to
     be full. The op fails at run time if the batch has more samples than `size`.
 
     Raises:
-        InvalidInput: every batch has more samples.
+        InvalidInput: the static shape shows that batches have more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):
@@ -32,7 +32,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
 
 
 def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
-    """Cuts the padding's predictions off: [size, ...] becomes [real, ...]."""
+    """Removes the predictions of the padding: [size, ...] becomes [real, ...]."""
     if real is None:
         return predictions
 
@@ -43,7 +43,7 @@ def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
 
 
 def _samples(leaf: Ids) -> int | None:
-    """The first dimension if it is static: an int, also after `disable_v2_behavior`."""
+    """The first dimension if it is static. It is an int even after `disable_v2_behavior`."""
     first: int | None = leaf.shape.as_list()[0]
     return first
 

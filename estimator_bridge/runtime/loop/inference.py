@@ -30,7 +30,7 @@ def evaluate(
 ) -> dict[str, Object]:
     """Evaluates a checkpoint; see `Estimator.evaluate`.
 
-    With `in_one_call`, hooks see all `steps` as one.
+    With `in_one_call`, one session call runs all `steps`, and hooks run once.
     """
     with (
         _reading(job, "evaluation") as reading,
@@ -177,7 +177,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps.
 
     With `update`, it runs all steps but the last inside the first session call. It must then be the
-    last hook, so that the others run once.
+    last hook, so that other hooks run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -200,9 +200,10 @@ class _StopAfterHook(tf.train.SessionRunHook):
 
 
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
-    """Writes one event with the metrics and one with the checkpoint's path, under stock's tags.
+    """Writes an event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    Bytes are serialized summaries, whose values become `<metric>/0`, `<metric>/1` and so on.
+    A metric whose value is bytes is a serialized summary; its values get the tags `<metric>/0`,
+    `<metric>/1` and so on.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())

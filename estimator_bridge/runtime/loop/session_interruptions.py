@@ -1,7 +1,7 @@
-"""Ends a training in a session on a signal: after its step, or while it waits for its input.
+"""Ends a training in a session on a signal: after the current step, or while it waits for input.
 
-A step is only cancelled if nothing but its input ops has run. Counters of arrived batches and
-finished steps decide that.
+A step is only cancelled if none of its ops has run except input ops. Counters of arrived batches
+and finished steps tell.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderR
 
 
 class Progress:
-    """Counts, in the session, the batches that have arrived and the steps that are done.
+    """Counts the batches that have arrived and the steps that are done, with ops in the session.
 
-    Only inputs that every step reads count. A model may have other inputs, for hooks or for a
-    branch that is not taken.
+    Inputs that only some steps read do not count, for instance inputs for hooks or inside a branch.
     """
 
     def __init__(self, train_op: Op, device: str) -> None:
@@ -63,9 +62,9 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether the step after `returned` steps is still waiting for its batch.
+        """Whether the step that follows the first `returned` steps still waits for its batch.
 
-        Always False for a model whose input is neither a dataset nor a queue.
+        False for a model whose input is neither a dataset nor a queue.
         """
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
@@ -96,9 +95,9 @@ def _inputs_of(train_op: Op) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves from the watching thread as hooks do, but without the state of the input.
+    """Saves a checkpoint from the watching thread like hooks do, but without the input's state.
 
-    The path is the prefix of checkpoints without the step.
+    `path` is the checkpoint's path without the step.
     """
 
     step: Tensor
@@ -125,8 +124,6 @@ class Saving:
 
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     """Stops a training after the current step once `stop_requested` is set; must be the first hook.
-
-    `interruptions.held_back` sets it on SIGTERM or Ctrl-C.
 
     Attributes:
         stop_requested: the signal that asked for the stop, or None.

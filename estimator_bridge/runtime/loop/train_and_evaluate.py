@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: trains, and evaluates and exports checkpoints on the way."""
+"""`train_and_evaluate`: trains, and evaluates and exports checkpoints meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Results = tuple[_Metrics | None, list[Object] | None]  # metrics, and the resul
 def train_and_evaluate(
     estimator: Object, train_spec: specs.TrainSpec, eval_spec: specs.EvalSpec
 ) -> _Results | None:
-    """Trains an estimator, and evaluates it after checkpoints, always including the last one.
+    """Trains an estimator and evaluates its checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
     only trains, and an evaluator only evaluates. The estimator and the specs may be stock's or the
@@ -42,7 +42,8 @@ def train_and_evaluate(
 
     Raises:
         WrongType: an argument has the wrong type.
-        InvalidInput: a job with parameter servers or several workers has an estimator of stock.
+        InvalidInput: the estimator is stock's, and the job has parameter servers or several
+            workers.
         NoNewCheckpoint: an evaluation was due, but no checkpoint was written.
     """
     _assert_eval_spec(eval_spec)
@@ -62,7 +63,7 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Tells the evaluator of a cluster whether to continue. It ends at the first False."""
+    """Decides whether a cluster's evaluator continues. The evaluator ends at the first False."""
 
     def before_eval(self) -> bool:
         return True
@@ -72,7 +73,7 @@ class _ContinuousEvalListener:
 
 
 class _TrainingExecutor:
-    """Runs `train_and_evaluate`. Libraries create their own, with hooks and a listener.
+    """Runs `train_and_evaluate`. Libraries create it directly, with hooks and a listener.
 
     Args:
         train_hooks: hooks of the training in addition to those of `train_spec`.
@@ -157,7 +158,7 @@ def _run(
 
 
 def start_delay(config: Object) -> float:
-    """Returns the seconds after which a worker with its own training loop starts.
+    """Computes how many seconds a worker with its own training loop waits before it starts.
 
     Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60,
     because the first steps change a model most.

@@ -1,6 +1,7 @@
 """Trains: opens the session around a step, with hooks and savers, and ends it.
 
-A training ends by its schedule or by a signal. On the engine, hooks see several steps as one.
+A schedule or a signal ends the training. On the engine, one session call may run several steps,
+which hooks see as one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LOSS = "loss"
 class Schedule:
     """When a training ends: after a number of steps, at a global step, or with the input.
 
-    Reports of progress are for hooks that count their calls; None takes the interval of the config.
+    `report_interval` is for hooks that count their calls. None takes the config's interval.
     """
 
     steps: int | None
@@ -52,11 +53,11 @@ def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[s
 
 
 class DeviceLoopHook(tf.train.SessionRunHook):
-    """Runs all steps of a loop but the last, which is the step of the session call itself.
+    """Runs all steps of a loop except the last one, which the session call itself runs.
 
-    It must be the last hook. Other hooks then run once per loop, and the tensors that they fetch
-    belong to the last step, as with stock's loop on the device. A `tf.while_loop` would move the
-    model into another graph, where hooks and the program cannot reach its tensors.
+    It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
+    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph,
+    where hooks and the program cannot reach its tensors.)
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:

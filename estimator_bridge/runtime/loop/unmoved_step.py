@@ -1,4 +1,4 @@
-"""Warns about a training that never ends because nothing increments its global step."""
+"""Warns about training that never ends because nothing increments its global step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class UnmovedStep:
 
 
 class StopAtStepHook(tf.train.StopAtStepHook):
-    """Stops at a step like TensorFlow's hook, and warns if the global step does not change."""
+    """Stops at a step like TensorFlow's hook; warns if the global step does not change."""
 
     def __init__(self, num_steps: int | None, last_step: int | None) -> None:
         super().__init__(num_steps, last_step)

@@ -1,4 +1,4 @@
-"""The session of a worker with its own training loop: the chief initializes, restores and saves."""
+"""The session of a worker with its own training loop; the chief initializes, restores and saves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _StopWithChief(tf.train.SessionRunHook):
 
 
 class SaveBesideChief(StepHook):
-    """Calls a listener in a worker as often as the chief saves checkpoints, and at the end."""
+    """Calls a listener in a worker whenever the chief saves a checkpoint, and at the end."""
 
     def __init__(
         self,

@@ -19,9 +19,9 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 
 
 def check_writable(directory: str) -> None:
-    """Raises CannotWrite if files cannot be written to a directory, which need not exist yet.
+    """Raises CannotWrite if files cannot be created in a directory, which need not exist yet.
 
-    It checks what can be told without writing, and only on the local file system.
+    It checks permissions without writing a file, and only on the local file system.
     """
     if "://" in directory:
         return
@@ -43,12 +43,12 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    Unlike `tf.train.latest_checkpoint`, it does not return None for a damaged state file or a
-    missing checkpoint: training would start again and overwrite the others.
+    Unlike `tf.train.latest_checkpoint`, it raises for a damaged state file or a missing checkpoint.
+    With None, training would start from scratch and overwrite the other checkpoints.
 
     Raises:
-        UnreadableCheckpoint: the latest checkpoint is gone. The message names the file and the last
-            good checkpoint.
+        UnreadableCheckpoint: the state file or the latest checkpoint is damaged or missing. The
+            message names the last good checkpoint.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -74,7 +74,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turns read errors into UnreadableCheckpoint, naming the file and a good checkpoint."""
+    """Turns read errors into UnreadableCheckpoint, which names the file and a good checkpoint."""
     try:
         yield
     except errors.UnreadableCheckpoint as error:
@@ -109,7 +109,7 @@ def reason(error: Exception) -> str:
 
 
 def unshared(error: tf.errors.OpError) -> str | None:
-    """Explains an error if a task cannot see the files of the others, else None."""
+    """Explains an error of tasks that do not see each other's files; None for other errors."""
     if not isinstance(error, tf.errors.NotFoundError) or error.op is None:
         return None
     device = tf.DeviceSpec.from_string(error.op.device)
@@ -127,7 +127,7 @@ def is_local(path: str) -> bool:
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint. Its UnreadableCheckpoint names the damaged file."""
+    """Reads a whole checkpoint; returns whether it is a model's. Raises UnreadableCheckpoint."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)

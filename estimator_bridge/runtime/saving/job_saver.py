@@ -31,9 +31,9 @@ class BeforeSave(tf.train.CheckpointSaverListener):
 
 
 class SavingHook(tf.train.SessionRunHook):
-    """A hook with state that belongs to the model's checkpoint.
+    """A hook whose state is saved with the model's checkpoints.
 
-    Training runs its `after_create_session` before it saves the checkpoint of the first step.
+    Its `after_create_session` runs before the first checkpoint is saved.
     """
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
@@ -43,16 +43,18 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It does not rewrite the checkpoint that it restored, which a killed job would then lose.
-    * Large variables are stored in slices, each by the task that holds the rows, so that no task
-      needs the memory of a second table.
-    * Slots of tables that the checkpoint lacks get their initial values.
-    * Rows that another number of hosts or servers spread by "mod" are put into this job's order.
-    * Errors name the file.
+    * It never overwrites the checkpoint that it restored, because a job killed meanwhile would lose
+      it.
+    * Each task stores the rows that it holds of a large variable in slices, so that no task needs
+      memory for a second copy of the table.
+    * Table slots that are missing in the checkpoint get their initial values.
+    * If a table was saved with partition_strategy="mod" on another number of hosts or servers, its
+      rows are put into this job's order.
+    * Error messages name the file.
 
     Args:
         stored: the variables of the checkpoint to restore. None if there is none.
-        in_one_piece: the checkpoint has larger slices than this Saver writes.
+        in_one_piece: whether the checkpoint has larger slices than this Saver writes.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class JobSaver(tf.train.Saver):
     def save(
         self, sess: Session, save_path: str, global_step: Object = None, **options: Object
     ) -> str:
-        """Saves a checkpoint unless it is the one that was restored, and returns its path."""
+        """Saves a checkpoint, unless it is the one that was restored; returns its path."""
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"

@@ -1,7 +1,7 @@
-"""Reorders rows of tables with partition_strategy="mod" when the number of parts has changed.
+"""Reorders the rows of tables with partition_strategy="mod" if the number of parts has changed.
 
-Part `k` of `n` holds the ids k, k + n, k + 2n, ...; there are as many parts as hosts or parameter
-servers. A Saver restores rows in the order in which they are stored.
+Part `k` of `n` holds the ids k, k + n, k + 2n, ...; there is a part for each host or parameter
+server. A Saver alone would restore rows in the stored order.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class RowsByMod:
                 self._parts.setdefault(key, []).append(_Part(variable))
 
     def put_in_order(self, session: Session, reader: Reader) -> None:
-        """Overwrites rows that were restored in an order other than the job's.
+        """Overwrites rows that were restored in another order than this job's.
 
         Raises:
-            InvalidInput: a table is stored in parts that are not those of "mod".
+            InvalidInput: a table is stored in parts that partition_strategy="mod" does not make.
         """
         for key, parts in self._parts.items():
             tensor = reader.tensors.get(key)

@@ -1,4 +1,4 @@
-"""Writes SavedModels: the graph of a model_fn around a receiver's tensors, with trained values."""
+"""Writes SavedModels: the graph of a model_fn on a receiver's tensors, with trained values."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    It is moved there when it is complete, so a server that watches the base directory never loads a
-    part of it. Each mode of `receiver_fns` gets a graph. `table_dtypes` gives the types of tables
-    that should not be float32, by their variables' names without a scope.
+    The complete SavedModel is moved there, so a server that watches the base directory never loads
+    half of one. Each mode of `receiver_fns` gets a graph. `table_dtypes` maps variables of tables,
+    by name without scope, to types other than float32.
 
     Raises:
         InvalidInput: there is no mode, or the checkpoint lacks a variable of the model.

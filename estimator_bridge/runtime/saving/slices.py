@@ -1,6 +1,6 @@
-"""Cuts a job's large variables into slices of rows, which is how a checkpoint stores them.
+"""Cuts a job's large variables into slices of rows, in which a checkpoint stores them.
 
-Restoring a row means reading the whole slice that contains it. If a table were a single slice, each
+Restoring a row reads the whole slice that contains it. If a table were a single slice, each
 parameter server with some of its rows would need memory for the whole table.
 """
 
@@ -35,10 +35,11 @@ def in_slices(
     """Prepares variables and other objects for a Saver: large variables are cut into slices.
 
     Args:
-        objects: what a Saver takes, with all parts of each variable.
+        objects: the objects to save, with all parts of each variable.
         tables: the tables of the job. Parts of a table in "mod" order stay whole, because their
             number tells where each row is.
-        most_bytes: the largest slice. None makes slices as large as rows are consecutive.
+        most_bytes: the largest size of a slice. None makes a slice of each range of consecutive
+            rows.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -60,7 +61,7 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to be read again for each of its slices."""
+    """Whether a stored piece is too large to read it again for each slice cut from it."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
@@ -71,10 +72,10 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 
 
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
-    """Computes the number of rows in a slice; None if the ranges are small enough.
+    """Computes the number of rows per slice; None if the ranges need not be cut.
 
-    It never cuts a tensor into equal parts, one per host: such parts do not tell whether rows are
-    in the order of their ids.
+    It never cuts a tensor into one equal part per host, because a reader could not tell whether
+    such parts hold rows in id order or by "mod".
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):
@@ -97,7 +98,7 @@ def _is_by_mod(key: str, parts: Sequence[Variable], tables: TableVariables) -> b
 
 
 def _slice_rows(parts: Sequence[Variable], most_bytes: int | None) -> int | None:
-    """The number of rows in a slice of a tensor; None if its parts are stored as they are."""
+    """Computes the number of rows per slice of a tensor; None if its parts are not cut."""
     of_parts = [tf_compat.row_ranges(part) or () for part in parts]
     ranges = sorted(each for ranges in of_parts for each in ranges)
     rows = None

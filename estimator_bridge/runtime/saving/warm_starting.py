@@ -23,7 +23,7 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Reads the `warm_start_from` of an estimator: a path, or a WarmStartSettings of any kind.
+    """Reads the `warm_start_from` of an estimator: a path, or any kind of WarmStartSettings.
 
     Raises InvalidInput for anything else.
     """
@@ -52,12 +52,14 @@ def checkpoint_of(settings: WarmStartSettings) -> str | None:
 def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Gives the variables of the default graph initializers that read the checkpoint.
 
-    Unlike `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's tables.
-    Their slots get initial values unless a list names them. Rows are copied in stored order.
+    Unlike in `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's
+    tables. Slots of tables get initial values unless a list names them. Rows are copied in stored
+    order.
 
     Raises:
-        InvalidInput: several hosts or parameter servers spread the rows by "mod", there or here.
-        ValueError: the checkpoint lacks a variable, or the model lacks one of the settings.
+        InvalidInput: the checkpoint or this job has rows spread by "mod" over several hosts or
+            parameter servers.
+        ValueError: the checkpoint lacks a variable, or the model lacks one that the settings name.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -102,8 +104,9 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow computes the shape in the session. Initializers that need a known shape, such as
-    variance scaling, fill a variable of the whole shape, and its first values are used.
+    TensorFlow only computes the shape of new rows in the session. Initializers that need a static
+    shape, such as variance scaling, make values for the whole variable, of which the first are
+    used.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation goes through a custom gradient together with a trainable dummy variable that has the
-same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work as in
-stock, and the gradient of the activation is recorded before it would reach the dummy.
+Each activation passes through a custom gradient together with a trainable dummy variable, which has
+the same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work
+as in stock. The custom gradient records the activation's gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
 
 
 def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
-    """Creates a dummy variable per table. It is trainable, but no checkpoint saves it."""
+    """Creates a dummy variable per table, which is trainable but not saved in checkpoints."""
     return {
         table: tf.get_variable(
             DUMMY_NAME.format(table),
@@ -45,11 +45,11 @@ def initialize_dummies() -> Op:
 
 
 class ActivationProxy:
-    """What the model sees as the activations of one core, by feature key, and their gradients.
+    """The activations of one core that the model sees, by feature key, and their gradients.
 
     Args:
         shapes: [batch, (T,) dim] of each activation.
-        dummies: the dummy variable of each feature's table. None keeps no gradients.
+        dummies: the dummy variable of each feature's table. None records no gradients.
 
     Attributes:
         features: the float32 tensors that the model_fn receives.

@@ -1,4 +1,4 @@
-"""How sessions use a cluster: one client for the graph of all tasks, or a client per task."""
+"""How sessions use a cluster: one client with a graph for all tasks, or a client per task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimator_bridge.runtime.step.placing import DeviceFunction, following
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """How sessions use a cluster. The base class is for one process, without a cluster."""
+    """How sessions run. The base class is for one process without a cluster."""
 
     cluster: Cluster | None = None
 
@@ -63,7 +63,7 @@ class InGraph(Client):
         return [task_software.SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Isolates sessions: an evaluation beside a training has variables with the same names."""
+        """Isolates sessions: an evaluation during training has variables of the same names."""
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
@@ -74,8 +74,8 @@ class InGraph(Client):
 class BetweenGraph(Client):
     """The chief or a worker with a graph of its own, which is how stock trains without a TPU.
 
-    Tasks share the variables on the parameter servers by their names. They train asynchronously:
-    each step of each task counts as one global step.
+    Tasks share the parameter servers' variables by name. They train asynchronously: every task's
+    step increments the global step.
     """
 
     cluster: Cluster
@@ -87,7 +87,7 @@ class BetweenGraph(Client):
 
     @property
     def writes_summaries(self) -> bool:
-        """Whether this is the chief, or the first worker beside a master (which evaluates)."""
+        """Whether this is the chief, or the first worker beside a "master" (which evaluates)."""
         cluster = self.cluster
         if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
             return (cluster.task_type, cluster.task_id) == (TaskType.WORKER, 0)
@@ -98,7 +98,7 @@ class BetweenGraph(Client):
         return None if self.cluster.is_chief else end_of(self.cluster)
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Shows sessions only parameter servers and this task, so that they wait for no other."""
+        """Limits sessions to parameter servers and this task, so that no other task delays them."""
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:

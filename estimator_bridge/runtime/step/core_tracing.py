@@ -1,9 +1,9 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-As in stock, the model_fn is called once, so it may keep variables and tensors in objects. Variables
-and everything else that outlives a step belong to core 0, and only core 0 assigns to variables and
-runs UPDATE_OPS. On a TPU every core has its own copy of the variables, and a checkpoint saves the
-copy of core 0, which is the only one here.
+As in stock, the model_fn is called only once, so it may keep variables and tensors in objects.
+Variables and other state belong to core 0, and only core 0 assigns to variables and runs
+UPDATE_OPS. (On a TPU every core has a copy of the variables, and a checkpoint saves the copy of
+core 0.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 @dataclasses.dataclass(frozen=True)
 class _Sum:
-    """A cross-replica sum: the term and the total of each core, and the groups of cores."""
+    """A cross-replica sum: each core's term and total, and the groups of cores that it adds up."""
 
     terms: list[Tensor]
     totals: list[Tensor]
@@ -71,7 +71,7 @@ class CoreTracer:
         self._updates = {getattr(update, "op", update).name for update in updates}
 
     def copy(self, core: int, results: Nest) -> Nest:
-        """Copies `results` of core 0 for another core, in the same structure.
+        """Copies the `results` of core 0 for another core.
 
         Leaves that are not tensors stay as they are. Cores must be copied in ascending order.
         """
@@ -122,9 +122,10 @@ class CoreTracer:
     def _copies(
         self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Copies all ops that `wanted` depend on, except shared ones; returns copies by name.
+        """Copies all ops on which `wanted` depend; returns the copied tensors by name.
 
-        The copies read the tensors in `replaced` instead of core 0's.
+        Ops that all cores share are not copied; see `_is_of_core`. Tensors in `replaced` take the
+        place of core 0's.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}
@@ -162,7 +163,7 @@ class CoreTracer:
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Whether each core needs its own copy: the op holds no state and assigns nothing."""
+        """Whether each core needs its own copy of the op: it holds no state and assigns nothing."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -173,7 +174,7 @@ class CoreTracer:
         return op.name in self._updates or _assigns(op)
 
     def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
-        """Builds the definition of an op's copy, for its core's device, loops and seeds."""
+        """Builds the NodeDef of an op's copy, with the device, loops and seeds of its core."""
         node = op.node_def
         inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
         node.ClearField("input")

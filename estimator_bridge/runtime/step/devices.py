@@ -1,4 +1,4 @@
-"""Puts the engine into the graph of a step: on a host driver, or on a software TPU."""
+"""Adds the engine to the graph of a step: on a host driver, or on a software TPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 
 
 def wire_of(wire: Wire | None) -> Wire:
-    """Checks the form in which gradients go to parameter servers, or takes the default for None."""
+    """Checks the form in which gradients are sent to parameter servers; None is the default."""
     chosen = DEFAULTS.wire if wire is None else wire
     if chosen not in WIRES:
         names = ", ".join(map(repr, WIRES))
@@ -39,11 +39,11 @@ def wire_of(wire: Wire | None) -> Wire:
 
 
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
-    """Checks how rows of large tables are spread over parameter servers.
+    """Checks `layout`, which says how rows of large tables are spread over parameter servers.
 
     Raises:
-        InvalidInput: there is no such layout, or the spec's `partition_strategy` is "mod", which is
-            itself a layout.
+        InvalidInput: there is no such layout, or a layout is combined with
+            partition_strategy="mod", which is a layout itself.
     """
     chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
@@ -102,7 +102,7 @@ def check_engine(engine: Engine) -> None:
 
 
 class Device(abc.ABC):
-    """An engine in the graph of a step."""
+    """An engine as part of a step's graph."""
 
     engine: TPUEmbedding
     hooks: tuple[Hook, ...] = ()  # hooks that sessions need
@@ -112,11 +112,11 @@ class Device(abc.ABC):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Looks a batch up after the ops in `after`. Returns activations, and an op of the step."""
+        """Looks a batch up after the ops in `after`; returns activations and an op of the step."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
-        """Returns the op that sends the gradients of all cores and updates the tables."""
+        """Makes the op that sends all cores' gradients and updates the tables."""
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
         session.run(retrieve)
@@ -143,9 +143,9 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on a software TPU: each core receives and sends in its own part of the step.
+    """The engine on a software TPU, whose cores each receive activations and send gradients.
 
-    A process has one such TPU. The session that runs takes it over; see `_HoldHook`.
+    There is one software TPU per process, which the running session takes over; see `_HoldHook`.
     """
 
     holds_tables = True
@@ -188,9 +188,10 @@ class _SoftwareTpuDevice(Device):
 
 
 class _HoldHook(tf.train.SessionRunHook):
-    """Takes the software TPU for a session: configures it and loads the tables from the variables.
+    """Takes the software TPU over for a session: configures it and loads the variables' values.
 
-    An evaluation between two training loops takes the TPU away, and the training takes it back.
+    For example, an evaluation between two training loops takes it from the training, which then
+    takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
@@ -221,7 +222,7 @@ def make_device(
 ) -> Device:
     """Builds the engine that `make` returns for a driver, in the default graph.
 
-    `shapes` are the shapes of each feature's activations without the last dimension.
+    `shapes` has the shape of each feature's activations without the last dimension.
     """
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)

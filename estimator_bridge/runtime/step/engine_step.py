@@ -1,7 +1,7 @@
-"""Builds steps with use_tpu=True: the engine holds the tables, the model uses its activations.
+"""Builds steps with use_tpu=True: the engine holds the tables, and the model reads activations.
 
-The model_fn is traced first, on placeholders for the activations. Only then is it known in which
-variable scope its columns put each table, and therefore what the table variables are called.
+The model_fn is traced first, with placeholders as activations: only then are the variable scopes
+known in which its columns put the tables, and with them the names of the table variables.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _build(
 
 
 class _Embedding:
-    """The engine's part of a step: first proxies, and the engine once the model is traced."""
+    """The engine's part of a step: proxies first, and the engine once the model is traced."""
 
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
@@ -205,7 +205,7 @@ class _Embedding:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the tables are newer than the variables after a step."""
+        """Whether the table variables can lack updates after a step."""
         return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
 
     def _sent(
@@ -304,7 +304,7 @@ def _step(
 
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
-    """Makes the ops of each dynamic rate only once, so that the lookup can wait for them."""
+    """Caches the ops of each dynamic rate per graph, so that lookups can wait for them."""
     memoized = functools.cache(_memoized)  # Tables with the same rate share its ops.
     tables = []
     for table in spec.tables:

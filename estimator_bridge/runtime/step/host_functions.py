@@ -1,4 +1,4 @@
-"""Calls the parts of a spec that run on the host: `host_call` and `eval_metrics`."""
+"""Calls the functions of a spec that run on the host: `host_call` and `eval_metrics`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     """Calls the host function of core 0's spec with the tensors of all cores.
 
     Raises:
-        InvalidInput: a tensor is a scalar although there are several cores, or the function makes
-            summaries on the engine, where nothing would write them.
+        InvalidInput: a tensor is a scalar although there are several cores; or, with `on_engine`,
+            the function makes summaries, which nothing would write.
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
@@ -41,9 +41,9 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
 
 
 def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
-    """Concatenates the tensors of all cores along their first axis; `where` is for the error.
+    """Concatenates the tensors of all cores along their first axis.
 
-    Raises InvalidInput for a scalar.
+    Raises InvalidInput for a scalar; the message begins with `where`.
     """
     first = per_core[0]
     if isinstance(first, Mapping):

@@ -1,4 +1,4 @@
-"""`ModelStep`: the ops and hooks of one step in a mode, and the graph in which it is built."""
+"""`ModelStep`: the ops and hooks of one step in a mode, and the graph that contains them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    `end_of_loop` is the train_op for the last step of a loop, which also brings the table variables
-    up to date; None means `train_op`.
+    `end_of_loop` is the train_op of a loop's last step; it also brings the table variables up to
+    date. None means `train_op`.
     """
 
     loss: Tensor | None = None
@@ -59,7 +59,7 @@ class ModelStep:
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Combines the specs of all cores into a step. Specs may be stock's classes or the bridge's.
+    """Combines the specs of all cores, of stock's classes or the bridge's, into a step.
 
     Host functions get the tensors of all cores, concatenated along axis 0. The tensors of a host
     call are computed from the global step before the training step.
@@ -142,14 +142,13 @@ def new_graph(
     strategy: Strategy | None = None,
     resource_step: bool | None = True,
 ) -> Iterator[Graph]:
-    """Opens a graph, and a strategy's scope in it, with its seed set and a global step.
+    """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
 
-    With `resource_step` None, the global step is a reference variable if the program's variables
-    are.
+    If `resource_step` is None, the global step is a resource or reference variable as TensorFlow's
+    current default for variables says.
 
     Raises:
-        OutOfOrder: this is a fork of a process that has opened a graph, which would be run in a
-            session.
+        OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.
     """
     forks.check()
     with (

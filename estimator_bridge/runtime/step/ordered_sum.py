@@ -1,4 +1,4 @@
-"""Sums over cores in a fixed order, so that the rounding does not depend on where the terms are."""
+"""Sums over cores in a fixed order, so that rounding does not depend on where the terms are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Places ops in a cluster: each core on its worker, and the model's variables on the servers.
 
-The engine's driver places the tables, and everything that it adds to a step.
+The engine's driver places the tables and everything else that it adds to a step.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ DeviceFunction = Callable[[Object], str]
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
-    """Determines where the ops of each core's model go. A core runs on one of `workers`.
+    """Makes a device function for the model ops of each core, which run on one of `workers`.
 
-    A variable goes to the parameter server with the fewest bytes so far. Python functions only
-    exist in the chief.
+    Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
+    stay in the chief, which alone has the functions.
     """
     strategy = _Balanced(len(cluster.servers))
     return tuple(_of_core(cluster, worker, strategy) for worker in workers)
 
 
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
-    """Makes a device function that places ops without a device beside their inputs.
+    """Makes a device function that places ops without a device on the device of their inputs.
 
     Otherwise they would run on the client and carry every activation and gradient there and back.
     """

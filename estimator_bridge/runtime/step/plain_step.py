@@ -1,4 +1,4 @@
-"""Builds steps without an engine, as an ordinary Estimator runs a model, tables included."""
+"""Builds steps without an engine: tables are ordinary variables, as in a plain Estimator."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tf2_engine.types import Nest, Op, SparseTensor, Strategy
 def build_plain_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, strategy: Strategy | None
 ) -> ModelStep:
-    """Builds a step in the default graph, in the scope of the strategy.
+    """Builds a step in the default graph and in the strategy's scope.
 
-    A strategy runs the model once per replica, on a separate batch each. None runs it once.
+    With a strategy, each replica runs the model on a batch of its own. None runs it once.
 
     Raises:
-        InvalidInput: the model needs an engine, or several replicas have no dataset.
+        InvalidInput: the model needs an engine, or there are several replicas and no dataset.
     """
 
     def trace(batch: Batch) -> ModelStep:
@@ -60,9 +60,9 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica, and joins their training or evaluation.
+    """Traces the model for each replica and joins the replicas' train_ops or metrics.
 
-    Optimizers of TensorFlow 1 sum the gradients of the replicas and scale the loss.
+    TensorFlow 1's optimizers sum the replicas' gradients and scale the loss.
     """
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
@@ -106,15 +106,14 @@ def _group(ops: list[Op]) -> Op:
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Replaces the ids of features with config dicts by their activations.
+    """Replaces the ids of features that are configured by dicts by their activations.
 
-    Activations have the shapes and numbers of use_tpu=True. Each table is one trainable float32
-    variable [vocabulary_size, dimension]. Its name is the table's, as with use_tpu=True, so either
-    kind of job can continue with the other's tables.
+    Activations have the same shapes and numbers as with use_tpu=True. Each table is one trainable
+    float32 variable [vocabulary_size, dimension], with the same name as with use_tpu=True, so jobs
+    of both kinds can continue from each other's checkpoints.
 
     Raises:
-        InvalidSpec: the values of a trained table can only be computed by an optimizer of the
-            engine.
+        InvalidSpec: only an optimizer of the engine can train the table (a FrequencyEstimator).
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
@@ -153,10 +152,10 @@ def _check_trainable(legacy: LegacySpec) -> None:
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Converts a receiver's features to what the exported model takes.
+    """Converts a receiver's features to the features that the exported model takes.
 
-    Features of config dicts are looked up here. With quirks="documented", ids and weights of
-    sequences are first cut and padded, as in training: SparseTensors [batch, max_sequence_length,
+    Features configured by dicts are looked up here. With quirks="documented", ids and weights of
+    sequences are cut and padded first as in training, to SparseTensors [batch, max_sequence_length,
     ...].
     """
     if legacy.form == "dict":

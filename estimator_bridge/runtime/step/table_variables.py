@@ -24,7 +24,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """Tells which variables are tables of an embedding spec, and which are their slots."""
+    """Tells which variables are the tables of an embedding spec, and which are their slots."""
 
     shapes: Shapes = dataclasses.field(
         default_factory=dict
@@ -73,11 +73,11 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
 
 
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
-    """Makes a factory of table variables that Savers, hooks and programs find as in stock.
+    """Makes a factory that creates table variables where Savers, hooks and programs expect them.
 
-    Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable; a
-    checkpoint holds them as one tensor `<name>`. With parameter `servers`, each part is on one of
-    them.
+    Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable. A
+    checkpoint holds them as one tensor `<name>`. With parameter `servers`, each part is on one
+    server.
     """
 
     def make(

@@ -1,4 +1,4 @@
-"""Keeps the tensors of a training step's tables with the graph, for hooks that show them."""
+"""Stores the table tensors of a training step with the graph, for hooks that summarize them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _ATTRIBUTE = "_tables_of_step"
 
 @dataclasses.dataclass(frozen=True)
 class TablesOfStep:
-    """The tables of a step, their inputs, and the gradients that the step sends, by core.
+    """The tables of a step and, by core, their inputs and the gradients that the step sends.
 
-    The variables are current if the step itself updates them, which is so unless a device holds
-    them.
+    The table variables are up to date unless a device holds the tables.
     """
 
     engine: TPUEmbedding

@@ -23,13 +23,13 @@ Ids = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids, which are given, hashed, or looked up in a vocabulary.
+    """A column of ids. The feature holds the ids, or values to hash or look up in a vocabulary.
 
     Attributes:
         name: the key of the feature.
         length: the number of ids.
         combiner: "mean", "sqrtn" or "sum".
-        dtype: of the feature.
+        dtype: the type of the feature.
         keys: the vocabulary; None hashes strings and numbers.
         is_integerized: whether the feature holds the ids.
         weights: the key of the feature with the weights.
@@ -50,7 +50,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Sorts columns as TensorFlow 1.15 does: by the names of its classes, then by name."""
+        """A key that sorts columns as TensorFlow 1.15 does: by its class names, then by name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -110,8 +110,8 @@ class RealColumn:
     """A column of numbers, [batch, dimension].
 
     Attributes:
-        default_value: for samples without a value, when parsing.
-        normalizer: applied to the tensor.
+        default_value: the value of samples without one, when Examples are parsed.
+        normalizer: a function that is applied to the tensor.
     """
 
     name: str
@@ -184,7 +184,7 @@ class OneHotColumn(_DerivedColumn):
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingColumn(_DerivedColumn):
-    """A column of ids as the combined rows of a table, `<name>_embedding/weights`."""
+    """A column of ids whose output combines rows of the table `<name>_embedding/weights`."""
 
     source: SparseColumn | CrossedColumn
     dimension: int
@@ -231,7 +231,7 @@ def sparse_column_with_hash_bucket(
 def sparse_column_with_integerized_feature(
     column_name: str, bucket_size: int, combiner: str = "sum", dtype: DType = tf.int64
 ) -> SparseColumn:
-    """Makes a column whose feature holds the ids; ids of `bucket_size` and more wrap around."""
+    """Makes a column whose feature holds the ids. Each id is taken modulo `bucket_size`."""
     _check_positive("bucket_size", bucket_size)
     return SparseColumn(column_name, bucket_size, combiner, tf.as_dtype(dtype), is_integerized=True)
 
@@ -339,9 +339,9 @@ def input_from_feature_columns(
     `input_from_feature_columns/<name>_embedding/weights`.
 
     Args:
-        weight_collections: further collections that get the tables.
-        trainable: False trains no table.
-        cols_to_outs: filled with the tensor of each column.
+        weight_collections: more graph collections to which tables are added.
+        trainable: False makes the tables not trainable.
+        cols_to_outs: a dict that is filled with the tensor of each column.
 
     Raises:
         InvalidInput: a column is not one of this module's dense columns.

@@ -1,4 +1,4 @@
-"""`HParams`: named settings of a program, with types, which text can override."""
+"""`HParams`: a program's named and typed settings, which a string can override."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Settings as attributes. Each has a type, which later values have to fit.
+    """Settings as attributes. Each has a type that later values must fit.
 
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")
@@ -99,7 +99,7 @@ class HParams:
         return self
 
     def set_from_map(self, values_map: Mapping[str, Value]) -> HParams:
-        """The old name of `override_from_dict`."""
+        """An old name of `override_from_dict`."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
@@ -155,11 +155,11 @@ def parse_values(
     """Parses text such as "a=1,b=[2,3],c[0]=4" into values of the types of `type_map`.
 
     Returns:
-        For each name a value, a list, or for "c[0]=4" a dict by position.
+        A value or a list for each name; for "c[0]=4", a dict from position to value.
 
     Raises:
-        InvalidInput: the text is malformed, names a setting twice or, unless `ignore_unknown`, an
-            unknown one; or a value does not fit its type.
+        InvalidInput: the text is malformed, or names a setting twice; a value does not fit its
+            type; or a setting is unknown, unless `ignore_unknown`.
     """
     results: dict[str, Value] = {}
     position = 0

@@ -1,4 +1,4 @@
-"""Projective transformations of images: output pixel (x, y) is the input's pixel (x', y').
+"""Projective transformations of images: output pixel (x, y) is input pixel (x', y').
 
     x', y' = (a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k, with k = c0 x + c1 y + 1
 
@@ -62,7 +62,7 @@ def translate(
     interpolation: str = "NEAREST",
     name: str | None = None,
 ) -> Tensor:
-    """Moves images by [dx, dy] pixels, one pair or one per image."""
+    """Moves images by [dx, dy] pixels: one pair for all images, or one per image."""
     with tf.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -102,6 +102,6 @@ def flat_transforms_to_matrices(transforms: TensorLike) -> Tensor:
 
 
 def matrices_to_flat_transforms(transform_matrices: TensorLike) -> Tensor:
-    """Scales the last element to 1."""
+    """Converts 3 × 3 matrices to flat transformations, scaled so that the last element is 1."""
     flat = tf.reshape(tf.cast(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]

@@ -14,7 +14,7 @@ Gradients = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that changes the moments of only those rows that a sparse gradient has."""
+    """Adam that, for a sparse gradient, updates the moments of the gradient's rows only."""
 
     def _apply_sparse_shared(
         self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
@@ -38,8 +38,8 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 class DecoupledWeightDecayExtension:
     """Makes an optimizer shrink variables before it updates them: w <- w - weight_decay w.
 
-    Put it before the optimizer among the bases of a class. With a sparse gradient, only the
-    gradient's rows shrink. Reference: Loshchilov and Hutter, 2019.
+    Use it as a base class in front of an optimizer. With a sparse gradient, only the gradient's
+    rows shrink. Reference: Loshchilov and Hutter, 2019.
     """
 
     def __init__(self, weight_decay: float | Tensor, *args: Object, **settings: Object) -> None:
@@ -57,7 +57,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Sequence[Variable] | None = None,
     ) -> Op:
-        """Shrinks the variables of `decay_var_list`, by default all, and applies gradients."""
+        """Applies gradients after shrinking the variables of `decay_var_list`, by default all."""
         self._decayed = {each.ref() for each in decay_var_list or ()}
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
@@ -130,10 +130,10 @@ class MovingAverageOptimizer(_Wrapper):
     """Keeps moving averages of the variables; its saver saves them in place of the variables.
 
     Args:
-        opt: the optimizer that makes the steps.
+        opt: the optimizer that updates the variables.
         average_decay: `decay` of `tf.train.ExponentialMovingAverage`.
-        num_updates: the same argument there.
-        sequential_update: whether the averages include the step just made.
+        num_updates: `num_updates` of `tf.train.ExponentialMovingAverage`.
+        sequential_update: whether the averages are updated after the variables.
     """
 
     def __init__(
@@ -170,13 +170,13 @@ class MovingAverageOptimizer(_Wrapper):
         name: str = "swapping_saver",
         **settings: Object,
     ) -> tf.train.Saver:
-        """Makes a saver that swaps names: averages get the variables' names, and vice versa.
+        """Makes a saver that stores averages under the names of their variables, and vice versa.
 
         Args:
             var_list: what to save; None saves all variables.
 
         Raises:
-            InvalidInput: no step was built yet, so there are no averages.
+            InvalidInput: there are no averages, because `apply_gradients` was not called yet.
         """
         if not self._swaps:
             raise errors.InvalidInput(
@@ -223,11 +223,10 @@ class LARSOptimizer(tf.train.Optimizer):
         m <- momentum * m + g
         w <- w - rate * m
 
-    Variables of `skip_list` are not scaled, and where |w| or |g| is 0 the factor is 1.
-    Reference: You et al., 2017.
+    Variables in `skip_list` are not scaled. The factor is 1 where |w| or |g| is 0. Reference: You
+    et al., 2017.
 
     Args:
-        learning_rate, momentum, weight_decay, eeta, epsilon: as above.
         skip_list: parts of the names of variables that get neither scaling nor decay.
         use_nesterov: w <- w - rate * (g + momentum * m).
 

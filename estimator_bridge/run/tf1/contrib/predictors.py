@@ -1,4 +1,4 @@
-"""Functions that compute the outputs of a SavedModel, or of an estimator, from arrays."""
+"""Functions that compute the outputs of a SavedModel or an estimator from arrays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SERVE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Predictor:
-    """Maps a dictionary of arrays to one of outputs, in a session that stays open.
+    """Computes a dict of outputs from a dict of arrays, in a session that stays open.
 
     Attributes:
-        graph, session: where the model is.
+        graph, session: the graph and session of the model.
         feed_tensors, fetch_tensors: the input and output tensors by name.
     """
 
@@ -59,11 +59,11 @@ def from_saved_model(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Loads a SavedModel; returns the function of one of its signatures, or of tensors by name.
+    """Loads a SavedModel as a predictor, for one of its signatures or for named tensors.
 
     Args:
         signature_def_key: the signature; None is "serving_default".
-        tags: of the graph, separated by commas; None is "serve".
+        tags: the tags of the graph, separated by commas; None is "serve".
 
     Raises:
         InvalidInput: inputs and outputs are given in several ways, or the signature is missing.
@@ -101,7 +101,7 @@ def from_estimator(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Exports the model of an estimator's last checkpoint and loads it: see `from_saved_model`.
+    """Exports an estimator's latest checkpoint, and loads the export with `from_saved_model`.
 
     Args:
         output_key: the key of the model's `export_outputs`; None is "serving_default".

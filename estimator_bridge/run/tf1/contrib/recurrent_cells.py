@@ -1,4 +1,4 @@
-"""Recurrent cells of `tf.contrib.rnn`, and stacks of bidirectional ones."""
+"""Recurrent cells of `tf.contrib.rnn`, and stacked bidirectional layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
-    """`LSTMCell` with the arguments of the cell that TensorFlow 1 computed in one op.
+    """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`, which was a single op.
 
     Formulas and variable names are the same.
     """
@@ -26,7 +26,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Raises Unsupported for a `cell_clip` above 0: the gradient in TensorFlow 1 ignored it."""
+        """Raises Unsupported for a positive `cell_clip`, which TensorFlow 1's gradient ignored."""
         if cell_clip is not None and cell_clip > 0:
             raise errors.Unsupported(
                 f"LSTMBlockCell: cell_clip={cell_clip} is not supported. Use "
@@ -37,14 +37,14 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """Computes on a CPU what `CudnnLSTM` trained; its forget gate has no extra bias."""
+    """Runs weights of `CudnnLSTM` on a CPU. Unlike `LSTMCell` it has no extra forget bias."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
 class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
-    """An LSTM cell that normalizes gates and state, with dropout of the new content.
+    """An LSTM cell with layer normalization of gates and state, and dropout of the new content.
 
         i, j, f, o = the norms of the four parts of [x, h] W
         c <- norm(sigmoid(f + forget_bias) c + sigmoid(i) dropout(activation(j)))
@@ -67,7 +67,7 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
         dropout_prob_seed: int | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Makes the cell; gain and shift are the initial values of the norms' variables."""
+        """Makes the cell. `norm_gain` and `norm_shift` initialize the variables of the norms."""
         super().__init__(_reuse=reuse)
         self._units, self._forget_bias, self._activation = num_units, forget_bias, activation
         self._has_norm, self._gain, self._shift = layer_norm, norm_gain, norm_shift
@@ -130,11 +130,11 @@ def stack_bidirectional_dynamic_rnn(
     scope: Object = None,
     swap_memory: bool = False,
 ) -> tuple[Tensor, tuple[Nest, ...], tuple[Nest, ...]]:
-    """Runs layers of `bidirectional_dynamic_rnn`, each on both outputs of the layer before.
+    """Stacks layers of `bidirectional_dynamic_rnn`. Each reads both outputs of the previous layer.
 
     Returns:
-        Both outputs of the last layer, concatenated, and the forward and backward final states of
-        each layer.
+        The concatenated outputs of the last layer, and each layer's final forward and backward
+        states.
     """
     none = [None] * len(cells_fw)
     layers = zip(

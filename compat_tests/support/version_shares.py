@@ -28,6 +28,7 @@ ON_2_15 = (
     "meta",
     "native",
     "planner",
+    "recording",
     "tpu",
     "translation",
     "verify",

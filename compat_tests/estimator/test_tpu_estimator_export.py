@@ -45,7 +45,6 @@ def served(path: bytes) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("no TPU", {"use_tpu": False}),
         (
             "all together",
             {
@@ -59,6 +58,7 @@ def served(path: bytes) -> np.ndarray:
         *(
             pytest.param(*each, marks=pytest.mark.full)
             for each in (
+                ("no TPU", {"use_tpu": False}),
                 ("Adagrad", {}),
                 ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
                 ("mod", {"spec_options": {"partition_strategy": "mod"}}),

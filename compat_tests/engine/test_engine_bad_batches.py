@@ -120,18 +120,18 @@ BAD_BATCHES = {
     "weights for dense ids": Bad(
         features,
         errors.InvalidInput,
-        f"{COUNTRY_IN_COUNTRIES}.*weights.*dense.*sparse or ragged",
+        f"{COUNTRY_IN_COUNTRIES}.*Weight specified for dense input.*sparse or ragged",
         lambda: weights(country=tf.ones([3])),
     ),
     "ragged weights for sparse ids": Bad(
         features,
-        errors.WrongType,
+        errors.WrongKind,
         f"{WATCHED_IN_VIDEOS}.*RaggedTensor.*does not match type input which is SparseTensor",
         lambda: weights(watched=a_ragged(1.0, 2.0, dtype=tf.float32)),
     ),
     "dense weights for ragged ids": Bad(
         features,
-        errors.WrongType,
+        errors.WrongKind,
         "'tags'.*Tensor.*does not match type input which is RaggedTensor",
         lambda: weights(tags=tf.ones([3])),
     ),

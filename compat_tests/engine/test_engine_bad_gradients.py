@@ -59,13 +59,13 @@ BAD_GRADIENTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "an array": (
         lambda: gradients(watched=np.ones([3, 2], np.float32)),
-        errors.WrongType,
-        f"{WATCHED_IN_VIDEOS}.*non-tensor type ndarray",
+        errors.WrongKind,
+        f"{WATCHED_IN_VIDEOS}.*found non-tensor type ndarray",
     ),
     "a number": (
         lambda: gradients(country=1.0),
-        errors.WrongType,
-        f"{COUNTRY_IN_COUNTRIES}.*non-tensor type float",
+        errors.WrongKind,
+        f"{COUNTRY_IN_COUNTRIES}.*found non-tensor type float",
     ),
     "a feature is missing": (
         lambda: without(gradients(), "tags"),
@@ -100,6 +100,19 @@ def test_bad_gradients_are_refused(
         out_of_order = AT_RUN_TIME if mode == "function" else errors.OutOfOrder
         with pytest.raises(out_of_order, match="no batch waits"):
             fixture.apply_zeros()
+
+
+def test_a_list_is_not_taken_for_a_tuple() -> None:
+    """Gradients in a list are refused in the words of stock where the features are a tuple."""
+    emb = tf.tpu.experimental.embedding
+    table = emb.TableConfig(8, 2, name="videos")
+    config = tuple(emb.FeatureConfig(table, name=name) for name in ("watched", "liked"))
+    embedding = TPUEmbedding(config, SGD(0.1))
+    embedding.enqueue((tf.constant([1, 2]), tf.constant([3, 4])))
+    activations = embedding.dequeue()
+
+    with pytest.raises(errors.WrongType, match="structures don't have the same nested structure"):
+        embedding.apply_gradients(list(activations))
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (2, 2), (6, 1)], ids=str)

@@ -154,7 +154,7 @@ BAD_SETTINGS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an open size": (
         lambda: engine().build_for([(4, None)]),
         errors.InvalidSpec,
-        r"'watched'.*known but for its first dimension, got \(4, None\)",
+        r"Input Feature 'watched'.*known but for its first dimension, got \(4, None\)",
     ),
     "a size of zero": (
         lambda: engine().build_for([(0,)]),
@@ -245,6 +245,7 @@ def test_errors_are_what_stock_raises() -> None:
         errors.InvalidSpec: ValueError,
         errors.InvalidInput: ValueError,
         errors.WrongType: TypeError,
+        errors.WrongKind: ValueError,
         errors.OutOfOrder: RuntimeError,
     }.items():
         assert issubclass(kind, built_in)

@@ -8,6 +8,7 @@ GPU the same tests run there, but for those that compare with a CPU to the bit.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,27 @@ FACTORS["input"] = ("dense", "sequence", "weighted ragged")
 BATCH, TABLES, FEATURES = 16, 3, 4
 
 
-def combinations() -> list[conformance.Combination]:
+def combinations(*modes: str) -> list[conformance.Combination]:
     """Returns few combinations that hold every pair of levels, all on the kernels of GPUs."""
     refused = frozenset(
         pair for pair in conformance.REFUSED_HERE if {factor for factor, _ in pair} <= set(FACTORS)
     )
-    rows = [{**row, "driver": "gpu"} for row in pairwise(FACTORS, refused)]
+    rows = [{**row, "driver": "gpu"} for row in pairwise({**FACTORS, "mode": modes}, refused)]
     return [
         conformance.Combination(**row) for row in in_turn(rows, "optimizer", conformance.cases_of)
     ]
 
 
-@pytest.mark.parametrize("group, place", conformance.together(combinations()))
+@pytest.mark.parametrize("group, place", conformance.together(combinations("eager")))
 def test_steps_follow_the_reference(group: conformance.Group, place: int) -> None:
     """Activations, rows and slots are the reference's after each of three steps."""
+    conformance.check(group, place)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("group, place", conformance.together(combinations("function", "graph")))
+def test_other_modes_follow_the_reference(group: conformance.Group, place: int) -> None:
+    """In functions and graphs they are, too."""
     conformance.check(group, place)
 
 
@@ -104,10 +112,19 @@ def train(embedding: TPUEmbedding, kind: str, steps: int = 3) -> list[Any]:
     return tf.nest.flatten([activations, [dict(t.variables) for t in embedding.tables.values()]])
 
 
+KINDS_OF_INPUT = ("dense", "sparse", "ragged")
+IN_TURN = set(zip(COMBINERS, KINDS_OF_INPUT, strict=True))
+
+
 @pytest.mark.skipif(loading.on_gpu(), reason="a GPU sums in another order than a CPU")
-@pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
-@pytest.mark.parametrize("combiner", COMBINERS)
-def test_tables_together_have_the_numbers_of_tables_alone(kind: str, combiner: str) -> None:
+@pytest.mark.parametrize(
+    "combiner, kind",
+    [
+        pytest.param(*pair, marks=() if pair in IN_TURN else pytest.mark.full)
+        for pair in itertools.product(COMBINERS, KINDS_OF_INPUT)
+    ],
+)
+def test_tables_together_have_the_numbers_of_tables_alone(combiner: str, kind: str) -> None:
     """On a CPU the kernels of GPUs and those of CPUs train to the same numbers, to the bit."""
     results = []
     for driver in (HostDriver(native=False), gpu.GpuDriver()):
@@ -117,7 +134,10 @@ def test_tables_together_have_the_numbers_of_tables_alone(kind: str, combiner: s
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
+@pytest.mark.parametrize(
+    "kind",
+    [*(pytest.param(kind, marks=pytest.mark.full) for kind in ("dense", "sparse")), "ragged"],
+)
 def test_runs_repeat(kind: str) -> None:
     """Two trainings on the same batches end with the same numbers, to the bit."""
     first, second = (train(engine(gpu.GpuDriver()), kind) for _ in range(2))
@@ -125,26 +145,38 @@ def test_runs_repeat(kind: str) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("feature, bad", [("ids0", -1), ("ids2", 52), ("ids3", 2**40)])
-@pytest.mark.parametrize("mode", ["eager", "function"])
-def test_an_id_outside_is_named(mode: str, feature: str, bad: int) -> None:
-    """The one check of all features names the feature and the id, and no row has changed."""
+@pytest.fixture(scope="module")
+def trained() -> TPUEmbedding:
+    """An engine after a step."""
     embedding = engine(gpu.GpuDriver())
     train(embedding, "ragged", steps=1)
-    before = [t.variables["parameters"][0].numpy() for t in embedding.tables.values()]
+    return embedding
+
+
+@pytest.fixture(scope="module", params=["eager", "function"])
+def step(request: pytest.FixtureRequest, trained: TPUEmbedding) -> Callable[[Any], None]:
+    def one_step(features: Any) -> None:
+        trained.enqueue(features)
+        trained.apply_gradients(trained.dequeue())
+
+    traced = tf.function(one_step, reduce_retracing=True)
+    return traced if request.param == "function" else one_step
+
+
+@pytest.mark.parametrize("feature, bad", [("ids0", -1), ("ids2", 52), ("ids3", 2**40)])
+def test_an_id_outside_is_named(
+    feature: str, bad: int, step: Callable[[Any], None], trained: TPUEmbedding
+) -> None:
+    """The one check of all features names the feature and the id, and no row has changed."""
+    before = [t.variables["parameters"][0].numpy() for t in trained.tables.values()]
     features = batch_of("ragged", 0)
     features[feature] = tf.RaggedTensor.from_row_lengths(
         tf.constant([bad], tf.int64), [1] + [0] * (BATCH - 1)
     )
 
-    def step(features: Any) -> None:
-        embedding.enqueue(features)
-        embedding.apply_gradients(embedding.dequeue())
-
-    run = tf.function(step) if mode == "function" else step
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){feature}.*{bad}"):
-        run(features)
-    for table, rows in zip(embedding.tables.values(), before, strict=True):
+        step(features)
+    for table, rows in zip(trained.tables.values(), before, strict=True):
         np.testing.assert_array_equal(table.variables["parameters"][0], rows)
 
 

@@ -37,7 +37,13 @@ WITH_SLOTS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["trained on", "trained off"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(True, id="trained on", marks=pytest.mark.full),
+        pytest.param(False, id="trained off"),
+    ],
+)
 def trained(request: Any, tmp_path_factory: Any) -> Any:
     """Returns a job that was trained with use_tpu on or off, and has slots."""
     model_dir = str(tmp_path_factory.mktemp("trained") / "job")

@@ -45,7 +45,6 @@ def served(path: bytes) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("no TPU", {"use_tpu": False}),
         (
             "all together",
             {
@@ -59,6 +58,7 @@ def served(path: bytes) -> np.ndarray:
         *(
             pytest.param(*each, marks=pytest.mark.full)
             for each in (
+                ("no TPU", {"use_tpu": False}),
                 ("Adagrad", {}),
                 ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
                 ("mod", {"spec_options": {"partition_strategy": "mod"}}),
@@ -201,22 +201,32 @@ def test_what_of_an_export_is_not_for_tpus(
 ) -> None:
     """A line says that there is no TPU graph, unless none is requested; no graph is an error."""
     caplog.set_level(logging.INFO, "tensorflow")
-    directory = str(tmp_path / "job")
-    jobs.make(directory).train(clicks.input_fn, steps=1)
+
+    def make(**options: Any) -> Any:
+        columns = [tiny.column()]
+        return tiny.make(estimator, str(tmp_path / "job"), columns, use_tpu=True, **options)
+
+    def receiver() -> Any:
+        ids = tf.sparse.placeholder(tf.int64, [None, None])
+        features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
+        return clicks_served.Receiver(features, features)
+
+    make().train(tiny.input_fn, steps=1)
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
         caplog.clear()
-        job = jobs.make(directory, export_to_tpu=to_tpu, export_to_cpu=to_cpu)
+        job = make(export_to_tpu=to_tpu, export_to_cpu=to_cpu)
         for _ in range(2):
-            path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
+            path = job.export_saved_model(tmp_path / f"e{number}", receiver)
         lines = [line for line in caplog.messages if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
         assert set(jobs.signatures(path)) == {"serving_default"}
-    job = jobs.make(directory, export_to_tpu=False, export_to_cpu=False)
     with pytest.raises(errors.InvalidInput, match="export_to_cpu"):
-        job.export_saved_model(tmp_path / "none", clicks_served.receiver)
+        make(export_to_tpu=False, export_to_cpu=False).export_saved_model(
+            tmp_path / "none", receiver
+        )
     with pytest.raises(errors.InvalidInput, match="export_saved_model_api_version"):
-        jobs.make(directory, export_saved_model_api_version=3)
-    assert jobs.make(directory, export_saved_model_api_version=2) is not None
+        make(export_saved_model_api_version=3)
+    assert make(export_saved_model_api_version=2) is not None
 
 
 @pytest.mark.stock

@@ -12,15 +12,46 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.estimator.test_tpu_estimator_details import Modes, wrapped
-from compat_tests.programs import clicks, clicks_served, jobs, tiny
+from compat_tests.programs import clicks, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 
 if HAS_STOCK:
     from compat_tests.support import stock
+
+
+TABLE, OTHER = (f"dense_features/{key}_embedding/embedding_weights" for key in "ab")
+batches = tiny.inputs("a", "b")
+
+
+def two_batches(params: Any) -> Any:
+    return batches(params).take(2)
+
+
+def make(
+    model_dir: pathlib.Path | str,
+    *,
+    use_tpu: bool = True,
+    spec_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Returns a job of two tables that Adagrad trains."""
+    columns = [tiny.column(), tiny.column(tiny.identity("b"))]
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns,
+        optimization_parameters=parameters.AdagradParameters(0.1),
+        **(spec_options or {}),
+    )
+    return tiny.make(estimator, str(model_dir), columns, use_tpu=use_tpu, spec=spec, **options)
+
+
+def receiver() -> Any:
+    ids = {key: tf.sparse.placeholder(tf.int64, [None, None]) for key in "ab"}
+    features = {**ids, "x": tf.placeholder(tf.float32, [None, 1])}
+    return estimator.export.ServingInputReceiver(features, features)
 
 
 # --- Hooks and scaffolds ------------------------------------------------------------------
@@ -29,8 +60,7 @@ if HAS_STOCK:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: Any) -> Any:
     """Returns a job that was trained with use_tpu=True."""
-    job = jobs.make(str(tmp_path_factory.mktemp("source") / "job"))
-    return job.train(clicks.input_fn, steps=4)
+    return make(tmp_path_factory.mktemp("source") / "job").train(batches, steps=4)
 
 
 class Counting(tf.train.SessionRunHook):
@@ -46,10 +76,6 @@ class Counting(tf.train.SessionRunHook):
         self._calls.append(f"{self._name} ends")
 
 
-def two_batches(params: Any) -> Any:
-    return tiny.input_fn(params).take(2)
-
-
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """training_hooks, evaluation_hooks and prediction_hooks of the spec run in their modes."""
@@ -62,9 +88,8 @@ def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None
             prediction_hooks=(Counting("prediction", calls),),
         )
 
-    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=use_tpu)
-    wrapped(job, around)
-    job.train(tiny.input_fn, steps=1, hooks=[Counting("caller", calls)])
+    job = wrapped(make(tmp_path, use_tpu=use_tpu), around)
+    job.train(batches, steps=1, hooks=[Counting("caller", calls)])
     assert calls == ["caller begins", "training begins", "caller ends", "training ends"]
     calls.clear()
     job.evaluate(two_batches, hooks=[Counting("caller", calls)])
@@ -85,37 +110,37 @@ def test_a_programs_own_saver_holds_the_tables(source: Any, tmp_path: pathlib.Pa
 
     start = jobs.continue_from(jobs.first_checkpoint(source), str(tmp_path / "own"))
     for _ in range(2):
-        with_saver = wrapped(jobs.make(start), around)
+        with_saver = wrapped(make(start), around)
         with_saver.train(_from_step(with_saver), steps=2)
 
     assert jobs.largest_difference(jobs.saved(source), jobs.saved(with_saver))[0] == 0.0
-    assert with_saver.evaluate(clicks.short_input_fn) == source.evaluate(clicks.short_input_fn)
+    assert with_saver.evaluate(two_batches) == source.evaluate(two_batches)
 
 
 def _from_step(job: Any) -> Any:
     done = int(job.get_variable_value("global_step"))
-    return lambda params: clicks.input_fn(params).skip(done)
+    return lambda params: batches(params).skip(done)
 
 
 def test_a_table_starts_from_a_checkpoint(source: Any, tmp_path: pathlib.Path) -> None:
     """`tf.train.init_from_checkpoint` in `scaffold_fn` reaches a table by stock's name."""
-    place = "dense_features/place_embedding/embedding_weights"
 
     def scaffold_fn() -> Any:
-        tf.train.init_from_checkpoint(source.latest_checkpoint(), {"items": "items", place: place})
+        tables = {TABLE: TABLE, OTHER: OTHER}
+        tf.train.init_from_checkpoint(source.latest_checkpoint(), tables)
         return tf.train.Scaffold()
 
     def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
         return inner(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
 
-    job = wrapped(jobs.make(str(tmp_path / "job")), around)
-    job.train(clicks.input_fn, steps=1)
+    job = wrapped(make(tmp_path / "job"), around)
+    job.train(batches, steps=1)
 
     trained, first = jobs.saved(source), jobs.saved(job, jobs.first_checkpoint(job))
-    for name in ("items", place):
+    for name in (TABLE, OTHER):
         np.testing.assert_array_equal(first[name], trained[name])
         assert np.all(first[f"{name}/Adagrad"] == np.float32(0.1))
-    assert np.any(jobs.saved(job)["items"] != trained["items"])
+    assert np.any(jobs.saved(job)[TABLE] != trained[TABLE])
 
 
 def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
@@ -139,11 +164,11 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
             scaffold_fn=scaffold_fn, training_hooks=(Update(),)
         )
 
-    job = wrapped(jobs.make(str(tmp_path)), around)
-    job.train(clicks.input_fn, steps=1)
+    job = wrapped(make(tmp_path), around)
+    job.train(batches, steps=1)
 
     first, last = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
-    for name in ("items", "dense/kernel"):
+    for name in (TABLE, "weight"):
         shadow = f"{name}/ExponentialMovingAverage"
         # A difference, a product and a difference, where the mean has a sum and a quotient: five
         # roundings, of numbers at most thrice the mean, since one step moves them little.
@@ -154,7 +179,10 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """A hook finds tables by stock's names, with `part_0`, and reads the values that are saved."""
+    """A hook finds tables by stock's names, with `part_0`, and reads the values that are saved.
+
+    No table is among the trainable variables.
+    """
     values: dict[str, Any] = {}
 
     class Hook(tf.train.SessionRunHook):
@@ -163,20 +191,23 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
                 name: tf.get_default_graph().get_tensor_by_name(
                     f"{name}/part_0/Read/ReadVariableOp:0"
                 )
-                for name in ("items", "items/Adagrad")
+                for name in (TABLE, f"{TABLE}/Adagrad")
             }
             names = {variable.name for variable in tf.global_variables()}
-            assert {"items/part_0:0", "items/Adagrad/part_0:0"} <= names
+            assert {f"{TABLE}/part_0:0", f"{TABLE}/Adagrad/part_0:0"} <= names
+            trained = {variable.op.name for variable in tf.trainable_variables()}
+            assert "weight" in trained
+            assert f"{TABLE}/part_0" not in trained
 
         def end(self, session: Any) -> None:
             values.update(session.run(self._tensors))
 
-    job = jobs.make(str(tmp_path))
-    job.train(clicks.input_fn, steps=2, hooks=[Hook()])
+    job = make(tmp_path)
+    job.train(batches, steps=2, hooks=[Hook()])
 
     for name, value in values.items():
         np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
-    assert set(values) == {"items", "items/Adagrad"}
+    assert set(values) == {TABLE, f"{TABLE}/Adagrad"}
 
 
 # --- Warm start ---------------------------------------------------------------------------
@@ -200,37 +231,36 @@ def test_tables_are_warm_started(
     """
     path = source.model_dir
     if is_exported:
-        path = source.export_saved_model(tmp_path / "exported", clicks_served.receiver)
+        path = source.export_saved_model(tmp_path / "exported", receiver)
     trained = jobs.saved(source)
-    job = jobs.make(str(tmp_path / "job"), use_tpu=use_tpu, warm_start_from=path)
-    job.train(clicks.input_fn, steps=1)
+    job = make(tmp_path / "job", use_tpu=use_tpu, warm_start_from=path)
+    job.train(batches, steps=1)
     first = jobs.saved(job, jobs.first_checkpoint(job))
-    for name in (*TABLES, "dense/kernel", "dense/bias"):
+    for name in (TABLE, OTHER, "weight"):
         np.testing.assert_array_equal(first[name], trained[name], err_msg=name)
     if use_tpu:
-        assert np.all(first["items/Adagrad"] == np.float32(0.1))
+        assert np.all(first[f"{TABLE}/Adagrad"] == np.float32(0.1))
     assert first["global_step"] == 0
 
 
 def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) -> None:
     """Settings may be a pattern for one table, a list with its slot, or a table of another name."""
     trained = jobs.saved(source)
-    place = "dense_features/place_embedding/embedding_weights"
 
     def start(name: str, **settings: Any) -> dict[str, np.ndarray]:
         chosen = WarmStartSettings(source.latest_checkpoint(), **settings)
-        job = jobs.make(str(tmp_path / name), warm_start_from=chosen)
-        job.train(clicks.input_fn, steps=1)
+        job = make(tmp_path / name, warm_start_from=chosen)
+        job.train(batches, steps=1)
         steps = min(int(path.name[11:-6]) for path in (tmp_path / name).glob("*.index"))
         return jobs.saved(job, f"{job.model_dir}/model.ckpt-{steps}")
 
-    pattern = start("pattern", vars_to_warm_start="items")
-    np.testing.assert_array_equal(pattern["items"], trained["items"])
-    assert np.all(pattern["items/Adagrad"] == np.float32(0.1))
-    assert np.any(pattern[place] != trained[place])
+    pattern = start("pattern", vars_to_warm_start=TABLE)
+    np.testing.assert_array_equal(pattern[TABLE], trained[TABLE])
+    assert np.all(pattern[f"{TABLE}/Adagrad"] == np.float32(0.1))
+    assert np.any(pattern[OTHER] != trained[OTHER])
 
-    listed = start("listed", vars_to_warm_start=["items"])
-    np.testing.assert_array_equal(listed["items/Adagrad"], trained["items/Adagrad"])
+    listed = start("listed", vars_to_warm_start=[TABLE])
+    np.testing.assert_array_equal(listed[f"{TABLE}/Adagrad"], trained[f"{TABLE}/Adagrad"])
 
     every = start("every", vars_to_warm_start=[".*"])
     assert every["global_step"] == 4  # a list reaches it too, as in stock
@@ -240,22 +270,22 @@ def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) ->
     vocabularies = {}
     for which, order in (("old", 1), ("new", -1)):
         vocabularies[which] = tmp_path / which
-        vocabularies[which].write_text("".join(f"{n}\n" for n in range(clicks.ROWS)[::order]))
+        vocabularies[which].write_text("".join(f"{n}\n" for n in range(tiny.ROWS)[::order]))
     moved = start(
         "moved",
         vars_to_warm_start=None,
         var_name_to_vocab_info={
-            "items": tf.train.VocabInfo(
+            TABLE: tf.train.VocabInfo(
                 new_vocab=str(vocabularies["new"]),
-                new_vocab_size=clicks.ROWS,
+                new_vocab_size=tiny.ROWS,
                 num_oov_buckets=0,
                 old_vocab=str(vocabularies["old"]),
             )
         },
     )
-    np.testing.assert_array_equal(moved["items"], trained["items"][::-1])
+    np.testing.assert_array_equal(moved[TABLE], trained[TABLE][::-1])
     with pytest.raises(ValueError, match="itms"):
-        start("misspelt", var_name_to_prev_var_name={"itms": "items"})
+        start("misspelt", var_name_to_prev_var_name={"itms": TABLE})
 
 
 # --- SIGTERM ------------------------------------------------------------------------------
@@ -267,14 +297,12 @@ def test_sigterm_saves_the_tables(tmp_path: pathlib.Path) -> None:
         "spec_options": {"pipeline_execution_with_tensor_core": True},
         "tpu_options": {"iterations_per_loop": 1},
     }
-    whole = jobs.make(str(tmp_path / "whole"), **options)
-    whole.train(clicks.input_fn, steps=3)
-    start = jobs.continue_from(jobs.first_checkpoint(whole), str(tmp_path / "stopped"))
-    job = jobs.make(start, **options)
+    whole, job = (make(tmp_path / name, **options) for name in ("whole", "stopped"))
+    whole.train(batches, steps=3)
     calls: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda signum, frame: calls.append(signum))
     try:
-        job.train(clicks.input_fn, steps=100, hooks=[Terminate(3)])
+        job.train(batches, steps=100, hooks=[Terminate(3)])
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -294,15 +294,6 @@ def test_nothing_else_prints_or_logs() -> None:
     assert looked_at > 100
 
 
-def test_no_color_is_written_anywhere() -> None:
-    """No command has colours, so that NO_COLOR has nothing to switch off."""
-    for package in ("estimator_bridge", "tf2_engine"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    assert "\x1b[" not in node.value, f"{path}:{node.lineno}"
-
-
 @pytest.mark.full
 def test_a_program_of_verify_is_plain(tmp_path: pathlib.Path) -> None:
     """A program that prints and raises hostile names ends `verify` with plain text and JSON."""

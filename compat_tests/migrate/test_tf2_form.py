@@ -276,6 +276,30 @@ def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "tf.assign_add(counter, 1.0)",
+        "tf.debugging.assert_positive(labels)",
+        "tf.Assert(labels > 0, [])",
+        "tf.py_func(print, [labels], tf.float32)",
+        "tf.layers.batch_normalization(features['x'])",
+    ],
+)
+def test_what_only_tensorflow_2_runs_is_in_the_report(statement: str) -> None:
+    """The report has ops of a model_fn that no session fetches, which training now runs."""
+
+    def changes(text: str) -> list[str]:
+        source = PROGRAM.replace("  logits = ", f"  {text}\n  logits = ", 1)
+        return [line.old for line in migrate(source).lines if line.kind == "changes"]
+
+    name = statement.partition("(")[0]
+    assert changes(statement) == [name]
+    with_updates = "updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)"
+    assert changes(f"op = {statement}") == ([name] if "batch" in name else [])
+    assert changes(f"{with_updates}\n  op = {statement}") == []
+
+
+@pytest.mark.parametrize(
     "module, name",
     [
         ("tensorflow as tf2", "tf2.keras.layers.BatchNormalization"),

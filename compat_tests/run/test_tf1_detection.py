@@ -243,6 +243,13 @@ for i in range(2):
 from tensorflow.python import tf2
 if not tf2.enabled():
   tf.flags
+# a pattern of a module
+import flags_of_both
+if flags_of_both.MATCHED:
+  tf.flags
+# a pattern of a module, reversed
+import flags_of_both
+x = 1 if not flags_of_both.MATCHED else tf.flags
 # a walrus
 if (v := tf.__version__) < "2":
   tf.flags
@@ -388,7 +395,8 @@ MODULES = {
     "adapted": f"{TF}if hasattr(tf, 'contrib'):\n  v1 = tf\nelse:\n  v1 = tf.compat.v1",
     "old_functions": f"{TF}def run():\n  tf.contrib.layers",
     "flags_of_both": "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
-    "  import tensorflow as tf\nNEW = tf.__version__ >= '2'\ndef is_new():\n  return NEW",
+    "  import tensorflow as tf\nNEW = tf.__version__ >= '2'\ndef is_new():\n  return NEW\n"
+    "import re\nMATCHED = re.match('1', tf.__version__)",
 }
 
 OF_TF1 = _by_heading(
@@ -529,6 +537,11 @@ A().f()
 # a backend that is called tensorflow
 import sys
 if sys.argv[1] == "tensorflow":
+  tf.placeholder
+# a name that the run chooses
+import sys
+optimizer = getattr(tf.train, sys.argv[1], None)
+if optimizer:
   tf.placeholder
 # a function that happens to ask
 def build():

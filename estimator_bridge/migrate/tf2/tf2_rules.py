@@ -24,6 +24,7 @@ class Action(enum.Enum):
 
     IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
+    REPORT_ALONE = "the same, where a call of it is a whole statement of a function with `mode`"
     UNWRAP = "the first argument of the call replaces the call"
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
@@ -50,6 +51,7 @@ class NameRule(NamedTuple):
         positional: how many arguments mean the same when passed by position.
         refused: arguments without which the program would do something else.
         way_out: what to do about a refusal; by default, to do without the code.
+        unless: a text; the rule does not apply to a program that contains it.
     """
 
     action: Action
@@ -60,6 +62,7 @@ class NameRule(NamedTuple):
     positional: int | None = None
     refused: tuple[str, ...] = ()
     way_out: str = ""
+    unless: str = ""
 
     @property
     def effect(self) -> str:
@@ -73,6 +76,7 @@ class NameRule(NamedTuple):
 
 _EFFECTS = {
     Action.REPORT: selection.CHANGES_NUMBERS,
+    Action.REPORT_ALONE: selection.CHANGES_NUMBERS,
     Action.ADD: selection.CHANGES_NUMBERS,
     Action.LOOK: selection.NEEDS_A_LOOK,
     Action.COMMENT_OUT: selection.NEEDS_A_LOOK,
@@ -82,6 +86,9 @@ _EFFECTS = {
 
 KEEP = "keep-estimator"
 """The id of the rule by which a program keeps its estimators."""
+
+NOT_FETCHED = "not-fetched"
+"""The id of the rule about ops that a session leaves out."""
 
 NO_COUNTERPART = "the new program has no counterpart"
 
@@ -102,6 +109,26 @@ _MOVING_AVERAGES = (
     "in TensorFlow 2 the layer updates them while it trains"
 )
 
+
+_UPDATE_OPS = (
+    "in the legacy program nothing runs this layer's updates of its moving averages, unless "
+    "another module runs UPDATE_OPS: they stay at their initial values, in evaluation and "
+    "predictions too; in TensorFlow 2 the layer updates them while it trains"
+)
+_ASSERTIONS = (
+    "equal greater greater_equal integer less less_equal near negative non_negative non_positive "
+    "none_equal positive rank rank_at_least rank_in scalar shapes type"
+)
+_WITH_EFFECTS = frozenset(
+    (
+        *("assign", "assign_add", "assign_sub", "scatter_add", "scatter_nd_update", "scatter_sub"),
+        *("scatter_update", "count_up_to", "py_func", "py_function", "numpy_function"),
+        *("write_file", "io.write_file", "Assert", "debugging.Assert"),
+        *(f"assert_{each}" for each in _ASSERTIONS.split()),
+        *(f"debugging.assert_{each}" for each in _ASSERTIONS.split()),
+    )
+)
+"""Names below `tensorflow` of ops that programs call for their effects."""
 
 _ONE_ESTIMATOR = (
     "Make the TPUEstimator in both cases: the strategy determines whether there is a TPU"
@@ -259,6 +286,10 @@ TENSORFLOW: Mapping[str, NameRule] = {
         NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
         "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
+    **_rows(
+        NameRule(Action.REPORT, _UPDATE_OPS, unless="UPDATE_OPS"),
+        "layers.batch_normalization layers.BatchNormalization",
+    ),
     "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
     **_rows(NameRule(Action.UNWRAP_TENSOR, _TENSOR), "keras.layers.Input keras.Input"),
 }
@@ -342,7 +373,10 @@ OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
 def of_name(full: str) -> NameRule | None:
     """Finds the rule of a full name; None if the name stays as it is."""
     short = full.rpartition(".")[2]
-    rule = _ANYWHERE.get(short) or TENSORFLOW.get(stock_replacements.below_tensorflow(full))
+    below = stock_replacements.below_tensorflow(full)
+    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below)
+    if below in _WITH_EFFECTS:
+        return OTHERS[NOT_FETCHED]
     if rule is not None or not stock_replacements.is_stock(full):
         return rule
     if short in _SESSION_HOOKS:
@@ -385,8 +419,9 @@ def id_of(full: str, rule: NameRule) -> str:
     """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
-    if rule is OTHERS["annotation"]:
-        return "annotation"
+    for each in ("annotation", NOT_FETCHED):
+        if rule is OTHERS[each]:
+            return each
     if rule is STOCK[ESTIMATOR]:
         return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
@@ -440,6 +475,11 @@ OTHERS: Mapping[str, NameRule] = {
     "no-tables": NameRule(
         Action.REFUSE,
         "it has no `embedding_config_spec`, and the library is for models with tables",
+    ),
+    NOT_FETCHED: NameRule(
+        Action.REPORT_ALONE,
+        "in the legacy program nothing runs this op, because nothing uses its result; in "
+        "TensorFlow 2 it runs in every training step. Leave the statement out to train as before",
     ),
     "other-stock": OTHER_STOCK,
     "parameters": NameRule(

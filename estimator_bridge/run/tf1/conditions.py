@@ -88,9 +88,12 @@ _NODES = (
 
 _OF_VERSION = frozenset(("__version__", "__git_version__", "VERSION", "executing_eagerly"))
 _LOOKUPS = frozenset(
-    ("dir", "vars", "hasattr", "getattr", "find_spec", "find_loader", "version", "distribution")
+    (
+        *("dir", "vars", "hasattr", "getattr", "find_spec", "find_loader"),
+        *("version", "distribution", "get_distribution"),
+    )
 )
-_LOOKUPS |= {"get_distribution", "import_module"}
+
 
 PYTHON: Mapping[str, Object] = {
     "sys": SimpleNamespace(version_info=sys.version_info),
@@ -132,8 +135,10 @@ def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collecti
         owner = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
         return node.attr in attributes or getattr(owner, node.attr, None) is ASKED
     if isinstance(node, ast.Call):
+        # The program, not the version, decides about a name that is computed.
+        is_known = all(isinstance(each, ast.Constant) for each in node.args[1:])
         is_lookup = last_name(node.func) in _LOOKUPS and len(node.args) > 0
-        return is_lookup and _is_tensorflow(node.args[0], known)
+        return is_lookup and is_known and _is_tensorflow(node.args[0], known)
     if isinstance(node, ast.Compare) and _is_tensorflow(node.left, known):
         return ast.unparse(node.comparators[0]) == "sys.modules"
     return False
@@ -204,7 +209,8 @@ class _Evaluation:
         return _value(node.id, self._known)
 
     def _attribute(self, node: ast.Attribute) -> Object:
-        return getattr(self.of(node.value), node.attr)
+        value: Object = getattr(self.of(node.value), node.attr)
+        return _checked(node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Object:
         return self.of(node.value)[self.of(node.slice)]
@@ -279,7 +285,13 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
 
 
 def _value(name: str, known: Mapping[str, Object]) -> Object:
-    value = known[name] if name in known else _BUILTINS[name]
-    if value in (UNKNOWN, ASKED) or (isinstance(value, PublicName) and loads_keras(value.parts)):
+    value = _checked(name, known[name] if name in known else _BUILTINS[name])
+    if isinstance(value, PublicName) and loads_keras(value.parts):
         raise KeyError(name)
     return value.value() if isinstance(value, PublicName) else value
+
+
+def _checked(name: str, value: Object) -> Object:
+    if value is UNKNOWN or value is ASKED:
+        raise KeyError(name)
+    return value

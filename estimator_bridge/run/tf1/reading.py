@@ -409,9 +409,9 @@ class Reading(ast.NodeVisitor):
         value = UNKNOWN
         if not (others or ast.unparse(node.args)) and isinstance(last, ast.Return) and last.value:
             value = self._known_value(last.value)
-        if value not in (UNKNOWN, ASKED):
-            return Answer(value)
-        return ASKED if self._answers_by_version(node) else UNKNOWN
+        if value is UNKNOWN and self._answers_by_version(node):
+            return ASKED
+        return value if value is UNKNOWN or value is ASKED else Answer(value)
 
     def _answers_by_version(self, function: ast.AST) -> bool:
         """Whether a function does nothing but say which TensorFlow is installed."""

@@ -293,6 +293,29 @@ def test_a_state_dict_needs_pytorch(tmp_path: pathlib.Path) -> None:
         convert.convert(str(tmp_path / "model.pt"), str(tmp_path / "new"))
 
 
+def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path) -> None:
+    """The message names the files that are looked for."""
+    with pytest.raises(
+        errors.UnreadableCheckpoint, match=r"neither checkpoint\.pt nor one of model"
+    ):
+        convert.convert(str(tmp_path), str(tmp_path / "new"), from_form="torch")
+
+
+def test_two_modules_with_a_table_of_one_name(tmp_path: pathlib.Path) -> None:
+    """`root` says which of them is meant."""
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    keys = [f"{module}.embedding_bags.few.weight" for module in ("a", "b")]
+    path = write(tmp_path / "model.safetensors", {keys[0]: table, keys[1]: table + 1})
+    options: Any = {"global_step": 1, "tables": {"few": "few"}}
+    with pytest.raises(errors.InvalidInput, match="Give the path of the module"):
+        convert.convert(path, str(tmp_path / "new"), **options)
+
+    convert.convert(path, str(tmp_path / "new"), root="b", **options)
+
+    wanted = {"few": table + 1, keys[0]: table, "global_step": np.int64(1)}
+    assert_same(wanted, legacy_checkpoints.read(str(tmp_path / "new")))
+
+
 def test_the_command_goes_both_ways(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,7 +210,10 @@ def _tables(
         places = {}
         for slot in OPTIMIZERS[kind].slots:
             state = STATES.get(kind, {}).get(slot, slot)
-            places[slot] = states.pop(state, f"{STATE}{key}.{known.name}.{state}")
+            # A slot without a state gets the name of a tensor that is not there.
+            start = f"{STATE}{key}.{known.name}."
+            missing = slot if start + state in reader.tensors else state
+            places[slot] = states.pop(state, start + missing)
         for rest in states.values():
             yield Gap(rest, f"it belongs to table {known.name!r}, but is no slot of its optimizer")
         yield from common.stored_table(reader, known, kind, {PARAMETERS: key, **places})

@@ -124,6 +124,21 @@ def _tables(form: str) -> dict[str, str]:
     return {"dense_features/users_embedding/embedding_weights": "tbl_users", "both": "tbl_both"}
 
 
+def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
+    """The plan names the tables whose optimizer has no counterpart; `no_tables` copies all."""
+    values, _ = tables_of("Ftrl", "dict")
+    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    plan = convert.convert(old, str(tmp_path / "torch"), spec=spec_of("Ftrl", "dict"), to="torch")
+    assert [each for each in plan.notes if "'few': FBGEMM has no Ftrl, so the slots keep" in each]
+
+    convert.convert(
+        str(tmp_path / "torch"), str(tmp_path / "back"), no_tables=True, allow=["state.*"]
+    )
+    back = legacy_checkpoints.read(str(tmp_path / "back"))
+    tables = {f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}
+    assert_same({**tables, **OTHERS}, back)
+
+
 def test_objects_go_to_pytorch_and_back(tmp_path: pathlib.Path) -> None:
     """The tables of an object checkpoint are written, and an object checkpoint comes back."""
     values, keys = tables_of("Adam", "dict")

@@ -80,8 +80,8 @@ LEFT_OUT = {
     "of libraries, in the environment that `make libraries` makes": ("libraries/test_libraries.py",)
     * (importlib.util.find_spec("tensorflow_ranking") is None),
     "of PyTorch, in the environment that `make torch-tests` makes": (
-        *("pytorch/test_reference_implementations.py", "pytorch/test_rules.py"),
-        "pytorch/test_state_dicts.py",
+        *("pytorch/test_effects.py", "pytorch/test_reference_implementations.py"),
+        *("pytorch/test_rules.py", "pytorch/test_state_dicts.py"),
     )
     * (importlib.util.find_spec("torchrec") is None),
     "of documents and examples, which are in the repository alone": (

@@ -105,7 +105,7 @@ def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
         ({"to": "names", "to_hosts": 0}, "`to_hosts` must be positive, got 0"),
         ({"to_hosts": 2}, "`to_hosts` are for name-based"),
         ({"slots": "gpu"}, "`slots` must be one of 'tpu', 'cpu', 'keras', got 'gpu'"),
-        ({"to": "keras"}, "`to` must be 'names', 'object' or 'sparsecore', got 'keras'"),
+        ({"to": "keras"}, "`to` must be 'names', 'object', 'sparsecore' or 'torch', got 'keras'"),
         ({"tables": {"no": "users"}}, r"The spec has no table \['no'\]"),
         ({"rename": {"counts": "beta1_power"}}, "would be written twice"),
     ],

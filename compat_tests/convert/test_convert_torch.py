@@ -124,6 +124,21 @@ def _tables(form: str) -> dict[str, str]:
     return {"dense_features/users_embedding/embedding_weights": "tbl_users", "both": "tbl_both"}
 
 
+def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
+    """The plan names the tables whose optimizer has no counterpart; `no_tables` copies all."""
+    values, _ = tables_of("Ftrl", "dict")
+    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    plan = convert.convert(old, str(tmp_path / "torch"), spec=spec_of("Ftrl", "dict"), to="torch")
+    assert [each for each in plan.notes if "'few': FBGEMM has no Ftrl, so the slots keep" in each]
+
+    convert.convert(
+        str(tmp_path / "torch"), str(tmp_path / "back"), no_tables=True, allow=["state.*"]
+    )
+    back = legacy_checkpoints.read(str(tmp_path / "back"))
+    tables = {f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}
+    assert_same({**tables, **OTHERS}, back)
+
+
 def test_objects_go_to_pytorch_and_back(tmp_path: pathlib.Path) -> None:
     """The tables of an object checkpoint are written, and an object checkpoint comes back."""
     values, keys = tables_of("Adam", "dict")
@@ -291,6 +306,29 @@ def test_a_state_dict_needs_pytorch(tmp_path: pathlib.Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"")
     with pytest.raises(errors.InvalidInput, match="Install torch"):
         convert.convert(str(tmp_path / "model.pt"), str(tmp_path / "new"))
+
+
+def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path) -> None:
+    """The message names the files that are looked for."""
+    with pytest.raises(
+        errors.UnreadableCheckpoint, match=r"neither checkpoint\.pt nor one of model"
+    ):
+        convert.convert(str(tmp_path), str(tmp_path / "new"), from_form="torch")
+
+
+def test_two_modules_with_a_table_of_one_name(tmp_path: pathlib.Path) -> None:
+    """`root` says which of them is meant."""
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    keys = [f"{module}.embedding_bags.few.weight" for module in ("a", "b")]
+    path = write(tmp_path / "model.safetensors", {keys[0]: table, keys[1]: table + 1})
+    options: Any = {"global_step": 1, "tables": {"few": "few"}}
+    with pytest.raises(errors.InvalidInput, match="Give the path of the module"):
+        convert.convert(path, str(tmp_path / "new"), **options)
+
+    convert.convert(path, str(tmp_path / "new"), root="b", **options)
+
+    wanted = {"few": table + 1, keys[0]: table, "global_step": np.int64(1)}
+    assert_same(wanted, legacy_checkpoints.read(str(tmp_path / "new")))
 
 
 def test_the_command_goes_both_ways(

@@ -178,7 +178,7 @@ def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> Non
         ("run train.py", LOOKING, "tensorflow"),
         ("verify train.py", LOOKING, "ml_dtypes"),
         ("plan train.py", LOOKING, "tensorflow"),
-        ("convert a b", LOOKING, "tensorflow"),
+        ("convert a b", LOOKING, "protobuf"),
         ("inspect a", LOOKING, "protobuf"),
         ("inspect a", ("numpy", "google"), "google_crc32c"),
         ("inspect --spec train.py:spec a", READING, "tensorflow"),

@@ -47,9 +47,13 @@ def open_files(path: str) -> SafetensorsReader | StateDictReader:
     """Opens the files of a directory, safetensors first, or a single file."""
     paths = [path]
     if os.path.isdir(path):
-        paths = [os.path.join(path, name) for name in FILES]
-        paths = [each for each in paths if os.path.exists(each)]
-        paths = paths or [os.path.join(path, STATE_DICT)]
+        names = [name for name in (*FILES, STATE_DICT) if os.path.exists(os.path.join(path, name))]
+        if not names:
+            raise errors.UnreadableCheckpoint(
+                f"{path}: the directory has neither {STATE_DICT} nor one of {', '.join(FILES)}. "
+                "Give the path of a file."
+            )
+        paths = [os.path.join(path, name) for name in names if name in FILES or len(names) == 1]
     if paths[0].endswith(_ENDS):
         return StateDictReader(paths[0])
     return SafetensorsReader(path, paths)

@@ -19,7 +19,8 @@ _HASHING = TorchEffect(
     "them in the data",
 )
 _DECAY = TorchEffect(
-    "weight_decay of torch.optim and FBGEMM is added to the gradient; AdamW lets all rows decay",
+    "torch.optim adds weight_decay to the gradient, and AdamW lets all rows decay; FBGEMM ignores "
+    "it for EXACT_SGD and EXACT_ADAGRAD without a word",
     "decay the rows of the batch before the update, as in docs/torch.md",
 )
 

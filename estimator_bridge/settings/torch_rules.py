@@ -5,8 +5,9 @@ The tables of docs/torch.md, `audit --target torch` and the tests of these libra
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tf2_engine.types import Object
@@ -67,211 +68,193 @@ OUTCOMES = {
 """What a library has for a rule, best first."""
 
 EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
-_NO_RULE = "the formula is not public"
-_ABSENT = "the library has no such rule"
 ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
 CORRECTED = "while its count of steps is low, it corrects the bias of its averages"
-_BETAS = {"betas[0]": "beta_1", "betas[1]": "beta_2"}
-_PLAIN = {"l1_regularization_strength": 0.0, "l2_regularization_strength": 0.0}
-
-_ADAGRADS: Mapping[str, Mapping[str, Argument]] = {
-    "torch.optim": {
-        "lr": "learning_rate",
-        "initial_accumulator_value": "initial_accumulator_value",
-        "eps": 0.0,
-    },
-    "FBGEMM": {"learning_rate": "learning_rate", "eps": 0.0},
-    "optax": {
-        "learning_rate": "learning_rate",
-        "initial_accumulator_value": "initial_accumulator_value",
-        "eps": 0.0,
-    },
-}
-_FILLED: Mapping[str, Argument] = {"momentum1": "initial_accumulator_value"}
+_NO_PROXIMAL_STEP = "no rule has the proximal step"
 
 
-def _adagrads(only: Mapping[str, Object]) -> dict[str, tuple[Counterpart, ...]]:
-    names = {"torch.optim": "Adagrad", "FBGEMM": "EXACT_ADAGRAD", "optax": "adagrad"}
-    return {
-        library: (
-            Counterpart(
-                name, _ADAGRADS[library], _FILLED if library == "FBGEMM" else {}, only=only
-            ),
-            *((Counterpart(cause="no rule has the proximal step"),) if only else ()),
-        )
-        for library, name in names.items()
-    }
+def _pairs(text: str) -> dict[str, Argument]:
+    """Parses "eps=0.0 lr=learning_rate"; what is no number or flag is the name of a setting."""
+    pairs = {}
+    for name, _, value in (each.partition("=") for each in text.split()):
+        is_name = value[0].isalpha() and value not in ("True", "False")
+        pairs[name] = value if is_name else ast.literal_eval(value)
+    return pairs
 
 
-_ROW_WISE_ADAGRAD = Counterpart(
-    "EXACT_ROWWISE_ADAGRAD", _ADAGRADS["FBGEMM"], _FILLED, cause=ROW_WISE
-)
+def _rule(
+    name: str = "",
+    arguments: str = "",
+    state: str = "",
+    *,
+    only: str = "",
+    rows: bool = True,
+    cause: str = "",
+    note: str = "",
+) -> Counterpart:
+    return Counterpart(
+        name, _pairs(arguments), _pairs(state), _pairs(only), rows=rows, cause=cause, note=note
+    )
 
 
-def _torch_adam(name: str, *, lazy: bool) -> tuple[Counterpart, ...]:
-    arguments: Mapping[str, Argument] = {"lr": "learning_rate", **_BETAS, "eps": "epsilon"}
-    state: Mapping[str, Argument] = {"step": UNCORRECTED}
-    only = {"lazy_adam": lazy}
-    inside, outside = {**only, "sum_inside_sqrt": True}, {**only, "sum_inside_sqrt": False}
+def _none(cause: str = "the library has no such rule") -> tuple[Counterpart, ...]:
+    return (_rule(cause=cause),)
+
+
+def _row(
+    torch: Sequence[Counterpart] = _none(),
+    fbgemm: Sequence[Counterpart] = _none(),
+    optax: Sequence[Counterpart] = _none(),
+) -> dict[str, tuple[Counterpart, ...]]:
+    return dict(zip(LIBRARIES, map(tuple, (torch, fbgemm, optax)), strict=True))
+
+
+def _adagrads(only: str) -> list[list[Counterpart]]:
+    start = "initial_accumulator_value=initial_accumulator_value"
+    filled = "momentum1=initial_accumulator_value"
+    return [
+        [_rule("Adagrad", f"lr=learning_rate {start} eps=0.0", only=only)],
+        [_rule("EXACT_ADAGRAD", "learning_rate=learning_rate eps=0.0", filled, only=only)],
+        [_rule("adagrad", f"learning_rate=learning_rate {start} eps=0.0", only=only)],
+    ]
+
+
+def _adams_of_torch(name: str, lazy: str) -> list[Counterpart]:
+    arguments = "lr=learning_rate betas[0]=beta_1 betas[1]=beta_2 eps=epsilon"
+    state, outside = f"step={UNCORRECTED}", f"{lazy} sum_inside_sqrt=False"
+    return [
+        _rule(name, arguments, state, only=outside),
+        _rule(name, arguments, state, only=f"{lazy} sum_inside_sqrt=True", cause=EPSILON_OUTSIDE),
+        _rule(name, arguments, only=outside, cause=CORRECTED),
+    ]
+
+
+def _adams_of_optax(inside: str, epsilon: str) -> list[Counterpart]:
+    arguments = f"learning_rate=learning_rate b1=beta_1 b2=beta_2 {epsilon}"
+    state = f"count={UNCORRECTED}"
+    return [
+        _rule("adam", arguments, state, only=f"{inside} lazy_adam=False"),
+        _rule("adam", arguments, state, only=f"{inside} lazy_adam=True", rows=False),
+        _rule("adam", arguments, only=inside, cause=CORRECTED),
+    ]
+
+
+def _rms_props(centered: bool) -> tuple[Counterpart, Counterpart]:
+    """Makes the rules of torch.optim, which differs, and of optax."""
+    of_torch = f"lr=learning_rate alpha=rho momentum=momentum eps=epsilon centered={centered}"
+    of_optax = (
+        "learning_rate=learning_rate decay=rho momentum=momentum eps=epsilon initial_scale=0.0 "
+        f"eps_in_sqrt=True centered={centered}"
+    )
     return (
-        Counterpart(name, arguments, state, only=outside),
-        Counterpart(name, arguments, state, only=inside, cause=EPSILON_OUTSIDE),
-        Counterpart(name, arguments, only=outside, cause=CORRECTED),
+        _rule("RMSprop", of_torch, rows=False, cause=EPSILON_OUTSIDE),
+        _rule("rmsprop", of_optax, rows=False),
     )
 
 
-def _optax_adam(**epsilon: Argument) -> Iterator[Counterpart]:
-    inside = epsilon["eps_root"] != 0.0
-    arguments: Mapping[str, Argument] = {
-        "learning_rate": "learning_rate",
-        "b1": "beta_1",
-        "b2": "beta_2",
-        **epsilon,
-    }
-    for lazy in (False, True):
-        only = {"sum_inside_sqrt": inside, "lazy_adam": lazy}
-        state = {"count": UNCORRECTED}
-        yield Counterpart("adam", arguments, state, only=only, rows=not lazy)
-    yield Counterpart("adam", arguments, only={"sum_inside_sqrt": inside}, cause=CORRECTED)
-
-
-def _rms_props(*, centered: bool) -> dict[str, tuple[Counterpart, ...]]:
-    of_torch: Mapping[str, Argument] = {
-        "lr": "learning_rate",
-        "alpha": "rho",
-        "momentum": "momentum",
-        "eps": "epsilon",
-        "centered": centered,
-    }
-    of_optax: Mapping[str, Argument] = {
-        "learning_rate": "learning_rate",
-        "decay": "rho",
-        "momentum": "momentum",
-        "eps": "epsilon",
-        "initial_scale": 0.0,
-        "eps_in_sqrt": True,
-        "centered": centered,
-    }
-    without = Counterpart(
-        "RMSprop",
-        {**of_torch, "eps": 0.0},
-        only={"epsilon": 0.0},
-        rows=False,
-        note="with a momentum, the rate must be constant",
-    )
-    return {
-        "torch.optim": (
-            *(() if centered else (without,)),
-            Counterpart("RMSprop", of_torch, rows=False, cause=EPSILON_OUTSIDE),
-        ),
-        "FBGEMM": (Counterpart(cause=_ABSENT),),
-        "optax": (Counterpart("rmsprop", of_optax, rows=False),),
-    }
-
-
-def _absent(cause: str = _ABSENT) -> dict[str, tuple[Counterpart, ...]]:
-    return {library: (Counterpart(cause=cause),) for library in LIBRARIES}
-
+_PLAIN = "l1_regularization_strength=0.0 l2_regularization_strength=0.0"
+_TORCH_ADAGRAD, _FBGEMM_ADAGRAD, _OPTAX_ADAGRAD = _adagrads(only="")
+_RMS_PROP, _CENTERED = _rms_props(centered=False), _rms_props(centered=True)
 
 RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
-    "SGD": {
-        "torch.optim": (Counterpart("SGD", {"lr": "learning_rate"}),),
-        "FBGEMM": (Counterpart("EXACT_SGD", {"learning_rate": "learning_rate"}),),
-        "optax": (Counterpart("sgd", {"learning_rate": "learning_rate"}),),
-    },
-    "Adagrad": {
-        **_adagrads({}),
-        "FBGEMM": (*_adagrads({})["FBGEMM"], _ROW_WISE_ADAGRAD),
-    },
-    "AdagradMomentum": {
-        **_absent("no rule has the momentum of a scaled gradient"),
-        "optax": (
-            Counterpart(
+    "SGD": _row(
+        torch=[_rule("SGD", "lr=learning_rate")],
+        fbgemm=[_rule("EXACT_SGD", "learning_rate=learning_rate")],
+        optax=[_rule("sgd", "learning_rate=learning_rate")],
+    ),
+    "Adagrad": _row(
+        torch=_TORCH_ADAGRAD,
+        fbgemm=[
+            *_FBGEMM_ADAGRAD,
+            _rule(
+                "EXACT_ROWWISE_ADAGRAD",
+                "learning_rate=learning_rate eps=0.0",
+                "momentum1=initial_accumulator_value",
+                cause=ROW_WISE,
+            ),
+        ],
+        optax=_OPTAX_ADAGRAD,
+    ),
+    "AdagradMomentum": _row(
+        optax=[
+            _rule(
                 "scale_by_rss + trace",
-                {
-                    "learning_rate": "learning_rate",
-                    "initial_accumulator_value": 0.0,
-                    "eps": "epsilon",
-                    "decay": "momentum",
-                    "nesterov": "use_nesterov",
-                },
-                only={"beta2": 1.0, "exponent": 2.0},
+                "learning_rate=learning_rate initial_accumulator_value=0.0 eps=epsilon "
+                "decay=momentum nesterov=use_nesterov",
+                only="beta2=1.0 exponent=2.0",
                 rows=False,
             ),
-            Counterpart(cause="the exponent is 2, and the squares are added without decay"),
-        ),
-    },
-    "Adam": {
-        "torch.optim": (*_torch_adam("SparseAdam", lazy=True), *_torch_adam("Adam", lazy=False)),
-        "FBGEMM": (
-            Counterpart(
+            *_none("the exponent is 2, and the squares are added without decay"),
+        ],
+    ),
+    "Adam": _row(
+        torch=[
+            *_adams_of_torch("SparseAdam", "lazy_adam=True"),
+            *_adams_of_torch("Adam", "lazy_adam=False"),
+        ],
+        fbgemm=[
+            _rule(
                 "ADAM",
-                {"learning_rate": "learning_rate", "beta1": "beta_1", "beta2": "beta_2"}
-                | {"eps": "epsilon"},
-                {"iter": UNCORRECTED},
-                only={"sum_inside_sqrt": False, "lazy_adam": True},
+                "learning_rate=learning_rate beta1=beta_1 beta2=beta_2 eps=epsilon",
+                f"iter={UNCORRECTED}",
+                only="sum_inside_sqrt=False lazy_adam=True",
                 note="GPUs only",
             ),
-            Counterpart(cause=f"{EPSILON_OUTSIDE}, and only rows of the batch are updated"),
-        ),
-        "optax": (
-            *_optax_adam(eps=0.0, eps_root="epsilon**2"),
-            *_optax_adam(eps="epsilon", eps_root=0.0),
-        ),
-    },
-    "FTRL": _absent(),
-    "Momentum": {
-        "torch.optim": (
-            Counterpart(
-                "SGD",
-                {"lr": "learning_rate", "momentum": "momentum", "nesterov": "use_nesterov"},
-                rows=False,
-            ),
-        ),
-        "FBGEMM": (Counterpart(cause=_ABSENT),),
-        "optax": (
-            Counterpart(
+            *_none(f"{EPSILON_OUTSIDE}, and only rows of the batch are updated"),
+        ],
+        optax=[
+            *_adams_of_optax("sum_inside_sqrt=True", "eps=0.0 eps_root=epsilon**2"),
+            *_adams_of_optax("sum_inside_sqrt=False", "eps=epsilon eps_root=0.0"),
+        ],
+    ),
+    "FTRL": _row(),
+    "Momentum": _row(
+        torch=[
+            _rule("SGD", "lr=learning_rate momentum=momentum nesterov=use_nesterov", rows=False)
+        ],
+        optax=[
+            _rule(
                 "sgd",
-                {"learning_rate": "learning_rate", "momentum": "momentum"}
-                | {"nesterov": "use_nesterov"},
+                "learning_rate=learning_rate momentum=momentum nesterov=use_nesterov",
                 rows=False,
+            )
+        ],
+    ),
+    "RMSProp": _row(
+        torch=[
+            _rule(
+                "RMSprop",
+                "lr=learning_rate alpha=rho momentum=momentum eps=0.0",
+                only="epsilon=0.0",
+                rows=False,
+                note="with a momentum, the rate must be constant",
             ),
-        ),
-    },
-    "RMSProp": _rms_props(centered=False),
-    "CenteredRMSProp": _rms_props(centered=True),
-    "ProximalAdagrad": _adagrads(_PLAIN),
-    "ProximalYogi": {
-        **_absent(),
-        "optax": (
-            Counterpart(
+            _RMS_PROP[0],
+        ],
+        optax=_RMS_PROP[1:],
+    ),
+    "CenteredRMSProp": _row(torch=_CENTERED[:1], optax=_CENTERED[1:]),
+    "ProximalAdagrad": _row(
+        *([*rules, *_none(_NO_PROXIMAL_STEP)] for rules in _adagrads(only=_PLAIN))
+    ),
+    "ProximalYogi": _row(
+        optax=[
+            _rule(
                 "yogi",
-                {"learning_rate": "learning_rate", "b1": "beta_1", "b2": "beta_2"}
-                | {"eps": "epsilon"},
-                {"count": UNCORRECTED, "mu": 0.0, "nu": "initial_accumulator_value"},
+                "learning_rate=learning_rate b1=beta_1 b2=beta_2 eps=epsilon",
+                f"count={UNCORRECTED} mu=0.0 nu=initial_accumulator_value",
                 only=_PLAIN,
                 rows=False,
             ),
-            Counterpart(cause="no rule has the proximal step"),
-        ),
-    },
-    "Adadelta": {
-        "torch.optim": (
-            Counterpart(
-                "Adadelta", {"lr": "learning_rate", "rho": "rho", "eps": "epsilon"}, rows=False
-            ),
-        ),
-        "FBGEMM": (Counterpart(cause=_ABSENT),),
-        "optax": (
-            Counterpart(
-                "adadelta",
-                {"learning_rate": "learning_rate", "rho": "rho", "eps": "epsilon"},
-                rows=False,
-            ),
-        ),
-    },
-    "FrequencyEstimator": _absent(),
-    "MDLAdagradLight": _absent(_NO_RULE),
+            *_none(_NO_PROXIMAL_STEP),
+        ],
+    ),
+    "Adadelta": _row(
+        torch=[_rule("Adadelta", "lr=learning_rate rho=rho eps=epsilon", rows=False)],
+        optax=[_rule("adadelta", "learning_rate=learning_rate rho=rho eps=epsilon", rows=False)],
+    ),
+    "FrequencyEstimator": _row(),
+    "MDLAdagradLight": _row(*[_none("the formula is not public")] * 3),
 }
 """By the engine's optimizer and library, the counterparts that may fit, best first."""
 

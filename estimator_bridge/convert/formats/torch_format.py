@@ -71,7 +71,8 @@ class TorchFormat(common.Format):
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         keys = {options.rename.get(key, key): key for key in reader.tensors}
-        tables, gaps = common.split_gaps(_tables(reader, keys, options, strict))
+        in_file = () if options.no_tables else _tables(reader, keys, options, strict)
+        tables, gaps = common.split_gaps(in_file)
         parts = common.part_names(tables) | {gap.name for gap in gaps}
         others: dict[str, str | None] = {}
         for name, key in keys.items():
@@ -114,7 +115,7 @@ class TorchTarget(common.CheckpointTarget):
         self._options = options
         self._parameters: dict[str, str] = {}  # by the key of a state
         self._tables: dict[str, dict[str, str | None]] = {}  # by the key of the parameters
-        self.notes = [_AXES, *([] if torch_files.has_torch() else [_NO_TORCH])]
+        self.notes: list[str] = [_AXES, *([] if torch_files.has_torch() else [_NO_TORCH])]
 
     def tables(self, tables: Sequence[StoredTable]) -> Moves:
         for table in tables:
@@ -122,12 +123,15 @@ class TorchTarget(common.CheckpointTarget):
             if "." in name:
                 raise errors.InvalidInput(
                     f"Table {name!r}: TorchRec keeps tables in a ModuleDict, which allows no dot "
-                    f"in a name. Name it otherwise with --table NAME={table.variable or name}."
+                    "in a name. Give no spec, and name it otherwise with --table "
+                    f"NAME={table.variable or name}."
                 )
             key = _key(self._options, name)
             key = self._options.rename.get(key, key)
             states = STATES.get(table.kind, {})
             places = {slot: f"{STATE}{key}.{name}.{states.get(slot, slot)}" for slot in table.slots}
+            if table.slots and not states:
+                self.notes.append(_other_slots(table))
             self._parameters.update(dict.fromkeys(places.values(), key))
             self._tables[key] = {
                 "name": name,
@@ -182,6 +186,14 @@ class TorchTarget(common.CheckpointTarget):
         return OPTIMIZER if key in self._parameters else VARIABLES
 
 
+def _other_slots(table: StoredTable) -> str:
+    kind = table.kind.removesuffix("Parameters")
+    return (
+        f"table {table.known.name!r}: FBGEMM has no {kind}, so the slots keep their names; "
+        "docs/torch.md has the rule for PyTorch"
+    )
+
+
 def _key(options: ConversionOptions, table: str) -> str:
     """Returns the key of a table's parameters in the state dict of the model."""
     return f"{options.root}." * bool(options.root) + f"embedding_bags.{table}.weight"
@@ -210,7 +222,10 @@ def _tables(
         places = {}
         for slot in OPTIMIZERS[kind].slots:
             state = STATES.get(kind, {}).get(slot, slot)
-            places[slot] = states.pop(state, f"{STATE}{key}.{known.name}.{state}")
+            # A slot without a state gets the name of a tensor that is not there.
+            start = f"{STATE}{key}.{known.name}."
+            missing = slot if start + state in reader.tensors else state
+            places[slot] = states.pop(state, start + missing)
         for rest in states.values():
             yield Gap(rest, f"it belongs to table {known.name!r}, but is no slot of its optimizer")
         yield from common.stored_table(reader, known, kind, {PARAMETERS: key, **places})

@@ -302,7 +302,8 @@ PLANTS = {
     # Of the network.
     "loss summed": Plant("reduction='sum'", Port(loss=lambda loss: loss * F(64)), ("model",)),
     "zero_grad forgotten": Plant("", Port(keeps_gradients=True), ("kept gradients",)),
-    "the network's rate": Plant("", Port(dense_rate=0.001), ("model optimizer",)),
+    "the network's rate": Plant("", Port(dense_rate=0.001), ("model optimizer",), "rate"),
+    "the network's beta": Plant("", Port(dense_beta_2=0.99), ("model optimizer",), "Adam_1"),
     "the network's epsilon": Plant("", Port(dense_epsilon=1e-3), ("model optimizer",)),
 }
 

@@ -28,10 +28,15 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
     trained = [name for name in variables if _owner(name, evidence.values(GRADIENTS)[0])]
     others = [name for name in variables if name not in trained]
     if trained:
+        gradients_a = evidence.values(GRADIENTS)[0]
+        slots = [name for name in trained if name not in gradients_a]
+        what = "another learning rate, epsilon or decay, because no slot differs."
+        if slots:
+            what = f"another setting that its slots show: {_named(slots)} differ."
         yield Cause(
             "model optimizer",
             f"All gradients agree, but variables differ after the update: {_named(trained)}. On "
-            "one side the model's own optimizer has another learning rate or another setting.",
+            f"one side the model's own optimizer has {what}",
         )
     elif others:
         yield Cause(

@@ -1,4 +1,4 @@
-"""Maps rows to hosts and back, by div and by mod.
+"""Maps rows to hosts and back, for the partition strategies "div" and "mod".
 
 Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
 tpu_embedding_configuration.proto (example: 13 ids on 5 hosts), and the documentation of
@@ -39,7 +39,7 @@ def shard_of(
     strategy: str,
     maximum: Callable[[Integers, Integers], Integers] = np.maximum,
 ) -> Integers:
-    """Finds the shard of each id. `maximum` is the element-wise maximum for their type."""
+    """Finds the shard of each id. `maximum` is the element-wise maximum for the type of `ids`."""
     if strategy == "mod":
         return ids % num_shards
     quotient, extra = divmod(rows, num_shards)

@@ -31,9 +31,9 @@ VariableFactory = Callable[
 class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
-    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", tells which shard holds
-    which row. On parameter servers the shards are the parts of the plan's placement, and the
-    strategy is its layout, which can also be "octaves".
+    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", says which shard holds
+    which row. On parameter servers the shards are the parts of the plan's placement, and `strategy`
+    is the layout, which can also be "octaves".
     """
 
     plan: TablePlan
@@ -42,7 +42,6 @@ class Table:
 
     @property
     def where(self) -> str:
-        """How messages name this table."""
         return f"Table {self.plan.name!r}"
 
     @property
@@ -88,7 +87,7 @@ class Table:
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, the local rows of its ids and its part of `rows`."""
+        """Yields, for each shard, the local rows of its ids and its part of each of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return
@@ -110,7 +109,7 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table. Slots are only made if the plan is for training."""
+    """Makes the variables of every table, with slots only if the plan is for training."""
     factory = factory or variable_factory()
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 
@@ -132,12 +131,12 @@ def variable_factory(
 ) -> VariableFactory:
     """Makes a factory of variables that are neither mirrored over replicas nor trainable.
 
-    They have the names that stock gives them, `<table>_<shard>` and `<table>/<slot>_<shard>`.
+    They have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host. Then hosts beyond the vocabulary get no variable, as
-            in stock, although the plan has a row on every host, so that checkpoints hold nothing
-            but the vocabulary. None makes every shard on the device in scope.
+        hosts: the device of each shard's host. Hosts without rows of the vocabulary then get no
+            variable, as in stock, so that checkpoints hold only the vocabulary. None makes every
+            shard on the device in scope.
         servers: the parameter servers whose devices hold the parts of tables.
     """
 
@@ -215,8 +214,8 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable, the names of the slots, and their initializers.
-    Variables that it makes are spread over hosts like the table.
+    The function gets the table as one variable, the names of the slots, and their initializers. The
+    variables that it makes are spread over hosts like the table.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

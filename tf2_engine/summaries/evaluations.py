@@ -33,7 +33,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Whether no value of the last `patience` steps was better than the best one before."""
+        """Whether no value of the last `patience` steps was better than the best earlier one."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):

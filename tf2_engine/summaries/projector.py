@@ -30,10 +30,9 @@ def write_projector(
         write_projector("model/train", {"words": words}, {"words": ["the", "a", "of"]})
 
     Args:
-        directory: gets a new `projector_config.pbtxt` and the folder `projector`.
+        directory: where to write `projector_config.pbtxt` and the folder `projector`.
         tables: [rows, dim] of numbers by name.
-        labels: names of the points by table. Without them, points are called by row number, and so
-            are rows after the last label.
+        labels: the names of the points, by table. Rows without a label are named by their number.
         max_rows: how many rows of each table to write. The projector is slow beyond some ten
             thousand.
 

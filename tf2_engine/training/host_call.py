@@ -1,4 +1,4 @@
-"""Runs the host_call of a model after each step of any mode; most programs write summaries."""
+"""Runs a model's host_call, which mostly writes summaries, after each step of any mode."""
 
 from __future__ import annotations
 

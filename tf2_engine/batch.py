@@ -180,14 +180,12 @@ def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> FlatBatch:
 
 
 def read_unchecked(value: Ids, weight: Ids | None) -> FlatBatch:
-    """Converts one core's ids and weights to the form of the enqueue ops."""
     kind, index, num_samples = _layout(value)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
     return FlatBatch(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
 
 
 def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None) -> None:
-    """Refuses ids and weights with wrong dtypes, kinds or lengths. Errors name the feature."""
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -227,7 +225,6 @@ def as_tensor(value: Object) -> Object:
 
 
 def check_kind(where: str, value: Object) -> None:
-    """Raises WrongType if ids are not a tensor. The message starts with `where`."""
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
             f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
@@ -337,7 +334,6 @@ def _flat(value: Ids) -> Tensor:
 
 
 def _size_checks(feature: FeaturePlan, raw: FlatBatch) -> list[Op]:
-    """Checks at run time that there is one weight per id, and that the size fits the plan."""
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
@@ -381,7 +377,6 @@ def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 
 
 def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
-    """Makes the error for a sparse tensor whose rank does not fit the activation."""
     return errors.InvalidInput(
         f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
         f"{feature.output_shape}."

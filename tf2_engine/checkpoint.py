@@ -136,7 +136,6 @@ class TableTensor(tf_compat.SavedTensor):
         return parts
 
     def restore(self, values: Sequence[Tensor]) -> Op:
-        """Assigns the values of the parts, and returns an op in a graph."""
         if len(values) == 1:
             values = [self._checked(values[0])]
         if len(values) < len(self._shards):  # "mod"
@@ -150,7 +149,6 @@ class TableTensor(tf_compat.SavedTensor):
         return to_run(assigned)
 
     def snapshot(self, old: TableTensor | None) -> TableTensor:
-        """Returns a copy on the host."""
         if old is None:
             with tf.device("/device:CPU:0"):
                 copies = tuple(tf.Variable(shard, trainable=False) for shard in self._shards)

@@ -20,7 +20,6 @@ _OF_TABLES = "embedding"
 
 
 def key_of_variable(name: str) -> str:
-    """Returns the checkpoint key of a model variable with this legacy name."""
     return _key(_OF_VARIABLES, name)
 
 

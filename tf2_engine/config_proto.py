@@ -35,7 +35,6 @@ def config_proto(plan: Plan) -> Message:
 
 
 def optimizer_proto(table: TablePlan) -> Message:
-    """Builds the `OptimizationParameters` of a table."""
     parameters = tf_compat.OptimizationParameters()
     optimizer = table.optimizer
     if table.rate_tag is None:

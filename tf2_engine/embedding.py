@@ -555,7 +555,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return [FeatureBatch(*pair) for pair in zip(ids, of_ids, strict=True)]
 
     def _output_shapes(self, part: Sequence[FeatureBatch], cores: int) -> list[Shape]:
-        """The activation shapes of a part that is split over `cores`."""
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
@@ -569,7 +568,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         )
 
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
-        """Plans for a first batch, which may fix the size of later batches."""
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "

@@ -26,7 +26,6 @@ def new_directories(base: str) -> tuple[str, str]:
 
 
 def names_of_exports(base: str) -> list[str]:
-    """Lists the names of the exports below `base`, oldest first."""
     names = (
         [name.rstrip("/") for name in tf.io.gfile.listdir(base)] if tf.io.gfile.exists(base) else []
     )

@@ -37,7 +37,6 @@ class Metrics:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets all batches."""
         self._session.run(self._start)
 
     def update(self, values: Nest) -> None:
@@ -56,7 +55,6 @@ class Metrics:
 
 
 def tensors_in(values: Nest) -> list[Tensor]:
-    """Lists the tensors among the arguments of a function of metrics."""
     return [*filter(_is_tensor, tf.nest.flatten(values, expand_composites=True))]
 
 

@@ -26,7 +26,6 @@ WAY_OUT = (
 
 
 def check(table: str | None, initializer: Object) -> None:
-    """Raises InvalidSpec if an initializer cannot be called with a shape and a dtype."""
     if not callable(initializer):
         raise errors.InvalidSpec(
             f"Table {table!r}: `initializer` must be callable, got {initializer!r}. {WAY_OUT}"
@@ -46,7 +45,6 @@ def check(table: str | None, initializer: Object) -> None:
 
 
 def takes_shard_info(initializer: Initializer) -> bool:
-    """Whether an initializer has the argument `shard_info`; see `ByShard`."""
     return "shard_info" in (_parameters(initializer) or ())
 
 

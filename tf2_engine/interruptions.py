@@ -259,7 +259,6 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
-    """Gives signals another handler inside the context, but not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -323,7 +322,6 @@ class _Watch:
 
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
-        """Notifies the thread of signals while in the context."""
         _register_for_forks()
         _watches.append(self)
         descriptor = self._writer.fileno()
@@ -359,7 +357,6 @@ class _Watch:
                 return
 
     def _signals(self) -> Iterator[int]:
-        """Yields signals that end steps, until the watch is closed."""
         while True:
             try:
                 numbers = self._reader.recv(64)

@@ -103,7 +103,6 @@ def _packed(spec: EngineSpec, ids: list[Ids], flat_weights: Sequence[Ids | None]
 def flattened(
     spec: EngineSpec, features: Nest, weights: Nest
 ) -> tuple[list[Ids], Sequence[Ids | None]]:
-    """Lists the ids and the weights of a batch in the order of the engine's features."""
     ids = structure.flatten(spec.structure, features, "features")
     of_ids: Sequence[Ids | None] = [None] * len(ids)
     if weights is not None:
@@ -154,7 +153,6 @@ def class_of(layout: PackedLayout) -> type[PackedBatch]:
 
 
 def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
-    """Finds the features of a spec in a layout; raises InvalidInput if they differ."""
     positions = {feature.name: position for position, feature in enumerate(layout)}
     names = [feature.name for feature in spec.features]
     missing, unknown = set(names) - set(positions), set(positions) - set(names)

@@ -88,7 +88,6 @@ class TablePlacement:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one parameter server holds the whole table."""
         return len(self.servers) == 1
 
     @functools.cached_property
@@ -106,11 +105,9 @@ class TablePlacement:
         return tuple(row_range for row_range in self.ranges if row_range.part == part)
 
     def part_of(self, ids: Array) -> Array:
-        """Finds the part that holds each id, for integers of any shape."""
         return self.lines.part[self._line_of(ids)]
 
     def local_row(self, ids: Array) -> Array:
-        """Finds the row of each id inside its part."""
         line = self._line_of(ids)
         return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
 

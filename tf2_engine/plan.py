@@ -109,7 +109,6 @@ class Plan:
     dynamic_rates: tuple[Callable[[], TensorLike], ...]
 
     def features_of(self, table: TablePlan) -> tuple[int, ...]:
-        """The positions of the features that look up rows of `table`."""
         return tuple(i for i, feature in enumerate(self.features) if feature.table is table)
 
 

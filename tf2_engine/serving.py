@@ -281,7 +281,6 @@ def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
 
 
 def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
-    """Yields the path and settings of every feature in a nest of FeatureConfigs."""
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
@@ -345,7 +344,6 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
 
 
 def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int) -> int:
-    """Counts the rows of the shards; refuses shards that do not fit the table's size."""
     shapes = [small_types.shape_of(shard) for shard in shards]
     total = sum(shape[0] for shape in shapes)
     if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):

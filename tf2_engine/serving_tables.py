@@ -63,14 +63,12 @@ def small_table(table: Table, table_dtype: str) -> Table:
 
 
 def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
-    """Copies a variable to the type `table_dtype`. Returns the variable itself for float32."""
     if table_dtype == "float32":
         return variable
     return _variable([variable], table_dtype, f"Table {name!r}", name)
 
 
 def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str | None) -> Variable:
-    """Copies the rows of all shards into one variable."""
     matrices = [_matrix(shard, where) for shard in shards]
     rows, dim = sum(int(each.shape[0]) for each in matrices), int(matrices[0].shape[1])
     stored = np.empty(
@@ -91,7 +89,6 @@ def _are_shards(value: Object) -> bool:
 
 
 def _matrix(shard: Object, where: str) -> Object:
-    """Converts a list to an array; refuses everything except matrices of numbers."""
     matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
     if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
         raise errors.WrongType(

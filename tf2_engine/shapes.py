@@ -13,7 +13,6 @@ from tf2_engine.types import Ids, Nest, Object
 
 
 def per_core(batch_size: int | None, num_cores: int) -> int | None:
-    """Divides the batch size by the number of cores; raises InvalidSpec if there is a remainder."""
     if batch_size is None:
         return None
     if batch_size < 1 or batch_size % num_cores:
@@ -63,7 +62,6 @@ def with_batch_size(
 
 
 def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -> None:
-    """Raises InvalidInput if a batch has other shapes than the engine was built for."""
     for feature, expected, actual in zip(spec.features, built, of_batch, strict=True):
         if not _agree(expected, actual):
             raise errors.InvalidInput(

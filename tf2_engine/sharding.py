@@ -51,7 +51,6 @@ def shard_of(
 
 
 def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integers:
-    """Finds the row of each id inside its shard."""
     if strategy == "mod":
         return ids // num_shards
     shard = shard_of(ids, rows, num_shards, strategy)
@@ -59,7 +58,6 @@ def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integ
 
 
 def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
-    """Counts the rows of all shards before `shard`."""
     quotient, extra = divmod(rows, num_shards)
     over = shard > extra
     return shard * (quotient + 1) - over * (shard - extra)

@@ -26,8 +26,6 @@ _READS = ("ReadVariableOp", "Identity")
 
 @dataclasses.dataclass(frozen=True)
 class _Replaced:
-    """A table, or a part of one, and the variable that replaces it in the export."""
-
     table: str
     table_dtype: str
     first_row: int
@@ -140,7 +138,6 @@ def _redirect(table: Tensor, stored: Variable) -> None:
 
 
 def _gathers(op: Op) -> bool:
-    """Whether an op gathers rows of its first input."""
     if op.type == "ResourceGather":
         return op.get_attr("batch_dims") == 0
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0:

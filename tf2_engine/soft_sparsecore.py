@@ -41,7 +41,6 @@ _out_of_range_ids: OutOfRangeIds = "error"
 
 
 def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
-    """Raises InvalidSpec for numbers of cores or a setting that SparseCores do not have."""
     if not tf_compat.has_ops(KERNELS):
         raise errors.InvalidSpec(
             f"hardware='sparsecore': TensorFlow {tf.__version__} has no TPUEmbeddingV2 and no ops "
@@ -82,7 +81,6 @@ def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "
 
 
 def num_waiting() -> int:
-    """The number of ops that wait for other cores."""
     return int(_library.software_sparsecore_waiting()) if _library is not None else 0
 
 

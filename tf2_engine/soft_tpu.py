@@ -100,7 +100,6 @@ def ops_with_kernels() -> list[str]:
 
 
 def is_loaded() -> bool:
-    """Whether this process has the kernels of the software TPU."""
     return _library is not None
 
 
@@ -172,8 +171,6 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Answers TPUStrategy's questions about the machine."""
-
     # `tf.tpu.experimental.initialize_tpu_system` asks for it; "local" is this process.
     _tpu = "local"
 
@@ -368,8 +365,6 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
-    """Marks tensors as arguments; stock's `enqueue` inside `run` looks for these marks."""
-
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value

@@ -128,7 +128,6 @@ class TableLayout:
 
     @property
     def stack_shape(self) -> tuple[int, int]:
-        """The shape of the stack in a checkpoint."""
         return self.stack_rows * self.sparse_cores.total, self.padded_dim
 
     def shard(self, ids: Array) -> Array:
@@ -186,7 +185,6 @@ def table_layouts(
 
 
 def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ...]]:
-    """Groups layouts by stack, in the order of their rows."""
     stacks: dict[str, list[TableLayout]] = {}
     for layout in layouts:
         stacks.setdefault(layout.stack, []).append(layout)
@@ -220,8 +218,6 @@ def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
 
 @dataclasses.dataclass
 class _Stack:
-    """A stack under construction."""
-
     padded_dim: int
     sparse_cores: SparseCores
     tables: list[StackableTable] = dataclasses.field(default_factory=list)

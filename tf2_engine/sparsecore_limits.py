@@ -76,7 +76,6 @@ class SparseCoreLimits:
         return cls(**{name: getattr(limits, name) for name in names})
 
     def check_stacks(self, stacks: Sequence[str]) -> None:
-        """Raises InvalidSpec if a limit names a stack that does not exist."""
         for name in _BY_STACK:
             unknown = [stack for stack in getattr(self, name) if stack not in stacks]
             if unknown:
@@ -139,7 +138,6 @@ class Need:
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
-        """Combines two needs into one that covers both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Need(*(max(pair) for pair in pairs))
 

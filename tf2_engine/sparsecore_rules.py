@@ -58,7 +58,6 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
 
 
 def check(table: str, optimizer: Optimizer) -> None:
-    """Raises InvalidSpec for an optimizer, or a setting of it, that SparseCores do not support."""
     for is_refused, reason in _REFUSED:
         if is_refused(optimizer):
             raise errors.InvalidSpec(

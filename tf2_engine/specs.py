@@ -72,7 +72,6 @@ class TableSpec:
             self._adapt_to(self.optimizer)
 
     def _adapt_to(self, optimizer: Optimizer) -> None:
-        """Checks `dim`, and sets the initial value that the optimizer needs."""
         if optimizer.only_dim not in (None, self.dim):
             raise errors.InvalidSpec(
                 f"Table {self.name!r}: with `{type(optimizer).__name__}` the `dim` must be "
@@ -201,7 +200,6 @@ def table_configs(feature_config: Nest) -> list[Object]:
 
 
 def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
-    """Whether every table has an optimizer of its own or the default `optimizer`."""
     configs = [config for config in tf.nest.flatten(feature_config) if hasattr(config, "table")]
     return optimizer is not None or all(config.table.optimizer is not None for config in configs)
 
@@ -333,7 +331,6 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
 
 
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
-    """Raises InvalidSpec if `value` is not one of the choices. The message begins with `where`."""
     if not isinstance(value, str) or value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."

@@ -80,5 +80,4 @@ def _shapes_as_leaves(structure: Nest, value: Nest) -> Nest:
 
 
 def pack(structure: Nest, values: Sequence[Object]) -> Nest:
-    """Packs `values`, one per feature, into the structure of the feature config."""
     return tf.nest.map_structure(lambda position: values[position], structure)

@@ -70,7 +70,6 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
-        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 
@@ -97,7 +96,6 @@ class Table:
             yield [tf.gather(values, positions) for values in (local_rows, *rows)]
 
     def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Finds the shard of each id, and the row inside it."""
         if self.num_shards == 1:
             return tf.zeros_like(ids), ids
         rows = self.plan.rows
@@ -109,13 +107,11 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table, with slots only if the plan is for training."""
     factory = factory or variable_factory()
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 
 
 def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
-    """Places variables that are made in the context on these devices in turn."""
     following = itertools.cycle(devices)
 
     def create(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
@@ -170,7 +166,6 @@ def default_initializer(dim: int) -> Initializer:
 
 
 def whole(shards: Sequence[Variable], name: str) -> Variable:
-    """Joins the shards of a variable into one variable [rows, dim]."""
     return shards[0] if len(shards) == 1 else tf_compat.ShardedTable(list(shards), name)
 
 
@@ -257,7 +252,6 @@ def _slots_of_user(
 def _shard_by_shard(
     table: TablePlan, name: str, initial_value: Object, num_shards: int
 ) -> Initializer:
-    """Makes an initializer that is called once per shard, in order."""
     total = [table.rows, table.dim]
     starts = itertools.cycle(
         sharding.first_row(shard, table.rows, num_shards) for shard in range(num_shards)

@@ -70,7 +70,6 @@ def compiler() -> tuple[str, ...]:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """The path of a source's library in the cache. The file need not exist."""
     machine = _version(compiler()), _processor()
     return cache.folder() / _name(source, [*machine, *flags()])
 

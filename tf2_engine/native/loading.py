@@ -60,7 +60,6 @@ def host_ops(native: bool | None = None) -> Object:
 
 
 def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
-    """The ops that `load` loads, or None if TensorFlow's ops should be used; see `host_ops`."""
     wanted = _wanted(native)
     if wanted is False:
         return None

@@ -75,15 +75,12 @@ class Identity(Column):
 
 
 class _Vocabulary(Column):
-    """The base class of `VocabularyList` and `VocabularyFile`."""
-
     key: str
     num_oov_buckets: int
     default_value: int
 
     @property
     def dtype(self) -> DType:
-        """The type of the values: tf.string or an integer type."""
         raise NotImplementedError
 
     def ids(self, features: RawFeatures) -> SparseTensor:
@@ -326,7 +323,6 @@ def _flat_positions(sparse: SparseTensor) -> SparseTensor:
 
 
 def check_dtype(key: str, expected: DType, dtype: DType) -> None:
-    """Raises WrongType if a feature has strings where integers are expected, or the reverse."""
     if expected.is_integer != dtype.is_integer or not (dtype.is_integer or dtype == tf.string):
         raise errors.WrongType(
             f"Feature {key!r}: its column is for {expected.name}, but the batch has {dtype.name}."
@@ -344,7 +340,6 @@ def _refuse_weights(column: Column) -> None:
 
 
 def _make_tuple(column: Column, name: str) -> None:
-    """Converts a setting to a tuple if it is a list or an array; raises WrongType for a string."""
     values = getattr(column, name)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise errors.WrongType(

@@ -61,6 +61,7 @@ class Preprocessing(tf.Module):
 
     @property
     def columns(self) -> dict[str, Column]:
+        """The column of each feature."""
         return dict(self._columns)
 
     def __call__(self, features: Mapping[str, Ids]) -> Prepared:
@@ -85,7 +86,6 @@ class Preprocessing(tf.Module):
 
 
 def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
-    """Selects the weights of the ids that are present."""
     check = tf.debugging.assert_equal(
         *(tf.size(weights.values), tf.size(present)),
         f"Feature {key!r} has another number of weights than of ids. Give each id one weight; a "

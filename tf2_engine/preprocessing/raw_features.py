@@ -25,7 +25,6 @@ class RawFeatures:
         return self._of_rank_2[key]
 
     def dense(self, key: str) -> Tensor:
-        """Returns a dense feature; raises WrongType if it is sparse or ragged."""
         value: Object = self.raw(key)
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(

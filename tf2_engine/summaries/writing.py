@@ -16,7 +16,6 @@ EVERY = 1000
 
 
 def checked_interval(every_n_steps: int) -> int:
-    """Returns `every_n_steps`; raises InvalidInput if it is less than 1."""
     if every_n_steps < 1:
         raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
     return every_n_steps
@@ -67,7 +66,6 @@ class TableSummaries:
             self._events.scalars(step - (self._steps - due), recorder.read())
 
     def close(self) -> None:
-        """Stops watching, and writes the files for the embedding projector."""
         for recorder in self._recorders:
             recorder.stop()
         if self._events is not None:

@@ -165,7 +165,6 @@ def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
 
 
 def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
-    """Opens a variable scope without its name scope."""
     return _variable_scope._pure_variable_scope(name)
 
 

@@ -30,7 +30,6 @@ def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
 
 
 def embedding_hardware(strategy: Strategy) -> str | None:
-    """The name of a TPU's `EmbeddingFeature`; None if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
@@ -38,7 +37,6 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
-    """How many SparseCores each core of a TPU has; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 

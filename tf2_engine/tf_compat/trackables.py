@@ -91,7 +91,6 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         raise NotImplementedError
 
     def _track(self, name: str, child: object) -> None:
-        """Adds `child` to checkpoints, and applies an earlier restore to it."""
         self._track_trackable(child, name, overwrite=True)
 
     def _retrieve_variables(self) -> None:

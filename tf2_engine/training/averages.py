@@ -55,6 +55,7 @@ class ExponentialMovingAverage:
         return tf.group(*[op for op in ops if op is not None])
 
     def average(self, var: Variable) -> Variable | None:
+        """Returns the average of a variable, or None."""
         return self._averages.get(_name(var))
 
     def average_name(self, var: Variable) -> str:

@@ -89,7 +89,6 @@ class Checkpoints:
             self.restore(wanted)
 
     def add_created(self) -> None:
-        """Adds newly created variables to the checkpoint, and restores them."""
         known = vars(self._saved)
         new = {name: each for name, each in self._store.variables.items() if name not in known}
         if (
@@ -149,7 +148,6 @@ class Checkpoints:
         return True
 
     def state(self) -> str:
-        """Describes whether and where the last step is saved."""
         if self.at is None:
             return "nothing is saved since the last checkpoint"
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"

@@ -108,8 +108,6 @@ def _taken_twice(feature: str, table: str) -> str:
 
 
 class _OfThread(threading.local):
-    """The losses of the replica that this thread is tracing."""
-
     step: Differentiations | None = None
 
 

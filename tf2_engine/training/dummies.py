@@ -20,5 +20,4 @@ def create(tables: Iterable[str]) -> dict[str, Variable]:
 
 
 def table_of(variable: Object, dummies: Mapping[str, Variable]) -> str | None:
-    """Returns the table that a variable represents, or None."""
     return next((table for table, dummy in dummies.items() if dummy is variable), None)

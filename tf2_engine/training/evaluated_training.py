@@ -46,7 +46,6 @@ class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
         self._export(is_last=False)
 
     def finish(self) -> tuple[Results, list[Object]]:
-        """Returns the last metrics, and what the exporters returned for the last checkpoint."""
         if self._results is None:
             self.after_save(None, int(self._trainer.step.numpy()))
         assert self._results is not None

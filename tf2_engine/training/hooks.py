@@ -67,7 +67,6 @@ class HookRunner:
 
     @property
     def stopped(self) -> bool:
-        """Whether a hook has asked to stop training."""
         return self._context.stop_requested
 
     def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
@@ -111,7 +110,6 @@ class HookRunner:
                 hook.after_create_session(self._context.session, None)
 
     def before(self) -> list[Nest]:
-        """Collects the requests of the hooks before a step."""
         with self._global_step():
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 

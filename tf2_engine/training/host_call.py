@@ -41,7 +41,6 @@ class HostCall:
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
     def close(self) -> None:
-        """Writes the remaining summaries."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()

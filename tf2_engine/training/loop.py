@@ -110,8 +110,6 @@ class Loop:
 
 
 class _Due:
-    """Decides after which steps a checkpoint is due."""
-
     def __init__(self, steps: int | None, seconds: float | None) -> None:
         self._steps = steps
         self._seconds = _SECONDS if seconds is None and not steps else seconds
@@ -139,7 +137,6 @@ class _Log:
         self._since = step, time.monotonic()
 
     def step(self, step: int, losses: Sequence[Tensor], summaries: Sequence[Tensor]) -> None:
-        """Receives the results of a step, and reads them only if they are due."""
         logs = self._log_every and (self._first or step % self._log_every == 0)
         writes = self._write_every and (self._first or step % self._write_every == 0)
         if not logs and not writes:

@@ -197,7 +197,6 @@ class Model:
     def _train(
         self, data: Nest, activations: Mapping[str, Tensor], update: Callable[[Nest], Op]
     ) -> ModelSpec:
-        """Calls the model_fn in training; updates the tables with the gradients of its losses."""
         with differentiation.recorded(self._dummies) as differentiated:
             spec = self._result(ModeKeys.TRAIN, data, list(self._dummies.values()))
         gradients = differentiated.gradients(activations, self._tables)
@@ -208,7 +207,6 @@ class Model:
         return spec
 
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
-        """Calls the model_fn, which creates or reuses its variables."""
         arguments = self.arguments(mode, **data)
         arguments["params"] = {**arguments["params"], "use_tpu": True}  # as tables are trained
         with _seeded(self.config.tf_random_seed):

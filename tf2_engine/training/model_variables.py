@@ -42,7 +42,6 @@ def current() -> ModelVariables:
 
 
 def trainable() -> list[Variable]:
-    """The trainable variables of the model whose model_fn is being called."""
     return [each for each in current().variables.values() if each.trainable]
 
 
@@ -162,11 +161,9 @@ class ModelVariables:
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
-        """Returns the dict for variables with this name."""
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
     def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
-        """Functions that compute the regularization losses, by variable."""
         return tf_compat.tf1_style_regularizers(self._scope)
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:

@@ -47,7 +47,6 @@ def export(
     as_text: bool,
     table_dtype: Object,
 ) -> bytes:
-    """Writes a SavedModel with the values of a checkpoint; see `Trainer.export_saved_model`."""
     tables = [str(table.name) for table in model.embedding.engine_spec.tables]
     dtypes = small_types.checked(table_dtype, tables)
     final, parts = new_directories(base)
@@ -83,7 +82,6 @@ def export(
 def _build_graph(
     model: Model, receiver_fn: Function
 ) -> tuple[dict[str, Variable], dict[str, Message]]:
-    """Builds the graph to export; returns its variables and its signatures by name."""
     store = ModelVariables()
 
     def build() -> tuple[Object, ModelSpec]:
@@ -121,7 +119,6 @@ def _by_name(
 
 
 def _features(model: Model, receiver: Object) -> Nest:
-    """Converts a receiver's features to the features that the model_fn takes without a TPU."""
     if isinstance(receiver.features, tf.Tensor):
         return receiver.features
     features, spec = dict(receiver.features), model.embedding.engine_spec
@@ -200,7 +197,6 @@ def _load(
 
 
 def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
-    """Makes signatures for those outputs of an exported model that suit the input."""
     make_default = tf_compat.export_output_classes()["PredictOutput"]
     outputs = spec.export_outputs or {_DEFAULT: make_default(spec.predictions)}
     if len(outputs) == 1:

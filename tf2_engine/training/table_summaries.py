@@ -30,9 +30,7 @@ class TableSummaryHook(TableSummaries):
         self.watch([engine], model_dir)
 
     def on_train_batch_end(self, step: int) -> None:
-        """Counts a step, and writes if it was due."""
         self.count(step)
 
     def on_train_end(self) -> None:
-        """Writes the remaining statistics."""
         self.close()

@@ -214,7 +214,6 @@ class Trainer:
         listeners: Sequence[Object],
         max_steps: int | None,
     ) -> None:
-        """Trains while signals are held back."""
         steps = TrainerSteps(self._arrivals, self._checkpoints)
         with interruptions.held_back(steps):
             batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, hooks)
@@ -343,7 +342,6 @@ class Trainer:
         hooks: Sequence[Object] | None,
         checkpoint_path: str | None,
     ) -> Iterator[Nest]:
-        """Yields the results of each batch as arrays."""
         if not self._is_training:
             self._checkpoints.go_to(checkpoint_path)
         batches, run_step = self._prepared(mode, input_fn, hooks or ())
@@ -387,8 +385,6 @@ class Trainer:
         return batches, self._steps[mode]
 
     def _traced_step(self, mode: str) -> Function:
-        """Makes the function that runs a step of a mode on an iterator's next batch."""
-
         def step(batches: Iterator[PreparedBatch]) -> Nest:
             batch = next(batches)
             outputs = self.strategy.run(self._step_on_replica, args=(mode, batch))
@@ -400,11 +396,9 @@ class Trainer:
         return function
 
     def _step_on_replica(self, mode: str, batch: PreparedBatch) -> dict[str, Nest]:
-        """Runs a step on the batch of a replica; returns its outputs and what hooks request."""
         return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
 
     def _outputs(self, mode: str, batch: PreparedBatch, spec: ModelSpec) -> dict[str, Nest]:
-        """Collects the outputs of a step, including what hooks request."""
         self._specs[mode] = spec
         _, host_arguments = spec.host_call or (None, [])
         outputs = {"hooks": self._hooks.trace(_hooks_of(spec)), "host": host_arguments}

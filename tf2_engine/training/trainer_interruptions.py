@@ -56,7 +56,6 @@ class TrainerSteps(interruptions.SavedSteps):
 
     @property
     def has_begun(self) -> bool:
-        """Whether variables have their values."""
         return self._has_begun
 
     @property
@@ -68,7 +67,6 @@ class TrainerSteps(interruptions.SavedSteps):
         self._has_begun = True
 
     def must_stop(self) -> bool:
-        """Whether a signal has asked to stop."""
         if self.stop_requested == signal.SIGTERM:
             log.warning("SIGTERM: the training stops after this step and saves.")
         return self.stop_requested is not None

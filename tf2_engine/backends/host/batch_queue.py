@@ -78,7 +78,6 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -91,7 +90,6 @@ class GraphBatchQueue:
             self._queue("looked up").append(step)
 
     def take_looked_up(self) -> Step:
-        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
@@ -402,7 +400,6 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
 
 
 def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
-    """Runs an action `count` times in sequence; returns `count` once all have run."""
     if tf.executing_eagerly():
         for _ in range(int(count)):
             action()

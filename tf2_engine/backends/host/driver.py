@@ -50,7 +50,6 @@ class Configured:
     apply: Apply
 
     def reads(self, activations: Activations) -> tuple[Op, ...]:
-        """The ops that the update of a batch has to wait for."""
         if self.pending:
             # The activations come after the pending update, which no other update may overtake.
             return tuple(tf.nest.flatten(activations))

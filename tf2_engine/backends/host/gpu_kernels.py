@@ -27,8 +27,6 @@ from tf2_engine.types import Op, Tensor
 
 
 class _Group(NamedTuple):
-    """What tables that are updated together have in common."""
-
     optimizer: Optimizer
     dim: int
     rate_tag: int | None

@@ -132,7 +132,6 @@ def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
 
 
 def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
-    """Reads the counts that earlier jobs wrote for a table; None without a usable file."""
     path = path_of(directory, plan, table)
     try:
         with open(path, encoding="utf-8") as file:

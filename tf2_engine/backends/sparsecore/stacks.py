@@ -45,7 +45,6 @@ class Stack:
 
     @property
     def samples(self) -> int:
-        """The number of samples of all its features on a core."""
         return sum(feature.samples for feature in self.features)
 
     @property

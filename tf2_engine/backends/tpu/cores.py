@@ -69,7 +69,6 @@ class TpuCores(EngineCores):
         return self._topology.core_of(device)
 
     def initialized(self) -> bool | None:
-        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return None

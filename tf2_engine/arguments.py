@@ -1,7 +1,6 @@
 """Checks the arguments of constructors against their type annotations.
 
-An argument of the wrong type is refused before it is used. The error names the argument, its value
-and the expected type. The classes themselves check which values of the type are allowed.
+An error names the argument, its value and the expected type. The classes themselves check values.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """What a part of an annotation means: a test for values, and a name for messages."""
+    """A part of an annotation: a test of values, and a name for messages."""
 
     contains: Callable[[Object], bool]
     text: str
@@ -83,7 +82,7 @@ _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    """Lists the kinds that an annotation allows; empty if one of its types has no kind."""
+    """Lists the kinds that an annotation allows; empty if one of its types has no `Kind`."""
     # Annotations of named tuples are references that hold the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():
@@ -114,7 +113,7 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Runs `check` after the constructor's own checks, which use stock's wording."""
+    """Runs `check` after the constructor's own checks, whose messages have stock's wording."""
     try:
         yield
     except errors.EngineError:

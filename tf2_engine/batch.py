@@ -1,4 +1,4 @@
-"""A batch, from the tensors that a user enqueues to occurrences. Has no side effects.
+"""Converts the tensors that a user enqueues to the occurrences of a batch. Has no side effects.
 
 A *cell* is one position of a feature's activation, with the batch and sequence dimensions
 flattened. An *occurrence* is one id that contributes to one cell with some *gain*.
@@ -22,7 +22,7 @@ from tf2_engine.types import Ids, Object, Op, Tensor
 
 
 class FeatureBatch(NamedTuple):
-    """The ids of one feature on one core and their weights, if any, as the user passed them."""
+    """The ids of one feature on one core, and their weights if any, as the user passed them."""
 
     ids: Ids
     weights: Ids | None
@@ -30,11 +30,11 @@ class FeatureBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """The part of a step that one call enqueues, by position of the replica or core.
+    """What one call enqueues, by position of the replica or core.
 
-    A part has its features in the order of the plan. If `of_replicas`, each part belongs to a
-    replica, which may have several cores. Otherwise there is one part, for a single core that the
-    user named by its device.
+    Each part lists features in the order of the plan. If `of_replicas`, each part belongs to a
+    replica, which may have several cores. Otherwise there is a single part, for the core whose
+    device the user named.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -67,9 +67,9 @@ class Occurrences:
     Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
     None for ones. `num_cells` is an int or a scalar int64 tensor.
 
-    If ids are sorted by cell and share the gain of their cell, native ops get `splits` instead of
-    cells: row splits [1, rows + 1] int64. Cell i then has the ids from splits[0, i] to splits[0, i
-    + 1], gains are [rows] float32, and cells from `rows` on have no ids.
+    If ids are sorted by cell, and all ids of a cell have the same gain, native ops get row splits
+    [1, rows + 1] int64 in `splits` instead of cells. Cell i then has the ids from splits[0, i] to
+    splits[0, i + 1], gains are [rows] float32, and cells from `rows` on have no ids.
     """
 
     feature: FeaturePlan
@@ -82,8 +82,8 @@ class Occurrences:
     def combine(self, rows: Tensor) -> Tensor:
         """Computes the sum of each cell, [num_cells, dim] float32. A cell without ids is zero.
 
-        Each row of `rows`, [num_ids, dim] float32, is multiplied by the gain of its id, and then
-        the rows are added. The device rounds in the same order.
+        The rows, [num_ids, dim] float32, are multiplied by the gains of their ids and then added,
+        which is the order in which the device rounds.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -92,7 +92,7 @@ class Occurrences:
         return rows
 
     def explicit(self) -> Columns:
-        """Writes cells and gains out, with one value per id."""
+        """Returns cells and gains with one value per id, in place of None."""
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -101,9 +101,9 @@ class Occurrences:
         )
 
     def compact(self) -> Columns:
-        """Converts to what native ops take.
+        """Converts to tensors for native ops.
 
-        Empty tensors replace None. Splits take the place of cells; their rank tells them apart.
+        Empty tensors replace None. Splits, if any, replace cells; they have rank 2.
         """
         by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
@@ -145,11 +145,11 @@ _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
     """Computes the shape of a batch's activation without `dim`.
 
-    `max_sequence_length` is 0 if the feature has its own output shape.
+    `max_sequence_length` is 0 for a feature that is not a sequence.
 
     Raises:
         WrongType: the ids are not a tensor.
-        InvalidInput: the rank of the ids is impossible.
+        InvalidInput: the rank of the ids is wrong.
     """
     check_kind(f"Feature {name!r}", value)
     rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
@@ -180,14 +180,12 @@ def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> FlatBatch:
 
 
 def read_unchecked(value: Ids, weight: Ids | None) -> FlatBatch:
-    """Converts one core's ids and weights to the form of the enqueue ops."""
     kind, index, num_samples = _layout(value)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
     return FlatBatch(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
 
 
 def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None) -> None:
-    """Refuses ids and weights with wrong dtypes, kinds or lengths. Errors name the feature."""
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -218,7 +216,7 @@ def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None
 
 
 def as_tensor(value: Object) -> Object:
-    """Converts a NumPy array to a tensor, and leaves other values alone."""
+    """Converts a NumPy array to a tensor; returns other values unchanged."""
     return (
         tf.convert_to_tensor(value)
         if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
@@ -227,7 +225,6 @@ def as_tensor(value: Object) -> Object:
 
 
 def check_kind(where: str, value: Object) -> None:
-    """Raises WrongType if ids are not a tensor. The message starts with `where`."""
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
             f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
@@ -236,16 +233,16 @@ def check_kind(where: str, value: Object) -> None:
 
 
 def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error") -> Occurrences:
-    """Checks the layout of a batch, and returns the row, cell and gain of each occurrence.
+    """Checks a batch, and computes the row, cell and gain of each occurrence.
 
     The gain of an occurrence is its weight times the scale of the combiner. The scale is 1 for
     "sum", 1 / (sum of the cell's weights) for "mean", and 1 / sqrt(sum of their squares) for
     "sqrtn". It is 0 if the denominator is 0, as in the scale functions of TensorFlow's SparseCore
-    kernels. As on the device, gains are rounded to float32 first, and then rows are summed.
+    kernels. As on the device, gains are rounded to float32 before rows are summed.
 
     Args:
         out_of_range: what happens to ids outside the table. "error" fails the step with a message
-            that names such an id, "drop" ignores the id, and "unchecked" leaves it to
+            that names an id, "drop" ignores the id, "unchecked" leaves the check to
             `after_range_checks`.
 
     Raises:
@@ -274,10 +271,10 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Makes occurrences available once the ids of all features have been checked.
+    """Makes occurrences wait for a check of the ids of all features.
 
     An id outside its feature's table fails the step as in `occurrences`. All features share one
-    check, for devices on which each check makes the host wait.
+    check, because on a GPU each check makes the host wait.
     """
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
@@ -291,7 +288,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
     """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
 
-    Ids beyond the length of a sequence are dropped; the order of ids stays. A coordinate outside
+    Ids beyond the length of a sequence are dropped. The order of ids stays. A coordinate outside
     the output shape fails the step.
 
     Raises:
@@ -311,8 +308,8 @@ def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     """Checks the layout of a batch as far as its static shape allows; see `occurrences`.
 
     Returns:
-        The number of activations per row of the input, which is 1 except for ragged sequences. None
-        if it is only known at run time.
+        The number of activations per row of the input: 1 except for ragged sequences, or None if it
+        is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
@@ -337,7 +334,6 @@ def _flat(value: Ids) -> Tensor:
 
 
 def _size_checks(feature: FeaturePlan, raw: FlatBatch) -> list[Op]:
-    """Checks at run time that there is one weight per id, and that the size is as planned."""
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
@@ -381,7 +377,6 @@ def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 
 
 def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
-    """Words the error for a sparse tensor whose rank does not fit the activation."""
     return errors.InvalidInput(
         f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
         f"{feature.output_shape}."

@@ -1,4 +1,4 @@
-"""Finds the program's code that calls the engine, so that warnings can point to it."""
+"""Finds the program's line that calls the engine, for warnings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 def frames_to_the_caller() -> int:
-    """Computes the `stacklevel` with which a warning points to the code that uses the engine.
+    """Computes the `stacklevel` with which a warning points to the program's call of the engine.
 
-    It depends on the Python version: from 3.12 on, comprehensions have no frame of their own.
+    A constant would not do: before Python 3.12, comprehensions have frames of their own.
     """
     import tensorflow as tf
 

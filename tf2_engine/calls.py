@@ -1,4 +1,4 @@
-"""Calls a program's functions with those of the available arguments that they accept."""
+"""Calls a program's functions with those arguments that they accept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tf2_engine.types import Function, Object
 
 
 def call(function: Function, arguments: Object) -> Object:
-    """Calls a function with a list of arguments, a single one, or those of a dict that it takes."""
+    """Calls a function with a list of arguments, one argument, or those of a dict that it takes."""
     if not isinstance(arguments, dict):
         several = isinstance(arguments, list | tuple)
         return function(*arguments) if several else function(arguments)

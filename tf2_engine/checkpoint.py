@@ -5,15 +5,15 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
-Each is one tensor with rows in the order of ids. If there are several hosts, it is written in
-slices with "div", one per host. With "mod" the rows are reordered, which takes memory for up to two
-more copies of the tables while a checkpoint is written or read. So a checkpoint depends neither on
-the number of hosts nor on the partition strategy, and stock and this engine read each other's.
+Each is one tensor with rows in the order of ids, so a checkpoint depends neither on the number of
+hosts nor on the partition strategy, and stock and this engine read each other's checkpoints. With
+"div" each host writes a slice. With "mod" the rows are reordered, which takes memory for up to two
+more copies of the tables while a checkpoint is written or read.
 
-An engine updates its variables before a save, and its driver takes them over after a restore. A
-restore before the engine is built happens when it is built. The caller has to do two things: in a
-`tf.Graph`, run `load` after the ops that restore; and call `load` after restoring a checkpoint that
-another class wrote, such as `TPUEmbeddingForServing`, into an engine that is already built.
+An engine updates its variables before a save, and its driver reads them after a restore. A restore
+before the engine is built is deferred until it is built. In two cases the caller has to call
+`load`: in a `tf.Graph`, after the ops that restore; and after restoring a checkpoint of another
+class, such as `TPUEmbeddingForServing`, into an engine that is already built.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Makes the op that all reads and writes of a graph's checkpoints wait for.
+    """Makes the op for which all reads and writes of a graph's checkpoints wait.
 
-    It is the result of `retrieve`, which brings the variables up to date. It is made once per
-    graph, if there is anything to retrieve. Outside a graph there is no such op: an engine
-    retrieves before it is saved.
+    The op, made once per graph, is the result of `retrieve`, which brings the variables up to date.
+    Outside a graph there is no such op, because an engine retrieves before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -45,7 +44,6 @@ class RetrieveOnce:
         self._names: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
     def __call__(self) -> Op:
-        """Returns the op of the current graph, or None."""
         if not building_graph():
             return None
         graph = tf.compat.v1.get_default_graph()
@@ -61,9 +59,9 @@ class RetrieveOnce:
 def table_tensors(
     spec: EngineSpec, tables: Mapping[str, Table], wait_for: Callable[[], Op]
 ) -> dict[str, TableTensor]:
-    """Lists the tensors that a checkpoint holds for an engine's tables, by their names in it.
+    """Lists the tensors that a checkpoint holds for an engine's tables, by checkpoint name.
 
-    In a graph, the shards can be read and written after the op that `wait_for` returns.
+    In a graph, the shards are read and written after the op that `wait_for` returns.
     """
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(
@@ -94,8 +92,8 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 class TableTensor(tf_compat.SavedTensor):
     """The parameters or one slot of a table, in any number of shards, as one tensor.
 
-    Rows are in the order of ids. Rows beyond the vocabulary, which exist if there are more hosts
-    than rows, are left out. Messages use the label.
+    Rows are in the order of ids, without the rows beyond the vocabulary that exist if there are
+    more hosts than rows. Messages use the label.
     """
 
     def __init__(
@@ -138,7 +136,6 @@ class TableTensor(tf_compat.SavedTensor):
         return parts
 
     def restore(self, values: Sequence[Tensor]) -> Op:
-        """Assigns the values of the parts, and returns an op in a graph."""
         if len(values) == 1:
             values = [self._checked(values[0])]
         if len(values) < len(self._shards):  # "mod"
@@ -152,7 +149,6 @@ class TableTensor(tf_compat.SavedTensor):
         return to_run(assigned)
 
     def snapshot(self, old: TableTensor | None) -> TableTensor:
-        """Returns a copy on the host."""
         if old is None:
             with tf.device("/device:CPU:0"):
                 copies = tuple(tf.Variable(shard, trainable=False) for shard in self._shards)

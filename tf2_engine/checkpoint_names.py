@@ -20,7 +20,6 @@ _OF_TABLES = "embedding"
 
 
 def key_of_variable(name: str) -> str:
-    """Returns the checkpoint key of a model variable, given its legacy name."""
     return _key(_OF_VARIABLES, name)
 
 
@@ -29,9 +28,9 @@ def key_of_table(name: str) -> str:
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
-    """Lists the legacy names of variables and tables in a checkpoint, without slots.
+    """Lists the legacy names of a checkpoint's variables (with the global step) and tables.
 
-    The global step is one of the variables.
+    Slots are left out.
     """
     names = []
     for key, _ in tf.train.list_variables(checkpoint):
@@ -48,7 +47,7 @@ def _key(place: str, name: str) -> str:
 
 
 def legacy_names(table: TableSpec) -> re.Pattern[str]:
-    """Returns a pattern for the names that a table's variable can have in a legacy program."""
+    """Makes a pattern for the names that a table's variable can have in a legacy program."""
     name = re.escape(str(table.name).removeprefix("tbl_"))
     return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
 
@@ -70,7 +69,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Raises InvalidInput, with the command to run, for a checkpoint to be converted first."""
+    """Raises InvalidInput, with the command to run, for a checkpoint of a legacy program."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return

@@ -13,7 +13,7 @@ def config_proto(plan: Plan) -> Message:
     """Builds the proto, field by field as tpu_embedding_configuration.proto documents it.
 
     Raises:
-        InvalidSpec: a feature has no fixed batch size. The device needs every size.
+        InvalidSpec: a feature has no fixed batch size, which the device requires.
     """
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()
@@ -35,7 +35,6 @@ def config_proto(plan: Plan) -> Message:
 
 
 def optimizer_proto(table: TablePlan) -> Message:
-    """Builds the `OptimizationParameters` of a table."""
     parameters = tf_compat.OptimizationParameters()
     optimizer = table.optimizer
     if table.rate_tag is None:

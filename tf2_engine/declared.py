@@ -15,10 +15,9 @@ _used: list[tuple[type, dict[str, object]]] = []
 def verifiable(kind: Kind) -> Kind:
     """Decorates a class whose training `verify` can run.
 
-    `tf2_engine.training.Trainer` needs no declaration, and `tf2_engine.keras.TableModel` is
-    recorded through its own methods. Outside `verify` the decorator changes nothing. `verify`
-    records the calls of the following methods, and replaces some of the program's arguments. It
-    passes all arguments by name:
+    `tf2_engine.training.Trainer` and `tf2_engine.keras.TableModel` need no declaration. Outside
+    `verify` the decorator changes nothing. `verify` records the calls of the following methods, and
+    replaces some arguments. It passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             The model_dir is replaced. Whoever calls `model_fn` passes the activations among the
@@ -49,7 +48,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a library class before each of its instances is made, while recording is on.
+    """Declares a library's class whenever an instance of it is made while recording is on.
 
     When the recording ends, the class is restored.
     """
@@ -61,7 +60,7 @@ def used(kind: type) -> None:
 
 @contextlib.contextmanager
 def recorded(record: Callable[[type], None]) -> Iterator[None]:
-    """Calls `record` with each class that a program declares or uses inside the context."""
+    """Calls `record` with each class that a program declares, or uses, inside the context."""
     _recorders.append(record)
     try:
         yield

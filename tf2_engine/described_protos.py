@@ -1,6 +1,6 @@
-"""Makes classes of protocol buffer messages from declarations, apart from TensorFlow's classes.
+"""Makes protocol buffer classes from declarations, independent of TensorFlow's classes.
 
-So a file can be read where TensorFlow is missing, or has no such message.
+With them, files can be read where TensorFlow is missing or lacks the message.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Obje
     """Makes a class for each message, in a descriptor pool of their own.
 
     Args:
-        package: a name that no other call uses.
-        messages: the fields of each message as a .proto file of syntax 3 declares them, by the
-            name of the message, for instance
-            {"Point": "int64 x = 1; int64 y = 2", "Line": "repeated Point points = 1"}.
+        package: a package name that no other call uses.
+        messages: the fields of each message as a .proto file of syntax 3 declares them, by the name
+            of the message, for instance {"Point": "int64 x = 1; int64 y = 2", "Line": "repeated
+            Point points = 1"}.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"

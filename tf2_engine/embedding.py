@@ -43,10 +43,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
     The class works eagerly, in tf.functions and in a `tf.Graph`, where the methods return ops for
-    the caller to run. Under a strategy with several replicas a step is global: the gradients of all
-    replicas are summed, and each row is updated once. Under a TPUStrategy the TPU does the work.
-    There, `dequeue` and `apply_gradients` belong inside `strategy.run`, and `enqueue` may be called
-    inside or outside.
+    the caller to run. Under a strategy with several replicas, the gradients of all replicas are
+    summed and each row is updated once. Under a TPUStrategy the TPU looks up and updates; call
+    `dequeue` and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
         with embedding.step():
@@ -61,8 +60,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: for tables that have none. If no table has an optimizer, the engine only looks
-            up. As in TF 2.3, an int before it is taken as `batch_size`.
+        optimizer: the optimizer for tables that have none. If no table has one, the engine only
+            looks up. As in TF 2.3, an int before the optimizer is taken as `batch_size`.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
@@ -71,7 +70,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         driver: the driver that runs the plan, by name or as an object. None is "tpu" under a
             TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
         num_cores: how many cores to emulate on one machine. None is one per replica of the
-            strategy. Outside a strategy with several cores, batches, activations and gradients are
+            strategy. With several cores outside a strategy, batches, activations and gradients are
             lists with one entry per core.
         synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
             gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
@@ -160,12 +159,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """The parameters of every table, [vocabulary, dim] float32.
 
         Keys are the `TableConfig` objects that were passed in, or table names for an `EngineSpec`.
-        Each value is a variable. With several hosts it is a variable made of all shards if rows are
-        in order ("div"), and a tuple of shards with "mod".
+        Each value is a variable. With several hosts it is one variable made of all shards with
+        "div", and a tuple of shards with "mod".
 
         Raises:
-            OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
-                being written, which would have brought them up to date.
+            OutOfOrder: the engine is not built; or a TPU holds the tables, except while a
+                SavedModel is written, which brings the variables up to date.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
@@ -218,12 +217,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """Builds for activations of these shapes (without `dim`), in the order of the features."""
+        """Builds for activations of these shapes, without `dim`, in the order of the features."""
         return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds for batches like this one. Does nothing if already built.
+        """Builds for batches like this one. Does nothing if the engine is already built.
 
         Batches may differ in size, except on a TPU. The features are as for `enqueue`, for one
         replica; nothing is looked up.
@@ -237,7 +236,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def load(self) -> Op:
-        """Makes the driver take over the values of the variables, as after a restore."""
+        """Copies the values of the variables to the driver, as after a restore."""
         return self._driver.load(self.tables)
 
     @do_not_convert
@@ -249,9 +248,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
-        A tf.function or a step takes a packed batch as an argument in less time than a nest of many
-        features. Methods that take `features` accept it instead, without weights, and compute the
-        same numbers to the bit.
+        Passing a packed batch to a tf.function takes less time than passing a nest of many
+        features. Methods that take `features` accept it instead, without weights, and compute
+        bitwise the same.
 
         Args:
             features, weights: as for `enqueue`, for one replica or core.
@@ -270,7 +269,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         name: str | None = None,
         device: str | None = None,
     ) -> Op:
-        """Hands over a batch. The first batch fixes shapes and builds the engine.
+        """Enqueues a batch. The first batch fixes shapes and builds the engine.
 
         Args:
             features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
@@ -281,7 +280,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
             name: tags the batch. `dequeue` and `apply_gradients` with the same name take it.
-            device: the worker device to whose part of the batch `features` belongs.
+            device: the worker device of the core whose part of the batch `features` is.
 
         Returns:
             In a `tf.Graph` an op, or None if there is nothing to run.
@@ -311,11 +310,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             structures.
 
         Raises:
-            OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training batch
-                and the gradients of the previous one never arrived, for instance after an exception
-                (see `step` and `reset_batches`). While a tf.function runs, these are an
-                InvalidArgumentError with the same message. Several batches may wait for gradients
-                if they are looked up in one tf.function or graph, or have different names.
+            OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training
+                batch, and the gradients of the previous one never arrived, for instance after an
+                exception (see `step` and `reset_batches`). A running tf.function raises
+                InvalidArgumentError with the same message instead. Several batches may wait for
+                gradients if they are looked up in one tf.function or graph, or have different
+                names.
         """
         plan = self._check_built("dequeue").plan
 
@@ -331,20 +331,19 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: the structure that `dequeue` returned, each of the shape of the activation.
-                None counts as zeros, with which rows are updated too.
+            gradients: gradients in the structure and shapes of the activations from `dequeue`. None
+                counts as zeros, and zeros update rows too.
             name: the tag of the batch.
-            core: in a synchronous step, the core to which these gradients belong: an int or a
-                scalar integer tensor from 0 to `synchronous` - 1. They are only sent, and
-                `apply_step` updates the tables. A function that a coordinator repeats counts once.
+            core: in a synchronous step, the core of these gradients: an int or a scalar integer
+                tensor from 0 to `synchronous` - 1. They are only sent, and `apply_step` updates the
+                tables. If a coordinator repeats a function, its gradients count once.
 
         Returns:
             In a `tf.Graph` the op that updates.
 
         Raises:
             InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or
-                `core` is missing or out of range, or was given although the step is not
-                synchronous.
+                `core` is out of range, missing, or given although the step is not synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
@@ -362,8 +361,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def apply_step(self) -> None:
         """Updates the tables with the gradients of all cores of a synchronous step.
 
-        The coordinator calls this eagerly, between the functions of one step and those of the next.
-        Each row is updated once, with the sum over all cores in their order.
+        The coordinator calls this eagerly, after the functions of a step and before those of the
+        next. Each row is updated once, with the sum over all cores in their order.
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
@@ -384,12 +383,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Encloses the calls of one step, and drops the step's batches if it fails.
+        """Encloses the calls of one step, and drops the step's batches if the step fails.
 
-        Without this, a batch that is waiting when an exception is raised would be taken by the next
-        step, and the next gradients would update its rows. With this, an exception that leaves the
-        context drops waiting batches, as `reset_batches` does, and propagates. The calls of a step
-        can be made eagerly, or in tf.functions that are called inside the context.
+        Without it, the next step would take a batch that an exception left waiting, and the next
+        gradients would update that batch's rows. The context drops such batches, as `reset_batches`
+        does, and lets the exception propagate. The calls of a step can be made eagerly, or in
+        tf.functions that are called inside the context.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
@@ -409,11 +408,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Drops every batch, of any name, that waits for its lookup or its gradients.
 
         Use it when a step has failed between `enqueue` and `apply_gradients`. With pipelining, a
-        pending update stays, because it belongs to a step that was completed.
+        pending update stays, because its step was completed.
 
         Returns:
-            In a `tf.Graph` an op that does nothing. There a batch is part of the graph, and later
-            calls in this graph no longer see it.
+            In a `tf.Graph` an op that does nothing. Later calls in this graph no longer find the
+            batches.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
@@ -437,17 +436,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         training: bool | None = None,
         name: str | None = None,
     ) -> tuple[Nest, Callable[[Nest], Op]]:
-        """Looks features up at once, and returns a function that trains on them if gradients come.
+        """Looks features up, and returns a function that trains on them if there are gradients.
 
         This is for callers that do not know yet whether a step trains, such as a Keras layer.
-        Unlike an enqueued batch, a batch whose gradients never come does not wait anywhere. Except
-        on a TPU, batches may differ in size, unless the engine has a batch size.
+        Unlike with `enqueue`, no batch is left waiting if its gradients never come. Batches may
+        differ in size, except on a TPU or if the engine has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
             training: None if it is not known. False if no gradients can come; a pending update is
-                applied first then.
-            name: tells the batches of a graph apart. On a TPU it is required.
+                then applied before the lookup.
+            name: distinguishes the batches of a graph. It is required on a TPU.
 
         Returns:
             The activations as from `dequeue`, and a function that takes gradients of the same
@@ -480,10 +479,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return activations, lambda gradients: self._send(gradients, send)
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Shows each training step of `differentiable_lookup` to a function; None stops that.
+        """Calls a function for each training step of `differentiable_lookup`; None stops that.
 
-        The function is called while a step is traced, and adds ops to it. It does not see steps
-        that were traced earlier.
+        The function is called while a step is traced, and can add ops to it. It is not called for
+        steps that were traced before.
 
         Raises:
             OutOfOrder: under a TPUStrategy, batches and tables are on a device.
@@ -524,9 +523,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _batch(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> Batch:
-        """Checks the batch of a step, by replica or core. The first batch builds the engine.
+        """Checks the batch of a step, by replica or core; the first batch builds the engine.
 
-        If `fixed`, a first batch also fixes the size of later ones.
+        If `fixed`, the first batch also fixes the size of later batches.
         """
         if tf.inside_function():
             forks.check()
@@ -548,7 +547,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return batch
 
     def _as_nests(self, values: Mapping[str, Nest]) -> dict[str, Nest]:
-        """Unpacks the batch of a call for one core."""
         features, weights = unpacked(self._spec, values["features"], values["weights"])
         return {"features": features, "weights": weights}
 
@@ -557,7 +555,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return [FeatureBatch(*pair) for pair in zip(ids, of_ids, strict=True)]
 
     def _output_shapes(self, part: Sequence[FeatureBatch], cores: int) -> list[Shape]:
-        """The activation shapes of a part that is split over `cores`."""
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
@@ -571,7 +568,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         )
 
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
-        """Plans for a first batch, which may fix the size of later batches."""
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "
@@ -643,7 +639,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return plan
 
     def _check_readable(self, call: str) -> BuiltEngine:
-        """Refuses a call that reads the variables where they are not up to date."""
+        """Refuses a call that reads the variables while they are not up to date."""
         built = self._check_built(call)
         if self._cores.tables_on_device and not tf_compat.in_saved_model_export():
             raise errors.OutOfOrder(

@@ -1,4 +1,4 @@
-"""The exceptions. Each class is also the built-in type that stock TensorFlow documents."""
+"""The exceptions. Each class derives from the built-in type that stock TensorFlow documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WRAPPERS = ("in user code:", "Exception encountered when calling")
 class EngineError(Exception):
     """Base class of everything that the engine raises on purpose.
 
-    Its text is made safe to show, because names in it come from programs and checkpoints of others.
+    Its text is escaped, because it may contain names from other people's programs and checkpoints.
     """
 
     # AutoGraph rebuilds an exception that leaves a tf.function in its own type only if its
@@ -27,7 +27,7 @@ class EngineError(Exception):
 
 
 class InvalidSpec(EngineError, ValueError):
-    """A table, feature or optimizer setting cannot be honoured; the message names it."""
+    """A setting of a table, feature or optimizer is not possible; the message names it."""
 
 
 class InvalidInput(EngineError, ValueError):
@@ -43,11 +43,11 @@ class WrongType(EngineError, TypeError):
 
 
 class WrongSetting(WrongType, InvalidSpec):
-    """A setting has the wrong type. It is stock's TypeError, and an InvalidSpec."""
+    """A setting has the wrong type. It is an InvalidSpec and, as in stock, a TypeError."""
 
 
 class WrongKind(WrongType, InvalidInput):
-    """An input has the wrong type. It is a TypeError like WrongType, and stock's ValueError."""
+    """An input has the wrong type. It is a WrongType (TypeError) and, as in stock, a ValueError."""
 
 
 class LossIsNaN(EngineError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Folders of exports, named by the second in which they are written."""
+"""Directories of exports, named by the second in which they are written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tf2_engine import log
 
 
 def new_directories(base: str) -> tuple[str, str]:
-    """Returns a path below `base`, named by the seconds since 1970, and where to write it first.
+    """Returns a new path below `base`, named by the seconds since 1970, and a temporary path.
 
-    Neither exists yet. A job that was killed in the same second may have left a temporary path.
+    Neither exists, even if a job that was killed in the same second left a temporary path.
     """
     while True:
         name = str(int(time.time()))
@@ -26,7 +26,6 @@ def new_directories(base: str) -> tuple[str, str]:
 
 
 def names_of_exports(base: str) -> list[str]:
-    """Lists the names of the exports below `base`, oldest first."""
     names = (
         [name.rstrip("/") for name in tf.io.gfile.listdir(base)] if tf.io.gfile.exists(base) else []
     )

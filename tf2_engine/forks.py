@@ -1,8 +1,8 @@
-"""Refuses to train in a fork of a process that has trained, because it lacks TensorFlow's threads.
+"""Refuses to train in a fork of a process that has trained, which lacks TensorFlow's threads.
 
-`os.fork` copies only the thread that calls it. Sessions and tf.functions wait for threads of
-TensorFlow, and would wait forever in a fork. What was imported or made before works in a fork, and
-so do ops that run eagerly, one by one.
+`os.fork` copies only the thread that calls it. Sessions and tf.functions need threads of
+TensorFlow, for which they would wait forever in a fork. Imports, objects that exist already, and
+eager ops work in a fork.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def check() -> None:
     """Records that this process is about to run sessions or tf.functions.
 
     Raises:
-        OutOfOrder: this process is a fork of one that has run some.
+        OutOfOrder: this process is a fork of one that has already run some.
     """
     global _process
     process = os.getpid()

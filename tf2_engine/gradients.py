@@ -14,8 +14,8 @@ from tf2_engine.types import Object, Tensor
 def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
     """Checks the gradient of one feature's activation: [*output_shape, dim] float32.
 
-    The value is a tensor or IndexedSlices of that shape, where the first dimension covers all cores
-    of a replica. None counts as zeros, with a warning.
+    The value is a tensor or IndexedSlices of that shape, whose first dimension covers all cores of
+    a replica. None counts as zeros, with a warning.
 
     Raises:
         WrongType: the value is not a tensor, or not float32.

@@ -1,8 +1,7 @@
-"""The differences between graph mode and eager mode: what calls return, and what ops wait for.
+"""Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph` a call adds ops that its caller must run, so it returns them. Eagerly the call
-has taken effect when it returns, and in a tf.function it takes effect when the function runs. So
-there it returns None.
+In a plain `tf.Graph` a call returns an op that its caller must run. Eagerly a call takes effect at
+once, and in a tf.function when the function runs, so it returns None.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ def building_graph() -> bool:
 
 
 def to_run(op: Op | Sequence[Op]) -> Op:
-    """Returns the op that a caller must run: one op in a plain graph, None elsewhere.
+    """Returns the op that a caller must run in a plain graph, and None elsewhere.
 
-    A list of ops is grouped, without entries that are None.
+    A list is grouped into one op; entries of None are ignored.
     """
     if not building_graph():
         return None
@@ -36,9 +35,9 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes ops that are created in the context wait for `ops`, ignoring None.
+    """Makes ops that are created inside the context wait for `ops`, ignoring None.
 
-    Eagerly there is nothing to wait for.
+    Has no effect eagerly.
     """
     return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
@@ -46,9 +45,9 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 
 
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
-    """Runs an action if a condition holds. Returns the op, or None if it is known not to hold.
+    """Runs an action if a condition holds. Returns the op, or None if the condition is False.
 
-    A scalar bool tensor may only be known when a graph runs.
+    A scalar bool tensor is evaluated when the graph runs.
     """
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)
@@ -63,6 +62,6 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
 
 
 def do_not_convert(function: _Function) -> _Function:
-    """Keeps AutoGraph away from a function of the engine, where it has nothing to convert."""
+    """Excludes a function of the engine from AutoGraph, which has nothing to convert there."""
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted

@@ -9,15 +9,15 @@ from tf2_engine.types import Function, Nest, Object, Tensor
 
 
 class Metrics:
-    """The metrics that a function returns, in their own graph and session.
+    """The metrics that a function makes, in their own graph and session.
 
     Args:
         metric_fn: returns (value, update) of each metric by name.
-        values: its arguments for a batch, from which it learns their types and shapes. Those that
-            are no tensors are passed as they are.
+        values: the function's arguments for one batch, whose types and shapes apply to all batches.
+            Arguments other than tensors are passed as they are.
 
     Attributes:
-        specs: of the results, by name.
+        specs: the types and shapes of the results, by name.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:
@@ -37,7 +37,6 @@ class Metrics:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets all batches."""
         self._session.run(self._start)
 
     def update(self, values: Nest) -> None:
@@ -56,7 +55,6 @@ class Metrics:
 
 
 def tensors_in(values: Nest) -> list[Tensor]:
-    """Lists the tensors among the arguments of a function of metrics."""
     return [*filter(_is_tensor, tf.nest.flatten(values, expand_composites=True))]
 
 

@@ -1,9 +1,9 @@
 """Checks and calls the initializers of tables.
 
-An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
-One that draws random numbers from a fixed seed therefore draws the same numbers on every host. An
-initializer with a `shard_info` argument is instead called with the shape of the whole table and
-told which part to return, as by stock's TPUEmbedding.
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host,
+so an initializer with a fixed seed draws the same numbers on every host. An initializer with a
+`shard_info` argument gets the shape of the whole table, and `shard_info` says which part to return,
+as in stock's TPUEmbedding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ WAY_OUT = (
 
 
 def check(table: str | None, initializer: Object) -> None:
-    """Raises InvalidSpec if an initializer cannot be called with a shape and a dtype."""
     if not callable(initializer):
         raise errors.InvalidSpec(
             f"Table {table!r}: `initializer` must be callable, got {initializer!r}. {WAY_OUT}"
@@ -46,15 +45,14 @@ def check(table: str | None, initializer: Object) -> None:
 
 
 def takes_shard_info(initializer: Initializer) -> bool:
-    """Whether an initializer asks which part of the table it makes."""
     return "shard_info" in (_parameters(initializer) or ())
 
 
 def filled(value: float) -> Initializer:
     """Makes an initializer that fills with one number.
 
-    Unlike tf.constant_initializer it adds no constant of the variable's size to a graph, which
-    would keep as much memory as the whole table while there is a session.
+    tf.constant_initializer would add a constant of the variable's size to a graph, which keeps as
+    much memory as the whole table while there is a session.
     """
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
@@ -68,10 +66,10 @@ class ByShard:
     """Calls an initializer that takes `shard_info` for the shards of one table.
 
     The initializer gets the shape of the whole table, [vocabulary, dim], and a `shard_info` with
-    the `shape` and `offset` of the part to return. With "div" the part is the consecutive rows of a
-    host. With "mod" the rows of a host are not consecutive, so the part is the whole table, of
-    which each host keeps its rows. That takes memory for the whole table while a host's variable is
-    made. Rows that only exist because there are more hosts than rows are zero.
+    the `shape` and `offset` of the part to return: with "div" a host's consecutive rows. With "mod"
+    a host's rows are not consecutive, so the part is the whole table, from which the host takes its
+    rows; this needs memory for the whole table. Rows that only exist because there are more hosts
+    than rows are zero.
     """
 
     initializer: Initializer

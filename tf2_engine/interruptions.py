@@ -1,9 +1,9 @@
 """Ends steps on SIGTERM and Ctrl-C in time, even while TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while that thread waits inside
-TensorFlow, for instance for an input without a batch. A separate thread hears of the signal anyway.
-If the step goes on waiting, this thread saves what there is to save, cancels the step, and ends the
-process if even that does not end the step.
+TensorFlow, for instance for input. A separate thread learns of the signal meanwhile. If the step
+goes on waiting, this thread saves, cancels the step, and ends the process if the step still does
+not end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
 def stop_seconds() -> float:
-    """Reads the seconds from a signal to the end of a stuck step.
+    """Reads how many seconds after a signal a stuck step is ended.
 
     Raises:
         InvalidInput: the environment variable is not a positive number.
@@ -57,11 +57,11 @@ def can_handle() -> bool:
 
 
 class Steps(abc.ABC):
-    """Steps that a signal may end, as seen by the watching thread.
+    """The steps that a signal may end, as the watching thread sees them.
 
     Attributes:
-        holds_signals: True if handlers only record a signal, which stays due until the steps end.
-            False if Python's own handlers act as soon as a step returns.
+        holds_signals: True if handlers only record a signal until the steps end. False if Python's
+            own handlers act as soon as a step returns.
         cause: why the steps end, for messages.
     """
 
@@ -79,7 +79,7 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def rescue(self, still_waits: Condition) -> bool:
-        """Saves while a step waits; returns whether it was waiting all the time."""
+        """Saves while a step waits; returns whether the step was waiting all the time."""
 
     @abc.abstractmethod
     def cancel(self) -> None:
@@ -106,21 +106,20 @@ class SavedSteps(Steps):
     @property
     @abc.abstractmethod
     def has_begun(self) -> bool:
-        """Whether there is something to save. Before that, Ctrl-C has its usual effect."""
+        """Whether there is something to save. If not, Ctrl-C has its usual effect."""
 
 
 class ReadingSteps(Steps):
     """Steps that change nothing, as in an evaluation or a prediction.
 
-    It is a context from which a KeyboardInterrupt comes with a description of what it ended:
+    The context adds to a KeyboardInterrupt a description of what was interrupted:
 
         with ReadingSteps("the evaluation of model.ckpt-4") as reading:
             with reading.step():
                 ...
 
-    Signals keep their handlers. If a handler cannot run because a step does not return, the step is
-    cancelled. Inside a training, which holds signals back, the step is also cancelled, once the
-    training has been saved.
+    Signals keep their handlers. A step that does not return, so that no handler can run, is
+    cancelled; inside a training, after the training has been saved.
 
     Args:
         what: what the steps are for, such as "the evaluation of model.ckpt-4".
@@ -211,12 +210,12 @@ class ReadingSteps(Steps):
 
 @contextlib.contextmanager
 def held_back(steps: SavedSteps) -> Iterator[None]:
-    """Turns SIGTERM and Ctrl-C in the context into requests to stop, and ends steps that only wait.
+    """Turns SIGTERM and Ctrl-C in the context into requests to stop; ends steps that only wait.
 
-    On exit the previous handlers are restored. Then a SIGTERM that was held back is sent again, so
-    the process ends or runs its own handler only now. After Ctrl-C a KeyboardInterrupt is raised,
-    whose message says what is saved; a second Ctrl-C raises one at once. If the program has its own
-    handler for Ctrl-C, that handler is used. Where `can_handle` is false, nothing is held back.
+    On exit the previous handlers are restored. A SIGTERM is then sent again, so it only now ends
+    the process or reaches the program's handler. After Ctrl-C, a KeyboardInterrupt says what is
+    saved; a second Ctrl-C raises one at once. A program's own handler for Ctrl-C is called instead.
+    Where `can_handle` is false, nothing is held back.
     """
     if not can_handle():
         yield
@@ -260,7 +259,6 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
-    """Gives signals another handler inside the context, though not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -324,7 +322,6 @@ class _Watch:
 
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
-        """Tells the thread about signals while in the context."""
         _register_for_forks()
         _watches.append(self)
         descriptor = self._writer.fileno()
@@ -340,7 +337,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """Makes other steps, inside those of the watch, the current ones while in the context."""
+        """Makes `inner`, which run inside the watched steps, the current steps in the context."""
         outer, self._inner = self._inner, inner
         try:
             yield
@@ -360,7 +357,6 @@ class _Watch:
                 return
 
     def _signals(self) -> Iterator[int]:
-        """Yields signals that end steps, until the watch is closed."""
         while True:
             try:
                 numbers = self._reader.recv(64)

@@ -18,7 +18,7 @@ def exports(
 
         __getattr__, __dir__ = lazy.exports(__name__, {"package.conversion": ["convert"]})
 
-    The names are also the package's `__all__`, unless it defines another one.
+    The names are also `__all__`, unless the package defines another one.
 
     Args:
         names: the names that the package offers, by the module that defines them.

@@ -1,8 +1,8 @@
-"""Loggers that make names and messages from outside safe to show.
+"""Loggers that escape unsafe characters of names and messages from outside.
 
-Names of tables and variables come from checkpoints and programs of others. Both packages log
-through this module, so that no name can send an escape sequence to a terminal or forge a line of a
-log; see `plain_text`.
+Names of tables and variables may come from other people's checkpoints and programs. Both packages
+log through this module, so that no name can send an escape sequence to a terminal or forge a log
+line; see `plain_text`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tf2_engine import plain_text
 
 
 class PlainLogger:
-    """Writes to a named logger. Messages are made safe after their values are filled in."""
+    """Writes to a named logger. Messages are escaped after their values are filled in."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,8 +45,8 @@ class PlainLogger:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Drops handlers that write to a stream to which the root logger also writes.
 
-    TensorFlow adds its handler only if the root logger has none. But absl's first message (with
-    TensorFlow 2.21, at the first checkpoint) adds one to the root logger later.
+    TensorFlow adds a handler only if the root logger has none, but absl's first message adds one to
+    the root logger later (with TensorFlow 2.21, at the first checkpoint).
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -55,7 +55,7 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
 
 
 class _TensorFlowLogger(PlainLogger):
-    """TensorFlow's logger. It gets its level and handler when it is first used."""
+    """TensorFlow's logger, which gets its level and handler on first use."""
 
     def _logger(self) -> logging.Logger:
         import tensorflow as tf
@@ -72,7 +72,7 @@ class _TensorFlowLogger(PlainLogger):
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Sets a function that is called with facts which the log does not show."""
+    """Sets a function that is called with those facts that the log does not show."""
     global _say
     _say = say
 

@@ -1,4 +1,4 @@
-"""Decides when something is due that happens every so many steps or seconds."""
+"""Decides when something that happens every so many steps or seconds is due."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Packs a batch of ids into four tensors, and unpacks it. Has no side effects.
 
 A tf.function takes its arguments one by one. For example, 26 ragged features with weights are 104
-tensors, and passing them costs more time in Python than looking them up. A packed batch has four.
-The class of the batch tells, while a function is traced, which part of them belongs to which
-feature; sizes that are only known at run time are in one of the four tensors.
+tensors, and passing them takes more time in Python than looking them up. A packed batch has four.
+Its class tells during tracing which part belongs to which feature; one of the four tensors has the
+sizes that are only known at run time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
 
 class FeatureLayout(NamedTuple):
-    """Describes a feature as far as it is known before a batch runs.
+    """What is known of a feature's batches during tracing.
 
     Attributes:
         name: the name of the feature.
         kind: "dense", "sparse" or "ragged".
-        shape: the shape of the tensor of ids; for ragged ids just the number of rows. None is a
-            size that is only known at run time, or that does not matter (the last one of a sparse
-            tensor).
+        shape: the shape of the ids; for ragged ids only the number of rows. None is a size that is
+            only known at run time, or that has no effect (the last one of a sparse tensor).
         weighted: whether there are weights.
     """
 
@@ -43,7 +42,7 @@ class FeatureLayout(NamedTuple):
 
     @property
     def num_sizes(self) -> int:
-        """How many of the batch's sizes belong to this feature."""
+        """How many entries of the batch's `sizes` belong to this feature."""
         return 1 + self.weighted + len(self.shape)
 
 
@@ -61,7 +60,7 @@ class PackedBatch(NamedTuple):
         offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ones.
         weights: [num_weights] float32; empty if no feature has weights.
         sizes: int64: for each feature the number of ids, the number of weights if it has any, and
-            the shape of the tensor of ids (for ragged ids just the number of rows).
+            the shape of the ids (for ragged ids only the number of rows).
     """
 
     ids: Tensor
@@ -104,7 +103,6 @@ def _packed(spec: EngineSpec, ids: list[Ids], flat_weights: Sequence[Ids | None]
 def flattened(
     spec: EngineSpec, features: Nest, weights: Nest
 ) -> tuple[list[Ids], Sequence[Ids | None]]:
-    """Lists the ids and the weights of a batch in the order of the engine's features."""
     ids = structure.flatten(spec.structure, features, "features")
     of_ids: Sequence[Ids | None] = [None] * len(ids)
     if weights is not None:
@@ -113,7 +111,7 @@ def flattened(
 
 
 def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
-    """Unpacks the features and weights of a packed batch, and leaves others as they are.
+    """Unpacks the features and weights of a packed batch. Returns other batches unchanged.
 
     Raises:
         InvalidInput: the packed batch has other features, was batched or split, comes with separate
@@ -145,10 +143,9 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 @functools.cache
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
-    """Returns the class of packed batches with this layout.
+    """Makes the class of packed batches with this layout.
 
-    TensorFlow tells named tuples apart by the names of their classes, so the name contains the
-    layout.
+    The class name contains the layout, because TensorFlow tells named tuples apart by class name.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
@@ -156,7 +153,6 @@ def class_of(layout: PackedLayout) -> type[PackedBatch]:
 
 
 def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
-    """Finds the features of a spec in a layout; raises InvalidInput if they differ."""
     positions = {feature.name: position for position, feature in enumerate(layout)}
     names = [feature.name for feature in spec.features]
     missing, unknown = set(names) - set(positions), set(positions) - set(names)
@@ -172,8 +168,8 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
     """Completes the sizes of a batch and its layout; raises InvalidInput for a part of a batch.
 
-    When its data ends, a strategy gives some replicas tensors without elements. Their function has
-    to accept this as a batch with no samples, whose sizes are unknown during tracing.
+    At the end of the data, a strategy gives some replicas empty tensors. These are accepted as a
+    batch without samples, whose sizes are unknown during tracing.
     """
     expected = sum(feature.num_sizes for feature in layout)
     shape = packed.sizes.shape
@@ -233,7 +229,7 @@ def _tensors(packed: PackedBatch, layout: PackedLayout) -> list[tuple[Ids, Ids |
 
 
 def _pieces_of_offsets(placed: Sequence[tuple[FeatureLayout, int]]) -> list[_Piece]:
-    """The pieces of features with offsets. Their length is rows + 1, or ids times rank."""
+    """The pieces of `offsets`, one per feature that has any: rows + 1, or ids times rank."""
     pieces = []
     for feature, start in placed:
         if feature.kind == "ragged":

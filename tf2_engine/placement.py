@@ -1,10 +1,10 @@
 """Places rows of tables on parameter servers, and cores on workers. Has no side effects.
 
-A placement only concerns machines. It changes neither the layout of a checkpoint, nor the core that
-owns a row, nor any number of a step. It is not related to `num_hosts` of a plan.
+A placement only assigns rows to machines. It affects neither the layout of a checkpoint, nor the
+core that owns a row, nor the results of a step. It is independent of a plan's `num_hosts`.
 
-A small table is kept whole on one parameter server: the largest first, on the emptiest server. Of a
-large table, every parameter server holds some rows, by one of these layouts:
+A small table is whole on one parameter server; the largest tables are placed first, each on the
+emptiest server. The rows of a large table are spread over all servers by one of these layouts:
 
 * "div": as many contiguous parts as there are parameter servers. Vocabularies are usually sorted by
   frequency, and then the first part gets most of the lookups.
@@ -62,9 +62,9 @@ class TableSize:
 
 
 class RowRange(NamedTuple):
-    """The rows `first`, `first + step`, ... of a table, `rows` of them, stored in this order.
+    """The rows `first`, `first + step`, ... of a table, `rows` of them, in this order.
 
-    They are on the server of part number `part`; see `TablePlacement.servers`.
+    They belong to part `part`, whose server is in `TablePlacement.servers`.
     """
 
     first: int
@@ -88,7 +88,6 @@ class TablePlacement:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one parameter server holds the whole table."""
         return len(self.servers) == 1
 
     @functools.cached_property
@@ -106,11 +105,9 @@ class TablePlacement:
         return tuple(row_range for row_range in self.ranges if row_range.part == part)
 
     def part_of(self, ids: Array) -> Array:
-        """Finds the part that holds each id, for integers of any shape."""
         return self.lines.part[self._line_of(ids)]
 
     def local_row(self, ids: Array) -> Array:
-        """Finds the row of each id inside its part."""
         line = self._line_of(ids)
         return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
 
@@ -125,7 +122,7 @@ class TablePlacement:
 
     @functools.cached_property
     def lines(self) -> RowLines:
-        """The map from ids to parts as columns, for code that computes it with its own ops."""
+        """The map from ids to parts as columns, for code that evaluates it with its own ops."""
         starts, filled = [], [0] * len(self.servers)
         for row_range in self.ranges:
             starts.append(filled[row_range.part])
@@ -142,11 +139,11 @@ class TablePlacement:
 
 
 class RowLines(NamedTuple):
-    """The ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
+    """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    The range of an id is the last one whose `first` is not above the id. In the layout "mod" with
-    several parts it is the range with number `id % number of parts`. The id is in row `(id - first)
-    // step + start` of the range's `part`.
+    The range of an id is the last one whose `first` is not above the id; in the layout "mod" it is
+    range `id % number of parts`. The id is in row `(id - first) // step + start` of the range's
+    `part`.
     """
 
     first: Array
@@ -167,7 +164,7 @@ class Placement:
         return tuple(_bytes_on(self.num_servers, self.tables.values()))
 
     def tables_of(self, server: int) -> dict[str, int]:
-        """Lists the tables of which a server holds rows, with the number of its part of each."""
+        """Maps each table of which a server holds rows to the number of the server's part."""
         return {
             name: table.servers.index(server)
             for name, table in self.tables.items()
@@ -202,7 +199,7 @@ def place_tables(
     """Places tables on parameter servers.
 
     Args:
-        tables: the sizes of the tables. Their order only matters where sizes are equal.
+        tables: the sizes of the tables. The order only matters for equal sizes.
         num_servers: the number of parameter servers, at least 1.
         layout: the layout of tables that are not whole.
         whole_up_to: tables of at most this many bytes stay whole, and so do tables with fewer rows

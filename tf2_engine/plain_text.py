@@ -1,4 +1,4 @@
-"""Makes text from outside safe to show in a terminal, a log, JSON or HTML.
+"""Escapes unsafe characters of text from outside for a terminal, a log, JSON or HTML.
 
 Names of tables, messages of programs and strings in data may contain escape sequences that move the
 cursor, characters that reverse the reading direction, or halves of surrogate pairs.
@@ -19,7 +19,7 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class Lines(str):
-    """A text of several lines, each made safe. Only the line breaks between them are kept."""
+    """A text of several lines, each escaped. Only the line breaks between them are kept."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class Lines(str):
 
 
 def plain(value: object, *, lines: bool = False) -> str:
-    r"""Converts a value to text in which every invisible character is written as an escape.
+    r"""Converts a value to text, and escapes every invisible character.
 
     For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
     backslash. Only `Lines` keep their line breaks, so a name with a line break cannot forge a line
@@ -50,7 +50,7 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Makes all texts in nested dicts and lists safe, including keys.
+    """Escapes all texts in nested dicts and lists, including keys.
 
     JSON has no infinite numbers and no NaN, so these become "Infinity", "-Infinity" and "NaN".
     """

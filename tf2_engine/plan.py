@@ -1,8 +1,7 @@
 """The plan of an engine: a spec resolved for a number of hosts and cores. Has no side effects.
 
-A plan fixes everything that the device configuration states and that drivers compute from: the
-order of tables and features, which learning rates are dynamic and under which tag, shards and
-shapes.
+A plan fixes everything that the device configuration and the drivers need: the order of tables and
+features, the tags of dynamic learning rates, shards and shapes.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table as the engine holds it. Ids are below `vocabulary_size`.
+    """One table in the engine. Ids are below `vocabulary_size`.
 
-    The table has as many rows, but at least one per host. `table_id` is its position among the
-    tables, and `rate_tag` its position among the dynamic rates, or None for a constant rate.
-    `placement` tells which parameter server holds which rows; it is None if the hosts of the plan
-    hold them.
+    The table has `vocabulary_size` rows, but at least one per host. `table_id` is its position
+    among the tables, and `rate_tag` that of its rate among the dynamic rates, or None for a
+    constant rate. `placement` says which parameter server holds which rows; None if the plan's
+    hosts hold them.
     """
 
     name: str
@@ -45,9 +44,9 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes what a lookup combines from rows of the table, [num_ids, dim] float32.
+        """Computes the embeddings that a lookup combines from table rows, [num_ids, dim] float32.
 
-        Rows are quantized first, and then read as the optimizer defines.
+        Quantizes rows, and then applies `Optimizer.activation`.
         """
         if self.quantization is not None:
             rows = self.quantization(rows)
@@ -56,7 +55,7 @@ class TablePlan:
 
 @dataclasses.dataclass(frozen=True)
 class FeaturePlan:
-    """One feature as the engine looks it up.
+    """One feature in the engine.
 
     `output_shape` is the shape of the activation per core without `dim`. Its first dimension is
     None if batches may differ in size.
@@ -81,16 +80,15 @@ class FeaturePlan:
 
     @property
     def takes_any_rows(self) -> bool:
-        """Whether a ragged batch may have a number of rows that differs from its number of samples.
+        """Whether a ragged batch may have another number of rows than samples.
 
-        If `output_shape` has several dimensions, the activation can be filled by one row per cell,
-        or by sequences: then the number of rows divides the number of cells.
+        If `output_shape` has several dimensions, a row may fill one cell of the activation, or a
+        sequence of cells: then the number of rows divides the number of cells.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
     @property
     def where(self) -> str:
-        """How messages name this feature."""
         return f"Feature {self.name!r} (table {self.table.name!r})"
 
 
@@ -111,7 +109,6 @@ class Plan:
     dynamic_rates: tuple[Callable[[], TensorLike], ...]
 
     def features_of(self, table: TablePlan) -> tuple[int, ...]:
-        """The positions of the features that look up in `table`."""
         return tuple(i for i, feature in enumerate(self.features) if feature.table is table)
 
 

@@ -1,4 +1,4 @@
-"""Simulated quantization: lookups see rows as if they were stored in few bits."""
+"""Simulated quantization: lookups read rows as if they were stored in few bits."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ class Quantization:
             )
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Returns the rows as a lookup sees them, [num_ids, dim] float32.
-
-        The operations and their order are those above, in float32.
-        """
+        """Quantizes rows, [num_ids, dim] float32, with the operations above, in float32."""
         lower, upper = np.float32(self.lower), np.float32(self.upper)
         quantum = optimization_barrier((upper - lower) / np.float32(self.num_buckets - 1))
         low = optimization_barrier(lower)

@@ -25,7 +25,7 @@ def add_rows(
         row_of: [num_terms] int64, or None where term i is row i.
         into: [num_terms] int64.
         count: an int or a scalar integer tensor.
-        each_has_terms: promises that no sum is without terms.
+        each_has_terms: promises that every sum has at least one term.
 
     Returns:
         [count, dim] float32.

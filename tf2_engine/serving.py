@@ -1,4 +1,4 @@
-"""Lookups for serving, where tables are ordinary variables and ops are TensorFlow's own.
+"""Lookups for serving, on ordinary variables and with TensorFlow's own ops.
 
 In a function that is exported:
 
@@ -36,16 +36,16 @@ def cpu_embedding_lookup(
 ) -> Nest:
     """Looks features up and combines them, without an engine or a driver.
 
-    With an `EngineSpec` the activations are those that the engine computes in training. With
-    FeatureConfigs they are those of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which
-    differs from a TPU in three ways: rows are not quantized; dense ids keep all their dimensions;
-    and if `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are
-    ignored, and so are ids whose weight is not positive, unless the combiner is "sum".
+    With an `EngineSpec`, activations equal the engine's in training. With FeatureConfigs, they
+    equal those of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differs from a
+    TPU in three ways: rows are not quantized; dense ids keep all their dimensions; and if
+    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
+    so are ids whose weight is not positive, unless the combiner is "sum".
 
-    It also differs from stock's function. It takes weights of sequences, with the meaning that they
-    have in the engine. A sample without ids is always zeros. An id outside its table fails with a
-    message that names both. A batch whose size is unknown during tracing may have a size other than
-    in the `output_shape` of a ragged feature.
+    Unlike stock's function it accepts weights of sequences and treats them as the engine does. A
+    sample without ids is always zeros. An id outside its table fails with a message that names
+    both. A batch whose size is unknown during tracing may have another size than the `output_shape`
+    of a ragged feature.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
@@ -59,10 +59,9 @@ def cpu_embedding_lookup(
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
-        The structure of `inputs`, float32.
-        Dense: [*ids.shape, dim]; with an EngineSpec [*ids.shape[:-1], dim] from rank 2 on.
-        Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim] or [*output_shape, dim].
-        Sparse and ragged sequences: [batch, max_sequence_length, dim].
+        The structure of `inputs`, float32. Dense: [*ids.shape, dim]; with an EngineSpec
+        [*ids.shape[:-1], dim] from rank 2 on. Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim]
+        or [*output_shape, dim]. Sparse and ragged sequences: [batch, max_sequence_length, dim].
 
     Raises:
         InvalidInput: the input does not fit the config; the message names the feature by its path.
@@ -102,10 +101,10 @@ TableConfig need not have.
 class _Feature(FeaturePlan):
     """A feature that is looked up, named by its path in the config.
 
-    The optimizer of its table defines what a lookup returns for a row. `declared` is its
-    `output_shape`. `as_engine` selects the engine's shapes and sequences instead of those of
-    stock's serving. With `prune`, sparse ids below 0 and weights that are not positive are ignored;
-    with FeatureConfigs they always are if the rank is not 2.
+    Its table's optimizer defines what a lookup returns for a row. `declared` is its `output_shape`.
+    `as_engine` selects the engine's shapes and sequences instead of stock's. With `prune`, sparse
+    ids below 0 and weights that are not positive are ignored; with FeatureConfigs always if the
+    rank is not 2.
     """
 
     parameters: Table
@@ -194,7 +193,7 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 
 def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
-    """Cuts sequences to [batch, length, dim], or pads them with zeros; adds ids at one position up.
+    """Cuts or pads sequences to [batch, length, dim]; sums the embeddings of each position's ids.
 
     Stock refuses weights. With weights, ids are combined as in the engine.
     """
@@ -208,7 +207,7 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """The first dimension if it is static: an int, also after `disable_v2_behavior`."""
+    """The first dimension if it is static. It is an int even after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
@@ -227,11 +226,10 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 in the order of the device: gains first, and then the sum.
+    """Computes [cells, dim] float32 in the order of the device: gains first, then the sum.
 
-    Like the gain of "mean", the gain of "sqrtn" is a quotient: a weight divided by the square root
-    of the sum of squared weights. The TensorFlow 2.8 source from which this API comes has a mistake
-    there: its ragged "sqrtn" makes a pair of the sum and the root instead of dividing.
+    TensorFlow 2.8's source of this API has a bug: its ragged "sqrtn" makes a tuple of the sum and
+    the root instead of dividing.
     """
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
@@ -283,7 +281,6 @@ def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
 
 
 def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
-    """Yields the path and settings of every feature in a nest of FeatureConfigs."""
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
@@ -347,7 +344,6 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
 
 
 def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int) -> int:
-    """Counts the rows of the shards; refuses shards that cannot belong to such a table."""
     shapes = [small_types.shape_of(shard) for shard in shards]
     total = sum(shape[0] for shape in shapes)
     if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):

@@ -27,15 +27,15 @@ def serving_table(
             `TPUEmbedding.embedding_tables`.
         table_dtype: the type of the copy: "float32", "float16", "bfloat16" or "int8". Lookups
             always return float32; `small_types` gives bounds on their errors.
-        name: the name of the variable, which messages use too.
+        name: the name of the variable, also used in messages.
 
     Returns:
-        A variable that is not trained. It is [vocabulary, dim] of the type; for "int8" it is
-        [vocabulary, dim + 8] uint8: codes, followed by the scale and the lowest value of the row.
-        For a tuple of shards, a tuple.
+        A variable that is not trainable, [vocabulary, dim] of the type; for "int8" [vocabulary, dim
+        + 8] uint8: codes, then the row's scale and lowest value. For a tuple of shards, a tuple.
 
     Raises:
-        InvalidSpec: there is no such type, or it cannot hold a row, whose number the message has.
+        InvalidSpec: there is no such type, or it cannot hold a row; the message has the row's
+            number.
         WrongType: the parameters are not a matrix of floating-point numbers.
         OutOfOrder: a graph is being built, where parameters have no values yet.
     """
@@ -55,7 +55,7 @@ def serving_table(
 
 
 def small_table(table: Table, table_dtype: str) -> Table:
-    """Copies an engine's table in a type, without its slots; raises as `serving_table`."""
+    """Copies an engine's table in the type `table_dtype`, without slots; see `serving_table`."""
     shards = tuple(
         small_variable(shard, table_dtype, table.plan.name) for shard in table.variables[PARAMETERS]
     )
@@ -63,14 +63,12 @@ def small_table(table: Table, table_dtype: str) -> Table:
 
 
 def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
-    """Copies the rows of a variable in a type. Returns the variable itself for float32."""
     if table_dtype == "float32":
         return variable
     return _variable([variable], table_dtype, f"Table {name!r}", name)
 
 
 def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str | None) -> Variable:
-    """Copies the rows of all shards into one variable."""
     matrices = [_matrix(shard, where) for shard in shards]
     rows, dim = sum(int(each.shape[0]) for each in matrices), int(matrices[0].shape[1])
     stored = np.empty(
@@ -85,13 +83,12 @@ def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str 
 
 
 def _are_shards(value: Object) -> bool:
-    """Whether a value is a sequence of matrices, and not one matrix as a list of lists."""
+    """Whether a value is a sequence of matrices, not one matrix as a list of lists."""
     is_sequence = isinstance(value, (list, tuple)) and len(value) > 0
     return is_sequence and all(len(getattr(each, "shape", ())) == 2 for each in value)
 
 
 def _matrix(shard: Object, where: str) -> Object:
-    """Converts a list to an array; refuses everything except matrices of numbers."""
     matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
     if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
         raise errors.WrongType(
@@ -102,7 +99,7 @@ def _matrix(shard: Object, where: str) -> Object:
 
 
 def _parts(matrices: Sequence[Object], rows_at_once: int) -> Iterator[Array]:
-    """Yields a few rows at a time as float32, because a table may fill half of the memory."""
+    """Yields a few rows at a time as float32, because a table may take half of the memory."""
     for matrix in matrices:
         for start in range(0, int(matrix.shape[0]), rows_at_once):
             yield np.asarray(matrix[start : start + rows_at_once], np.float32)

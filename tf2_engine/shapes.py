@@ -1,4 +1,4 @@
-"""Finds the shapes of activations in the spec, in the arguments of `build`, or in a batch."""
+"""Finds the shapes of activations, from the spec, the arguments of `build`, or a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tf2_engine.types import Ids, Nest, Object
 
 
 def per_core(batch_size: int | None, num_cores: int) -> int | None:
-    """Divides the batch size by the cores; raises InvalidSpec if there is a remainder."""
     if batch_size is None:
         return None
     if batch_size < 1 or batch_size % num_cores:
@@ -24,7 +23,7 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Computes the output shapes for the arguments of `build`; raises as `with_batch_size`.
+    """Computes the output shapes from the arguments of `build`; raises as `with_batch_size`.
 
     Args:
         input_shapes: None, or the structure of the feature config with [*output_shape, anything].
@@ -49,9 +48,9 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Completes shapes: from the feature, or else `derived`, or else the batch size per core.
+    """Determines each shape: the feature's, else `derived`, else the batch size per core.
 
-    `derived` shapes follow from a batch or from arguments, and are None where these say nothing.
+    `derived` shapes come from a batch or from arguments; None where these give no shape.
 
     Raises:
         InvalidSpec: the shape of a feature is not known, or two sources disagree.
@@ -63,7 +62,6 @@ def with_batch_size(
 
 
 def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -> None:
-    """Raises InvalidInput if a batch has other shapes than the engine was built for."""
     for feature, expected, actual in zip(spec.features, built, of_batch, strict=True):
         if not _agree(expected, actual):
             raise errors.InvalidInput(

@@ -1,4 +1,4 @@
-"""Maps rows to hosts and back, by div and by mod.
+"""Maps rows to hosts and back, for the partition strategies "div" and "mod".
 
 Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
 tpu_embedding_configuration.proto (example: 13 ids on 5 hosts), and the documentation of
@@ -39,7 +39,7 @@ def shard_of(
     strategy: str,
     maximum: Callable[[Integers, Integers], Integers] = np.maximum,
 ) -> Integers:
-    """Finds the shard of each id. `maximum` is the element-wise maximum for their type."""
+    """Finds the shard of each id. `maximum` is the element-wise maximum for the type of `ids`."""
     if strategy == "mod":
         return ids % num_shards
     quotient, extra = divmod(rows, num_shards)
@@ -51,7 +51,6 @@ def shard_of(
 
 
 def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integers:
-    """Finds the row of each id inside its shard."""
     if strategy == "mod":
         return ids // num_shards
     shard = shard_of(ids, rows, num_shards, strategy)
@@ -59,7 +58,6 @@ def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integ
 
 
 def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
-    """Counts the rows of all shards before `shard`."""
     quotient, extra = divmod(rows, num_shards)
     over = shard > extra
     return shard * (quotient + 1) - over * (shard - extra)

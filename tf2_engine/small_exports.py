@@ -1,7 +1,7 @@
-"""Makes exported graphs look tables up in variables of small types.
+"""Makes exported graphs look up rows in variables of small types.
 
 A model_fn makes float32 tables, with any layers and columns. After it is traced, each `gather` from
-a table is replaced by one from a small variable, followed by a conversion of the rows to float32:
+a table is replaced by a `gather` from a small variable and a conversion to float32:
 
     table  -> ResourceGather(ids)        -> ...      becomes
     stored -> ResourceGather(ids) decode -> ...
@@ -26,8 +26,6 @@ _READS = ("ReadVariableOp", "Identity")
 
 @dataclasses.dataclass(frozen=True)
 class _Replaced:
-    """A table, or a part of one, and the variable that replaces it in the export."""
-
     table: str
     table_dtype: str
     first_row: int
@@ -66,10 +64,10 @@ class SmallTables:
                 first_row += int(part.shape[0])
 
     def check(self, signatures: Mapping[str, Message]) -> None:
-        """Refuses outputs that still need a float32 table; the message names table and op.
+        """Refuses outputs that still read a float32 table; the message names the table and the op.
 
         Raises:
-            InvalidInput: the table is read neither by a gather nor as a whole.
+            InvalidInput: an op reads the table neither by a gather nor as a whole.
         """
         graph = v1.get_default_graph()
         originals = {each.original.op.name: each for each in self._replaced}
@@ -86,10 +84,9 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables from a session's float32 ones; returns those to export.
+        """Fills the small variables from the float32 ones; returns the variables to export.
 
-        They are the `variables` with the small ones in place of the others, which collections of
-        the graph then lack, too.
+        The small variables replace the float32 ones in `variables` and in the graph's collections.
 
         Raises:
             InvalidSpec: a type cannot hold a row; the message names both.
@@ -124,9 +121,9 @@ def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) 
 
 
 def _redirect(table: Tensor, stored: Variable) -> None:
-    """Redirects all ops that gather rows of a table, or read it, to a stored one.
+    """Redirects all ops that gather rows of a table, or read it, to the `stored` variable.
 
-    If the whole table is read, it is decoded as a whole, which takes as much memory as before.
+    Where the whole table is read, it is decoded as a whole, which takes as much memory as float32.
     """
     whole: Tensor | None = None
     for op in table.consumers():
@@ -141,7 +138,6 @@ def _redirect(table: Tensor, stored: Variable) -> None:
 
 
 def _gathers(op: Op) -> bool:
-    """Whether an op gathers rows of its first input."""
     if op.type == "ResourceGather":
         return op.get_attr("batch_dims") == 0
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0:
@@ -181,7 +177,7 @@ def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
 
 
 def _ancestors(op: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields each op on which an op depends, with an op that reads it."""
+    """Yields each op on which an op depends, together with an op that reads it."""
     seen, waiting = {op.name}, [op]
     while waiting:
         reader = waiting.pop()

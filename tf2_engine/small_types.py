@@ -13,13 +13,13 @@ scale and low as little-endian float32, together [dim + 8] uint8:
     scale = float32((high - low) / 255)    code = round((x - low) / scale)    x' = code scale + low
 
 The code is computed in float64, everything after it in float32. The term 6 A 2^-24 comes from three
-roundings. Rounding the scale moves 255 scale by at most (high - low) 2^-24 <= 2 A 2^-24, by which
-the largest code may fall short. The product rounds by at most as much, and the sum by a little more
-than A 2^-24. A scale below 2^-126 is stored as 0, and the row then equals low: the error is less
-than 255 2^-126, plus 2^-126 if low is flushed.
+roundings. Rounding the scale moves 255 scale by at most (high - low) 2^-24 <= 2 A 2^-24, which the
+largest code may be off by. The product rounds by at most as much, and the sum by a little more than
+A 2^-24. A scale below 2^-126 is stored as 0, so the row equals low: the error is less than 255
+2^-126, plus 2^-126 if low is flushed.
 
-A combiner adds up the errors of its rows. An activation is off by at most the sum of |gain| times
-the bound of its elements, in addition to the rounding of float32 sums.
+A combiner adds up the errors of rows: an activation is off by at most the sum over rows of |gain|
+times the bound above, plus the rounding of float32 sums.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
 
 
 def stored_dtype(table_dtype: str) -> DType:
-    """The dtype of the variable that stores rows of a type. For int8 it is uint8."""
+    """The dtype of the variable that stores a type. For int8 it is uint8."""
     return _STORED[table_dtype]
 
 
 def stored_width(dim: int, table_dtype: str) -> int:
-    """The number of elements that the variable has per row. For int8 it is more than `dim`."""
+    """The number of elements per row of the variable. For int8 it is more than `dim`."""
     return dim + _BYTES_OF_ROW if table_dtype == "int8" else dim
 
 
 def shape_of(variable: Object) -> tuple[int, ...]:
-    """[rows, dim] of the table in a variable, tensor or array of any of the types."""
+    """The shape [rows, dim] of the table in a variable, tensor or array of any of the types."""
     shape = tuple(tf.TensorShape(variable.shape).as_list())
     if tf.as_dtype(variable.dtype) != tf.uint8 or len(shape) != 2:
         return shape
@@ -135,7 +135,7 @@ def _checked(setting: str, value: Object) -> str:
 
 
 def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
-    """Converts rows to float16 or bfloat16, and tells for each row whether it fits."""
+    """Converts rows to float16 or bfloat16; also returns whether each row is in range."""
     if table_dtype == "float32":
         return np.ones(len(rows), bool), rows
     with np.errstate(all="ignore"):
@@ -145,7 +145,7 @@ def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
 
 
 def _encode_int8(rows: Array) -> tuple[Array, Array]:
-    """Converts rows to codes, scale and low, and tells for each row whether it fits."""
+    """Converts rows to codes, scale and low; also returns whether each row is in range."""
     low = rows.min(axis=1, keepdims=True)
     with np.errstate(all="ignore"):
         offsets = rows.astype(np.float64) - low

@@ -1,4 +1,4 @@
-"""Loads libraries with kernels for ops that TensorFlow's wheels register without any."""
+"""Loads libraries with kernels for ops that TensorFlow's wheels register without kernels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
     Args:
         what: the start of the error message, such as "A software TPU cannot be made".
         source: the file of the library in the folder of native sources.
-        taken: ops of the library that already have a kernel. With two kernels, every later use of
-            the op would fail.
+        taken: the library's ops that already have a kernel. With a second kernel, every use of the
+            op would fail.
 
     Raises:
         InvalidSpec: there are such ops.

@@ -1,4 +1,4 @@
-"""SparseCores of the software TPU: CPU kernels for the ops of stock's TPUEmbeddingV2."""
+"""The SparseCores of the software TPU: CPU kernels for the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ _out_of_range_ids: OutOfRangeIds = "error"
 
 
 def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
-    """Raises InvalidSpec for numbers of cores, or a setting, that SparseCores do not have."""
     if not tf_compat.has_ops(KERNELS):
         raise errors.InvalidSpec(
             f"hardware='sparsecore': TensorFlow {tf.__version__} has no TPUEmbeddingV2 and no ops "
@@ -61,7 +60,7 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
 
 
 def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
-    """Starts or restarts the SparseCores of this process. Ops that wait end with an error.
+    """Starts or restarts the SparseCores of this process. Ops that are waiting fail.
 
     Raises:
         InvalidSpec: as `check`, or this TensorFlow has its own kernels.
@@ -82,20 +81,19 @@ def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "
 
 
 def num_waiting() -> int:
-    """The number of ops that wait for other cores."""
     return int(_library.software_sparsecore_waiting()) if _library is not None else 0
 
 
 def _as_the_hardware() -> bool:
-    """Whether ids outside their tables are not errors, as in a process with a TPU."""
+    """Whether ids outside their tables are silently used, as by the hardware."""
     return _library is None or _out_of_range_ids == "hardware"
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
     """Tells the op that reads a feature's ids how many rows the table has.
 
-    The op itself only knows the position of the table in its stack. Nothing is marked if ids are
-    handled as by the hardware, or are for the hardware itself.
+    The op itself only knows the position of the table in its stack. Has no effect if
+    `_as_the_hardware`, or on real SparseCores.
     """
     if _as_the_hardware():
         return
@@ -110,9 +108,9 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32. Ids beyond int32 become its ends, which are outside any table.
+    """Converts ids to int32. Ids beyond its range become its limits, which are in no table.
 
-    If ids are handled as by the hardware, or are for the hardware itself, they wrap around.
+    If `_as_the_hardware`, or on real SparseCores, ids wrap around.
     """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
@@ -120,7 +118,7 @@ def as_int32(ids: Tensor) -> Tensor:
 
 
 def _before(ids: Ids) -> Ids:
-    """Prepares the ids of a feature for stock, whose cast would turn 2^32 + 3 into 3."""
+    """Prepares a feature's ids for stock, which would cast 2^32 + 3 to 3."""
     if ids.dtype != tf.int64:
         return ids
     if isinstance(ids, tf.Tensor):
@@ -129,7 +127,7 @@ def _before(ids: Ids) -> Ids:
 
 
 def _after(output: Tensor, feature: Object) -> None:
-    """Marks the op with this output, which reads the ids of one of stock's features."""
+    """Marks the op of this output, which reads the ids of a feature of stock."""
     if not hasattr(output, "graph"):
         return  # Ops that run eagerly have no attributes to set.
     layout = feature.table.layout

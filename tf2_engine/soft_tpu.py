@@ -1,4 +1,4 @@
-"""A TPU on the CPU: a TPUStrategy over software cores, on which TPU embedding code executes."""
+"""A TPU on the CPU: a TPUStrategy over software cores, which execute TPU embedding ops."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def start(
 ) -> None:
     """Starts or restarts the software TPU of this process.
 
-    A restart drops tables and batches, and ops that wait for a batch end with an error.
+    A restart drops tables and batches. Ops that wait for a batch fail.
 
     Args:
         sparse_cores: the number of SparseCores per core. 0 gives the embedding hardware of the
@@ -87,20 +87,19 @@ def start(
 
 
 def num_starts() -> int:
-    """Returns how often the software TPU was started; each start empties its tables."""
+    """How often the software TPU was started. Each start empties its tables."""
     return _starts
 
 
 def ops_with_kernels() -> list[str]:
-    """Lists the ops of `KERNELS` that have a kernel: all if there is a software TPU, else none.
+    """Lists the ops of `KERNELS` that have a kernel: all of them with a software TPU, else none.
 
-    If TensorFlow has its own kernels, for a real TPU, there can be no software TPU.
+    A TensorFlow that has kernels of its own, for a real TPU, cannot have a software TPU.
     """
     return [name for name in KERNELS if tf_compat.num_kernels(name)]
 
 
 def is_loaded() -> bool:
-    """Whether this process has the kernels of the software TPU."""
     return _library is not None
 
 
@@ -114,8 +113,8 @@ def num_waiting() -> int:
 def instead_of_tpu() -> Iterator[None]:
     """Makes code that looks for a TPU find one software core; see `start`.
 
-    It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores. A TPU's
-    compiler makes the copies, so without it there can be only one core.
+    It is for TensorFlow's own TPUEstimator, which relies on the TPU's compiler to copy the
+    computation to each core. Without a compiler there can be only one core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -123,22 +122,22 @@ def instead_of_tpu() -> Iterator[None]:
 
 
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
-    """A TPUStrategy whose cores, one per replica, are software; raises as `start`.
+    """A TPUStrategy over software cores, one per replica; raises as `start`.
 
-    `strategy.run` runs the function once per core, on CPU threads of this process. Code that looks
-    for a TPU finds one: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`,
-    `run` traces inside a TPU computation, and the TPU embedding ops execute.
+    `strategy.run` runs the function once per core, on CPU threads of this process. Code finds a
+    TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, `run` traces inside
+    a TPU computation, and TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
     Unlike on a TPU nothing is compiled, so shapes need not be static, and any op may be used.
-    Making a strategy restarts the software TPU, which drops the tables of an earlier one. There is
-    one per process, on one host, without model parallelism.
+    Making a strategy restarts the software TPU, which drops the tables of earlier strategies. There
+    is one software TPU per process, on one host, without model parallelism.
 
     Args:
-        num_cores: the number of cores, each a replica.
+        num_cores: the number of cores. Each core is a replica.
         hardware: its embedding hardware: "v1" of the first generation (TPU v2 and v3), or
             "sparsecore" (v5p, v6e, TPU7x) for TPUEmbeddingV2, which needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
@@ -172,8 +171,6 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Answers TPUStrategy's questions about the machine."""
-
     # `tf.tpu.experimental.initialize_tpu_system` asks for it; "local" is this process.
     _tpu = "local"
 
@@ -202,7 +199,7 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def tpu_system_metadata(num_cores: int) -> Object:
-    """TensorFlow's description of the TPU: one host and a row of chips with one core each."""
+    """Describes the TPU to TensorFlow: one host and a row of chips with one core each."""
     host = "/job:localhost/replica:0/task:0/device:"
     kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
     coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
@@ -222,7 +219,7 @@ _Device = collections.namedtuple("_Device", "name device_type")
 
 
 class _SoftExtended(tf_compat.TPUExtended):
-    """Replaces the parts of TPUStrategy that need a TPU."""
+    """Overrides the parts of TPUStrategy that need a TPU."""
 
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
@@ -254,11 +251,10 @@ class _SoftExtended(tf_compat.TPUExtended):
         return run_all
 
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
-        """Gives every core the first core's value.
+        """Copies the first core's value to every core.
 
-        This is needed for variables where the first core's value counts, such as `iterations` of
-        optimizers. A TPU uses AllToAll. Here the other cores add zeros to the bits of the value,
-        which is exact.
+        Variables whose first copy counts, such as `iterations` of optimizers, need it. A TPU uses
+        AllToAll. Here the value's bits are summed with zeros from the other cores, which is exact.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -271,7 +267,7 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The run that is being traced: its number, and the core that is being traced, if any."""
+    """The `run` that is being traced: its number, and the core that is being traced, if any."""
 
     core: int | None = None
     run = -1
@@ -282,15 +278,15 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call in a run that is the same on every core; None outside a run.
+    """Returns a name for a call inside `run`, equal on every core; None outside `run`.
 
-    Each core is traced separately, and the name tells which of their ops belong together.
+    Each core is traced separately, and by the name ops of different cores find each other.
     """
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
 class _CoreContext(tf_compat.TPUReplicateContext):
-    """A context like that of a TPU computation, which leaves traced ops unchanged."""
+    """A context like that of a TPU computation, but one that leaves traced ops unchanged."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())
@@ -314,10 +310,9 @@ class _Computation:
     """Traces a function once for each core.
 
     An op on the software TPU has to know its core. Its device does not tell, because all cores are
-    threads of the CPU device, on which TensorFlow places ops for a TPU. So ops get attributes while
-    they are made. A device function sees every op, including those in the bodies of control flow
-    and nested tf.functions: TensorFlow passes it on to their graphs, and traces such functions anew
-    for each TPU computation.
+    threads of the CPU device. So a device function sets attributes on every op while the op is
+    made. It sees ops in control flow and nested tf.functions too: TensorFlow passes device
+    functions on to their graphs, and traces such functions anew for each TPU computation.
     """
 
     _numbers = itertools.count()
@@ -370,8 +365,6 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
-    """Marks tensors as arguments. Stock looks for these marks before it enqueues inside `run`."""
-
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value
@@ -383,9 +376,9 @@ def _as_arguments(values: Nest) -> Nest:
 
 
 def _as_outputs(values: Nest) -> Nest:
-    """Copies the tensors that a function returned; ops become None.
+    """Copies the tensors that a function returned, and replaces ops by None.
 
-    Running a copy also runs the ops, as on a TPU.
+    Running a copy also runs these ops, as on a TPU.
     """
     ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
@@ -411,10 +404,10 @@ def _check_placement() -> None:
 
 
 def _settle_placement() -> None:
-    """Turns on soft placement, after `_check_placement` has found it on.
+    """Turns soft placement on, after `_check_placement` has found it reported as on.
 
     If TensorFlow was initialized while a graph was built, for example by an earlier session, soft
-    placement is off for everything that runs eagerly later, although TensorFlow reports it as on.
+    placement is off for all later eager ops, although TensorFlow reports it as on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

@@ -1,15 +1,15 @@
-"""Lays tables out over SparseCores: stacking, padding, mod, rotation.
+"""Lays tables out over SparseCores: stacking, padding, distribution by mod, rotation.
 
 Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables with the same
 padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a *shard*
 of the stack, in which the tables' shards follow one another. Row `r` of a table is on SparseCore
-`(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so that the first
-rows of tables, often the most frequent ones, are not all on the same SparseCore.
+`(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so that the
+tables' first rows, often the most frequent ones, are on different SparseCores.
 
 In a checkpoint a stack is one matrix: the shards of all SparseCores below each other.
 
 Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
-tpu_embedding_v3.py, whose stacking this computes for any TensorFlow version, or without TensorFlow.
+tpu_embedding_v3.py, whose stacking this module computes without TensorFlow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SparseCores:
     """The SparseCores of a job: `per_core` on each of `cores` devices (replicas).
 
     Raises:
-        InvalidSpec: their number is not a power of two, which the hardware's ops require.
+        InvalidSpec: the total number is not a power of two, which the hardware's ops require.
     """
 
     cores: int
@@ -64,17 +64,17 @@ class SparseCores:
 
 @dataclasses.dataclass(frozen=True)
 class StackableTable:
-    """The properties of a table that decide where it goes.
+    """The properties of a table that determine its stack and position.
 
     Attributes:
         rows, dim: its shape without padding.
         group: tables only stack if their groups are equal. Stock compares the optimizer and the
             quantization by value.
-        samples: the activations per core of its features. Because of a defect, stock's
+        samples: the number of activations of its features per core. Because of a bug, stock's
             TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
             other tables.
-        features: how many features look the table up. Stock counts it like the samples, and it is
-            only passed on.
+        features: how many features use the table, counted as stock counts samples. Only passed on
+            to the layout.
     """
 
     name: str
@@ -94,7 +94,7 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """The place of a table's rows.
+    """Where the rows of a table are.
 
     Attributes:
         table: the name of the table.
@@ -105,7 +105,7 @@ class TableLayout:
         row_offset: the row in each shard of the stack at which the table begins.
         rotation: the SparseCore of row 0.
         sparse_cores: the SparseCores of the job.
-        samples_per_sparse_core, features: other values that stock records.
+        samples_per_sparse_core, features: further values that stock records.
     """
 
     table: str
@@ -128,7 +128,6 @@ class TableLayout:
 
     @property
     def stack_shape(self) -> tuple[int, int]:
-        """The shape of the stack in a checkpoint."""
         return self.stack_rows * self.sparse_cores.total, self.padded_dim
 
     def shard(self, ids: Array) -> Array:
@@ -144,7 +143,7 @@ class TableLayout:
         return self.shard(ids) * self.stack_rows + self.row_in_shard(ids)
 
     def ids(self, stored: Array) -> Array:
-        """Finds the ids of rows of the stack: the inverse of `stored`.
+        """Finds the ids of stack rows: the inverse of `stored`.
 
         Rows of the table's padding have ids from `rows` on, and rows of other tables have -1.
         """
@@ -186,7 +185,6 @@ def table_layouts(
 
 
 def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ...]]:
-    """Groups layouts by stack, in the order of their rows."""
     stacks: dict[str, list[TableLayout]] = {}
     for layout in layouts:
         stacks.setdefault(layout.stack, []).append(layout)
@@ -199,10 +197,10 @@ def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ..
 def stacked(
     layouts: Sequence[TableLayout], tables: Mapping[str, Array], padding: float = 0.0
 ) -> Array:
-    """Builds a checkpoint's stack, of `stack_shape`, from tables [rows, dim].
+    """Builds the stack of a checkpoint, of `stack_shape`, from tables [rows, dim].
 
-    Padding is 0 for tables. For slots it has to be their initial value, because with an accumulator
-    of 0 Adagrad computes NaN in the padded columns of every row that is trained.
+    Padding is 0 for tables. For slots it must be the initial value, because with an accumulator of
+    0 Adagrad computes NaN in padded columns.
     """
     values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
     for layout in layouts:
@@ -211,7 +209,7 @@ def stacked(
 
 
 def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    """Extracts the tables of a stack, [rows, dim] each, without padding: inverts `stacked`."""
+    """Extracts the tables, [rows, dim] each, from a stack, without padding; inverts `stacked`."""
     return {
         layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
         for layout in layouts
@@ -220,8 +218,6 @@ def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
 
 @dataclasses.dataclass
 class _Stack:
-    """A stack under construction."""
-
     padded_dim: int
     sparse_cores: SparseCores
     tables: list[StackableTable] = dataclasses.field(default_factory=list)
@@ -231,7 +227,7 @@ class _Stack:
         return "_".join(table.name for table in self.tables)
 
     def takes(self, table: StackableTable) -> bool:
-        """Whether the table fits below the others. An empty stack takes any table."""
+        """Whether the table fits into the stack. An empty stack takes any table."""
         if not self.tables:
             return True
         tables, row = [*self.tables, table], 4 * self.padded_dim

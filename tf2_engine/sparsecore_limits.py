@@ -1,9 +1,8 @@
-"""Buffers of SparseCores for ids, per partition and in total: what a batch needs, and the limits.
+"""SparseCores' buffers for ids, per partition and in total: limits, and what a batch needs.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
-*partitions*. TPUEmbeddingV2 reserves room for ids, and for distinct ids, in each partition, and for
-all ids of a core. By default these are 256, 256 and 64 per sample. A batch that needs more ends the
-step with an error.
+*partitions*. TPUEmbeddingV2 reserves room for ids and for distinct ids in each partition (256 each
+by default), and for all ids of a core (64 per sample). A batch that needs more fails the step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -35,10 +34,10 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
-            takes from another in a step, by the name of a stack (the names of its tables joined by
-            `_`); 256 by default. More are an error when the step runs.
-        max_ids_per_chip_per_sample: the room on a core is this times the samples of the stack.
-        allow_id_dropping: drops ids for which a core has no room, instead of an error.
+            takes from another in a step, by stack name (the names of its tables joined by `_`); 256
+            by default. More ids fail the step.
+        max_ids_per_chip_per_sample: the room for ids on a core, per sample of the stack.
+        allow_id_dropping: drops ids for which a core has no room, instead of failing the step.
         disable_table_stacking: gives each table a stack of its own.
 
     Raises:
@@ -77,7 +76,6 @@ class SparseCoreLimits:
         return cls(**{name: getattr(limits, name) for name in names})
 
     def check_stacks(self, stacks: Sequence[str]) -> None:
-        """Raises InvalidSpec for a limit of a stack that does not exist."""
         for name in _BY_STACK:
             unknown = [stack for stack in getattr(self, name) if stack not in stacks]
             if unknown:
@@ -88,7 +86,7 @@ class SparseCoreLimits:
                 )
 
     def of_stack(self, name: str) -> dict[str, int]:
-        """The limits of a stack, by the attributes of the ops."""
+        """The limits of a stack, by the names of the ops' attributes."""
         return {
             "max_ids_per_sparse_core": self.max_ids_per_table.get(name, IDS_PER_PARTITION),
             "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(
@@ -120,7 +118,7 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The buffers that a stack needs on a core: the maximum over all SparseCores and partitions.
+    """The buffers that a stack needs on a core: maximums over all SparseCores and partitions.
 
     Attributes:
         ids: ids in a partition, counting each id once per activation.
@@ -136,11 +134,10 @@ class Need:
 
     @property
     def ids_per_sample(self) -> int:
-        """The room per activation that the whole core needs."""
+        """The room for ids per activation that the whole core needs."""
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
-        """Combines two needs into one that covers both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Need(*(max(pair) for pair in pairs))
 
@@ -159,7 +156,7 @@ def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict
 
 
 def next_batch(cells: int, per_core: int) -> int:
-    """The next number of activations that can be divided among the SparseCores of a core."""
+    """The next number of activations that is divisible among a core's SparseCores."""
     return -(-cells // per_core) * per_core
 
 

@@ -1,7 +1,7 @@
-"""Reads and writes stock's table layouts, `SparseCoreTableLayouts`, on any TensorFlow.
+"""Reads and writes stock's `SparseCoreTableLayouts` with any TensorFlow version.
 
-TensorFlow 2.15 has no such proto, and none has a public name, so the message is described here by
-the fields of sparse_core_layout.proto that say where rows are.
+TensorFlow 2.15 lacks this proto, and later versions have no public name for it. So this module
+declares those fields of sparse_core_layout.proto that say where rows are.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parsed(data: bytes) -> dict[str, TableLayout]:
     """Parses a `SparseCoreTableLayouts` into layouts by table.
 
     Raises:
-        InvalidSpec: the bytes are not such a message, or a layout is impossible.
+        InvalidSpec: the bytes cannot be decoded, or a layout is impossible.
     """
     message = _LAYOUTS()
     try:

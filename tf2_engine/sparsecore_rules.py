@@ -1,8 +1,8 @@
-"""The update rules of SparseCores, on TensorFlow's ops, and which optimizers they cover.
+"""The update rules of SparseCores, with TensorFlow's ops, for the optimizers that they support.
 
-The rules are those of the first generation with another order of operations, which rounds
-differently. `(1 - beta) * g * g` goes from left to right. FTRL does not guard its division, so a
-row whose accumulator and gradient are zero becomes NaN.
+The formulas are those of the first TPU generations, but the operations have another order, which
+rounds differently: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does not
+guard its division, so a row whose accumulator and gradient are zero becomes NaN.
 
 Source: the lowering of TensorFlow's XlaSparseDenseMatmulGradWith... ops
 (core/tpu/kernels/sparse_core_ops_utils.cc, and the optimizer computations beside it).
@@ -58,7 +58,6 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
 
 
 def check(table: str, optimizer: Optimizer) -> None:
-    """Raises InvalidSpec for an optimizer, or a setting of it, that SparseCores do not have."""
     for is_refused, reason in _REFUSED:
         if is_refused(optimizer):
             raise errors.InvalidSpec(
@@ -73,10 +72,10 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 
 
 def without_dropped(optimizer: Optimizer) -> Optimizer:
-    """Removes those settings of an optimizer that TPUEmbeddingV2 silently drops.
+    """Removes the settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
-    These are limits of gradients, updates core by core, and non-lazy Adam. Limits of weights stay:
-    the ops have them, and only stock's class leaves them out.
+    These are limits of gradients, updates core by core, and non-lazy Adam. Limits of weights stay,
+    because the ops apply them; only stock's class does not.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)

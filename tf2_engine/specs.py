@@ -1,7 +1,7 @@
-"""Describes tables, features and engine options as users give them: immutable and checked.
+"""Describes tables, features and engine options: immutable and checked.
 
-Specs are built directly, or from the configuration objects of `tf.tpu.experimental.embedding`,
-which are only read.
+Specs are made directly, or from configuration objects of `tf.tpu.experimental.embedding`, which are
+not changed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ class TableSpec:
         dim: the number of columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
             weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
-        optimizer: how rows are updated. None means the engine's.
+        optimizer: how rows are updated. None takes the engine's optimizer.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
             with `shard_info` if it has that argument (see `initializers.ByShard`). None is the
-            initial value that the optimizer needs, or otherwise a truncated normal with standard
+            initial value that the optimizer needs, if any, else a truncated normal with standard
             deviation 1 / sqrt(dim).
-        hot_id_replication: asks a TPU to keep frequent rows on every core. It does not change
-            numbers.
+        hot_id_replication: asks a TPU to keep frequent rows on every core; does not change numbers.
         quantization: how lookups round the rows. None does not round.
 
     Raises:
@@ -73,7 +72,6 @@ class TableSpec:
             self._adapt_to(self.optimizer)
 
     def _adapt_to(self, optimizer: Optimizer) -> None:
-        """Checks `dim`, and takes over the initial value that an optimizer needs."""
         if optimizer.only_dim not in (None, self.dim):
             raise errors.InvalidSpec(
                 f"Table {self.name!r}: with `{type(optimizer).__name__}` the `dim` must be "
@@ -89,14 +87,14 @@ class FeatureSpec:
     """One feature: ids that are looked up in one table.
 
     Attributes:
-        name: a unique name, used in messages. The device only displays it.
+        name: a unique name for messages. The device only displays it.
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
             combined: its activation is [batch, T, dim], where longer sequences are cut and shorter
             ones are padded with zeros.
         output_shape: shape of the activation per core without `dim`. None takes it from the first
             batch. Only its first dimension may be None.
-        send_name: whether the device gets the name. (Stock's legacy stack sends none.)
+        send_name: whether the device gets the name. (Stock's legacy classes send none.)
 
     Raises:
         InvalidSpec: the length is not an int of at least 0; the message names the feature.
@@ -116,7 +114,6 @@ class FeatureSpec:
 
     @property
     def where(self) -> str:
-        """How messages name this feature."""
         return f"Feature {self.name!r} (table {self.table!r})"
 
 
@@ -127,10 +124,10 @@ class EngineSpec:
     Attributes:
         tables: in device order.
         features: in device order.
-        structure: a nest whose leaves are positions in `features`; batches, activations and
-            gradients have this structure. None is a dict by feature name.
-        pipeline_execution_with_tensor_core: activations of a step do not include the update of the
-            previous step (see this field in tpu_embedding_configuration.proto).
+        structure: the structure of batches, activations and gradients: a nest whose leaves are
+            positions in `features`. None is a dict by feature name.
+        pipeline_execution_with_tensor_core: the activations of a step do not include the previous
+            step's update (see this field in tpu_embedding_configuration.proto).
         partition_strategy: which host holds which row: "div" or "mod".
         profile_data_directory: where lookup statistics are written. None writes none.
         out_of_range_ids: "error", or "drop" to ignore ids below 0 or beyond the table.
@@ -203,7 +200,6 @@ def table_configs(feature_config: Nest) -> list[Object]:
 
 
 def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
-    """Whether every table has an optimizer, either its own or the one for all others."""
     configs = [config for config in tf.nest.flatten(feature_config) if hasattr(config, "table")]
     return optimizer is not None or all(config.table.optimizer is not None for config in configs)
 
@@ -213,12 +209,12 @@ def from_feature_config(
 ) -> EngineSpec:
     """Makes the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
-    Tables are in the order in which the flattened features use them. They are compared by identity,
-    so two equal TableConfigs are two tables. Arguments are not changed.
+    Tables are in the order of first use. They are compared by identity, so two equal TableConfigs
+    are two tables. Arguments are not changed.
 
     Args:
         feature_config: any nest of FeatureConfigs.
-        optimizer: for tables without one: an optimizer of this engine or of
+        optimizer: the optimizer for tables without one, of this engine or of
             `tf.tpu.experimental.embedding`.
         **options: further fields of `EngineSpec`.
 
@@ -310,7 +306,7 @@ def _read_quantization(table: str, config: Object) -> Quantization | None:
 
 
 def _feature_names(feature_config: Nest) -> list[str]:
-    """Names features for messages. Unnamed features are called by their path in the nest."""
+    """Names features for messages. Unnamed features get their path in the nest as a name."""
     paths = tf_compat.flatten_with_paths(feature_config)
     used = {config.name for _, config in paths if config.name}
     names = []
@@ -335,7 +331,6 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
 
 
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
-    """Raises InvalidSpec if `value` is not one of the choices. The message begins with `where`."""
     if not isinstance(value, str) or value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."

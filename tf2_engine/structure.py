@@ -13,8 +13,8 @@ from tf2_engine.types import Nest, Object
 def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Lists the leaves of `value` in feature order.
 
-    The leaves of `structure` are positions of features. Those of `value` may be composite tensors
-    or None. Messages call it `what`.
+    The leaves of `structure` are positions of features. The leaves of `value`, which messages call
+    `what`, may be composite tensors or None.
 
     Raises:
         InvalidInput: the structures differ; the message names missing and unknown features.
@@ -45,7 +45,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
 
 
 def check_sequence(structure: Nest, value: Nest, what: str) -> None:
-    """Raises WrongType for a list instead of a tuple, or the reverse, as stock does."""
+    """Raises WrongType for a list where a tuple is expected, or the reverse, as stock does."""
     kinds = [
         next((kind for kind in (list, tuple) if isinstance(nest, kind)), None)
         for nest in (structure, value)
@@ -80,5 +80,4 @@ def _shapes_as_leaves(structure: Nest, value: Nest) -> Nest:
 
 
 def pack(structure: Nest, values: Sequence[Object]) -> Nest:
-    """Packs `values`, one per feature, into the structure of the feature config."""
     return tf.nest.map_structure(lambda position: values[position], structure)

@@ -31,9 +31,9 @@ VariableFactory = Callable[
 class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
-    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", tells which shard holds
-    which row. On parameter servers the shards are the parts of the plan's placement, and the
-    strategy is its layout, which can also be "octaves".
+    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", says which shard holds
+    which row. On parameter servers the shards are the parts of the plan's placement, and `strategy`
+    is the layout, which can also be "octaves".
     """
 
     plan: TablePlan
@@ -42,7 +42,6 @@ class Table:
 
     @property
     def where(self) -> str:
-        """How messages name this table."""
         return f"Table {self.plan.name!r}"
 
     @property
@@ -71,7 +70,6 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
-        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 
@@ -88,7 +86,7 @@ class Table:
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, the local rows of its ids and its part of `rows`."""
+        """Yields, for each shard, the local rows of its ids and its part of each of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return
@@ -98,7 +96,6 @@ class Table:
             yield [tf.gather(values, positions) for values in (local_rows, *rows)]
 
     def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Finds the shard of each id, and the row inside it."""
         if self.num_shards == 1:
             return tf.zeros_like(ids), ids
         rows = self.plan.rows
@@ -110,13 +107,11 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table. Slots are only made if the plan is for training."""
     factory = factory or variable_factory()
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 
 
 def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
-    """Places variables that are made in the context on these devices in turn."""
     following = itertools.cycle(devices)
 
     def create(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
@@ -132,12 +127,12 @@ def variable_factory(
 ) -> VariableFactory:
     """Makes a factory of variables that are neither mirrored over replicas nor trainable.
 
-    They have the names that stock gives them, `<table>_<shard>` and `<table>/<slot>_<shard>`.
+    They have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host. Then hosts beyond the vocabulary get no variable, as
-            in stock, although the plan has a row on every host, so that checkpoints hold nothing
-            but the vocabulary. None makes every shard on the device in scope.
+        hosts: the device of each shard's host. Hosts without rows of the vocabulary then get no
+            variable, as in stock, so that checkpoints hold only the vocabulary. None makes every
+            shard on the device in scope.
         servers: the parameter servers whose devices hold the parts of tables.
     """
 
@@ -171,7 +166,6 @@ def default_initializer(dim: int) -> Initializer:
 
 
 def whole(shards: Sequence[Variable], name: str) -> Variable:
-    """Joins the shards of a variable into one variable [rows, dim]."""
     return shards[0] if len(shards) == 1 else tf_compat.ShardedTable(list(shards), name)
 
 
@@ -215,8 +209,8 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable, the names of the slots, and their initializers.
-    Variables that it makes are spread over hosts like the table.
+    The function gets the table as one variable, the names of the slots, and their initializers. The
+    variables that it makes are spread over hosts like the table.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
@@ -258,7 +252,6 @@ def _slots_of_user(
 def _shard_by_shard(
     table: TablePlan, name: str, initial_value: Object, num_shards: int
 ) -> Initializer:
-    """Makes an initializer that is called once per shard, in order."""
     total = [table.rows, table.dim]
     starts = itertools.cycle(
         sharding.first_row(shard, table.rows, num_shards) for shard in range(num_shards)

@@ -1,4 +1,4 @@
-"""Lets TPU embedding columns read activations in a TensorFlow 2 model, instead of making tables."""
+"""Makes TPU embedding columns in TensorFlow 2 models read activations, and make no tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tf2_engine.types import Tensor
 def reading_activations() -> Iterator[None]:
     """Makes columns of `tf.compat.v1.tpu.experimental` behave as on a TPU.
 
-    `DenseFeatures` and `SequenceFeatures` with such columns then read activations among the
-    features, as `as_features` returns them. Without this, they would make tables of their own
-    unless on a TPU.
+    `DenseFeatures` and `SequenceFeatures` with such columns then read activations from the features
+    that `as_features` returns. Otherwise, they make their own tables except on a TPU.
     """
     if tf_compat.in_tpu_shard_context():
         yield
@@ -29,10 +28,10 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Converts an engine's activations, by feature, to what columns read.
+    """Converts an engine's activations, by feature, to the features that columns read.
 
-    `lengths` are those of sequence features, [batch] int64, as `preprocessing` makes them.
-    Positions beyond the end of the activation do not count.
+    `lengths` are the lengths of sequence features, [batch] int64, as from `preprocessing`, and are
+    limited to the length of the activation.
     """
     features = dict(activations)
     for key, length in lengths.items():

@@ -1,8 +1,8 @@
-"""Names for types in signatures, for type checkers that run without TensorFlow.
+"""Names of types for signatures, which type checkers can read without TensorFlow.
 
-A type checker sees classes, so it does not accept a list or a string as a tensor, but it accepts
-the results of TensorFlow's functions as any of them. At run time these are plain names, and
-importing this module does not load TensorFlow.
+A type checker sees classes, so it rejects a list or a string as a tensor, but accepts the result of
+a TensorFlow function as any of them. At run time they are plain names, and importing this module
+does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Object: TypeAlias = Any
 if TYPE_CHECKING:
 
     class _OfTensorFlow:
-        """Has operators and attributes that are not checked further."""
+        """Its attributes and operators are not checked further."""
 
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...

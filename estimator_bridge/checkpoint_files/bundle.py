@@ -307,7 +307,6 @@ class Writer:
         self.tensor(name, STRING, [], {(): len(data)}, [(0, data)], sliced=False, crcs=[crc])
 
     def finish(self) -> None:
-        """Writes the index and flushes both files to disk."""
         with naming(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -92,7 +92,6 @@ def put_varint(value: int) -> bytes:
 
 
 def get_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes the varint at a position; returns its value and the position after it."""
     value = 0
     for count in range(10):
         byte = data[position + count]

@@ -210,7 +210,6 @@ def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) ->
 
 
 def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
-    """Raises InvalidSpec if no server can listen at an address, or if two tasks share one."""
     names = {
         (job, index): address
         for job, addresses in cluster.items()

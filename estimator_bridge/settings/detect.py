@@ -61,7 +61,6 @@ def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) -> Iterator[Note]:
-    """Yields a note for every row that applies to the settings of a legacy object."""
     for setting, value in settings.items():
         yield from _notes_of_value(Value(owner, setting, where, value))
 
@@ -84,7 +83,6 @@ def _optimizer(owner: str, where: Place, holder: Object) -> Iterator[Value]:
 
 
 def _fields(owner: str, where: Place, holder: Object) -> Iterator[Value]:
-    """Yields the fields of a spec, table or feature that are legacy settings."""
     for field in dataclasses.fields(holder):
         if any(readers(owner, field.name)):
             value = getattr(holder, field.name)

@@ -147,6 +147,5 @@ ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_spars
 
 
 def kind_of(optimizer: Object) -> str | None:
-    """Returns the name of the row for an optimizer of stock or of the bridge, or None."""
     names = (kind.__name__ for kind in type(optimizer).__mro__)
     return next((name for name in names if name in OPTIMIZERS), None)

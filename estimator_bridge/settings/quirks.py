@@ -23,7 +23,6 @@ def set_default_quirks(quirks: str) -> None:
 
 
 def default_quirks() -> str:
-    """Returns the quirks of specs that set none."""
     return DEFAULTS.quirks
 
 

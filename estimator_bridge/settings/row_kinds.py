@@ -48,8 +48,6 @@ def fields(
 
 
 def limits(name: str, tpu: str, sparse_core: OnSparseCores) -> SettingRow:
-    """Makes a row for the lower and the upper limit of a value of optimizers."""
-
     def ends_of(optimizer: LegacyOptimizer) -> Object:
         ends = optimizer.settings[f"{name}_min"], optimizer.settings[f"{name}_max"]
         return None if ends == (None, None) else ends

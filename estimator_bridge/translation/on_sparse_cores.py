@@ -63,7 +63,6 @@ def check(
 
 
 def engine_spec(spec: EngineSpec) -> EngineSpec:
-    """Removes the settings that SparseCores ignore from a spec."""
     from tf2_engine import sparsecore_rules  # needs TensorFlow, which reports do without
 
     tables = tuple(

@@ -22,7 +22,7 @@ DRIVERS: dict[str, type[Driver]] = {
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
-    """Makes the driver of an engine that is created in the current scope.
+    """Makes the driver for an engine that is created in the current scope.
 
     Without a name, the current strategy chooses. Raises InvalidSpec for an unknown name, and
     OutOfOrder if the driver needs another strategy.

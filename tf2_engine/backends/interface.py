@@ -1,8 +1,7 @@
 """The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
 
-`EngineCores` faces the caller: it turns a call of the engine, wherever it was made, into values per
-core. `Driver` faces the device: it has six methods that take the values of cores. An engine needs
-nothing else and does not ask which backend it has.
+`EngineCores` faces the caller: it turns a call of the engine into values per core. `Driver` faces
+the device: its six methods take the values of cores. An engine never asks which backend it has.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
 
 
 class EngineCores(abc.ABC):
-    """The cores and hosts of an engine, as its calls reach them.
+    """The cores and hosts of an engine.
 
-    Methods of an engine are called in three ways: for a global step, with what an iterator of a
-    distributed dataset gives; by a replica for itself, inside `strategy.run`; and for one core,
-    named by its device.
+    A method of an engine is called in one of three ways: for a global step, with values from an
+    iterator of a distributed dataset; by a replica, inside `strategy.run`; or for one core, named
+    by its device.
 
     Attributes:
-        hosts: over how many hosts the rows of a table are spread.
-        per_replica: the cores of a replica; more than one with model parallelism.
-        tables_on_device: whether a device holds the tables, and the variables are copies.
+        hosts: the number of hosts over which a table's rows are spread.
+        per_replica: the number of cores per replica; above 1 with model parallelism.
+        tables_on_device: whether a device holds the tables, so that the variables are copies.
         servers: the parameter servers that hold the tables, if any.
     """
 
@@ -78,38 +77,37 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls a function with the values of all cores for which an engine's method is called.
+        """Calls a function with the values of the cores for which an engine's method is called.
 
         Args:
-            name: of the method, for messages.
+            name: the name of the method, for messages.
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
-                replica. An argument that is None is passed to each core as None.
+                replica. None is passed to each core as None.
             read: converts the values of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
-        Returns the op; or, inside `strategy.run`, the result of this replica; or the result of the
-        only core, or a list with the results of all. Raises ControlFlow where a replica cannot
-        call, InvalidInput for an argument with too many or too few parts, and OutOfOrder if only a
-        replica may call.
+        Returns the op, or the results: inside `strategy.run` the replica's, otherwise the only
+        core's or a list of all cores'. Raises ControlFlow where a replica cannot call, InvalidInput
+        for an argument with too many or too few parts, and OutOfOrder if only a replica may call.
         """
 
     @abc.abstractmethod
     def core_of(self, device: str) -> int:
-        """Finds the position of the core that a device string names.
+        """Finds the position of the core with this device.
 
-        Raises InvalidInput if it names none of the cores' devices, or inside `strategy.run`.
+        Raises InvalidInput if no core has it, or inside `strategy.run`.
         """
 
     def initialized(self) -> bool | None:
-        """Whether an engine has initialised the hardware; None where it cannot be asked."""
+        """Whether an engine has initialised the hardware; None where this cannot be asked."""
         return False
 
     def check_spec(self, spec: EngineSpec) -> None:
-        """Refuses settings of a spec that the backend does not have, by name."""
+        """Refuses settings of a spec that the backend does not support, by name."""
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
-        """Refuses inputs on devices from which the backend cannot take them, by feature."""
+        """Refuses inputs on devices from which the backend cannot read, by feature."""
         return
 
 
@@ -121,12 +119,11 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 
 
 class Driver(abc.ABC):
-    """Runs a plan on a device, with six methods: `configure` to `send_gradients`.
+    """Runs a plan on a device, with the six methods from `configure` to `send_gradients`.
 
     A driver is a `StepDriver` or a `ReplicaDriver`, which differ in the cores for which `dequeue`
     and `send_gradients` are called. Calls reach it through the object that `cores` returns. In a
-    `tf.Graph` these methods return ops that the caller must run; eagerly and in tf.functions they
-    have taken effect when they return. (`graph_mode` has helpers for that.)
+    `tf.Graph` the six methods return ops that the caller must run; see `graph_mode`.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
@@ -144,21 +141,21 @@ class Driver(abc.ABC):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
-        """Makes the driver of an engine in the current scope. It may initialise hardware."""
+        """Makes the driver for an engine in the current scope. This may initialise hardware."""
         return cls()
 
     @abc.abstractmethod
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
-        """Makes the cores of an engine in the current scope.
+        """Makes the cores for an engine in the current scope.
 
-        `count` and `hosts` are what the user asks for, None to leave it to the driver. Raises
-        InvalidSpec if the backend has other numbers of them.
+        `count` and `hosts` are the numbers that the user asks for; None leaves them to the driver.
+        Raises InvalidSpec if the backend has other numbers.
         """
 
     def synchronous(self, count: int) -> SynchronousDriver:
-        """Makes a replacement for this driver, whose steps consist of `count` functions.
+        """Makes a driver like this one whose steps consist of `count` functions.
 
-        Raises InvalidSpec if the driver has no such steps.
+        Raises InvalidSpec if the backend has no such steps.
         """
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
@@ -172,7 +169,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def load(self, tables: Mapping[str, Table]) -> Op:
-        """Takes parameters and slots from the variables, for instance after a restore."""
+        """Copies parameters and slots from the variables, for instance after a restore."""
 
     @abc.abstractmethod
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
@@ -182,8 +179,8 @@ class Driver(abc.ABC):
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         """Enqueues a batch, or a part of one.
 
-        `training` says whether gradients will follow: a bool or a scalar bool tensor. `name` tags
-        the batch; the `dequeue` and `send_gradients` with the same name take it.
+        `training` says whether gradients will follow: a bool or a scalar bool tensor. `dequeue` and
+        `send_gradients` take the batch with the same `name`.
         """
 
     @abc.abstractmethod
@@ -201,20 +198,20 @@ class Driver(abc.ABC):
         """
 
     def reset_batches(self) -> Op:
-        """Drops the batches that wait for their lookup or gradients, if `drops_batches`."""
+        """Drops all batches that wait for their lookup or gradients, if `drops_batches`."""
         return to_run(None)
 
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
     ) -> tuple[Activations, Update]:
-        """Looks one batch up at once, before it is known whether gradients will follow.
+        """Looks up one batch when it is not known yet whether gradients will follow.
 
         Returns the activations, and a function that sends their gradients. `training` is False if
-        none can follow, and None if that is not known. `name` tells the batches of a graph apart.
+        no gradients can follow, else None. `name` distinguishes the batches of a graph.
 
-        On a TPU, a rewrite of the graph turns a batch into one for inference if no op with its name
-        sends gradients. The software TPU has no such rewrite: there a batch is for inference only
-        if `training` is False.
+        A TPU's graph rewrite enqueues a batch for inference if no op with its name sends gradients.
+        The software TPU has no such rewrite; there a batch is for inference only if `training` is
+        False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -223,17 +220,18 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    Its cores merge the calls of replicas into one. `dequeue` returns, and `send_gradients` takes,
-    an entry for every core. `enqueue` takes the parts of all cores, or of one.
+    Its cores merge the calls of replicas into one. The values of `dequeue` and `send_gradients`
+    have an entry for every core. `enqueue` takes the parts of all cores, or of one.
     """
 
 
 class ReplicaDriver(Driver):
     """A driver that is called while the function of a replica is traced, once for all replicas.
 
-    `dequeue` returns, and `send_gradients` takes, a single entry, for the traced replica. So does
-    `enqueue` inside `strategy.run`; outside it takes the parts of all replicas, or of one core.
-    With model parallelism the first dimension of an entry covers all cores of the replica.
+    The values of `dequeue` and `send_gradients` have a single entry, for the traced replica, and so
+    has `enqueue` inside `strategy.run`. Outside, `enqueue` takes the parts of all replicas, or of
+    one core. With model parallelism the first dimension of an entry covers all cores of the
+    replica.
     """
 
     _plan: Plan | None = None
@@ -247,8 +245,8 @@ class ReplicaDriver(Driver):
 class SynchronousDriver(Driver):
     """A driver of steps that consist of several functions, each of which is one core.
 
-    A ClusterCoordinator schedules the functions. Each looks up and sends its gradients, and the
-    coordinator applies the gradients of all of them.
+    A ClusterCoordinator schedules the functions. Each one looks up and sends its gradients; the
+    coordinator then applies the gradients of all.
     """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Engines with the arithmetic of SparseCores, on a TPU that has them or on a host."""
+"""Engines that compute what SparseCores compute, on a TPU that has them or on a host."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAME: Final = "sparsecore"
 
 
 def make_driver(limits: Object = None) -> Driver:
-    """Makes a driver with the arithmetic of SparseCores, for an engine in the current scope.
+    """Makes a driver that computes what SparseCores compute, for an engine in the current scope.
 
     Under a TPUStrategy the TPU does the work. Otherwise the host does, which has no limits.
 
     Args:
-        limits: of ids; see `SparseCoreDriver`.
+        limits: the limits on ids; see `SparseCoreDriver`.
 
     Raises InvalidSpec for a TPU of the first generation, and WrongType for other limits.
     """
@@ -51,7 +51,7 @@ def check_limits(arithmetic: str | None, limits: Object) -> None:
 
 
 def accumulating(spec: EngineSpec) -> EngineSpec:
-    """Makes tables accumulate gradients, as SparseCores do, and warns about tables that did not."""
+    """Makes tables accumulate gradients, as SparseCores do; warns about tables that did not."""
     return dataclasses.replace(spec, tables=tuple(map(_accumulating, spec.tables)))
 
 

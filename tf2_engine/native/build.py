@@ -1,11 +1,12 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library compiled on this machine takes precedence over the wheel's, which suits every processor of
-a kind; see `prebuilt`. The wheel's is not used if flags or sanitizers are asked for. The cache is
-$ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The
-name of a library contains a digest of everything it depends on, and the file gets its name only
-when it is complete. If several processes start at the same time, one compiles and the others wait.
-Damaged files are compiled again, and files that others could have written are refused; see `cache`.
+A library compiled for this machine's processor takes precedence over the wheel's, which is for any
+processor of its kind; see `prebuilt`. The wheel's is not used with extra flags or sanitizers. The
+cache is $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else
+~/.cache/estimator-bridge. A library's name contains a digest of everything it depends on, and only
+complete files get it. If several processes start at the same time, one compiles and the others
+wait. Damaged files are compiled again, and files that other users could have written are refused;
+see `cache`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,6 @@ def compiler() -> tuple[str, ...]:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """The path of a source's library in the cache. The file need not exist."""
     machine = _version(compiler()), _processor()
     return cache.folder() / _name(source, [*machine, *flags()])
 
@@ -80,10 +80,10 @@ def prebuilt_path(source: str) -> pathlib.Path | None:
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """The library of a source file of this folder. Compiles it if there is none, or `again`.
+    """Finds the library of a source file, or compiles it if there is none or `again` is set.
 
-    Raises CannotBuild if it has to be compiled and there is no compiler, the compiler fails or the
-    cache cannot be written; and if another user could have written to the cache.
+    Raises CannotBuild if compiling is impossible or fails, or if another user could have written to
+    the cache.
     """
     if not again:
         path = existing(source)
@@ -93,7 +93,7 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 
 
 def existing(source: str) -> pathlib.Path | None:
-    """The library that `library` would take without compiling; None if there is none.
+    """Finds the library that `library` would use without compiling; None if there is none.
 
     Raises CannotBuild if another user could have written to the cache.
     """
@@ -108,7 +108,7 @@ def existing(source: str) -> pathlib.Path | None:
 
 
 def load(source: str) -> tuple[Object, pathlib.Path]:
-    """Loads the library of a source file; returns the module of its ops, and its path.
+    """Loads the library of a source file; returns the module of its ops, and the path.
 
     The wheel's library may need a newer C++ library than this system has; then it is compiled here.
     Raises CannotBuild as `library` does, and TensorFlow's errors if a library cannot be loaded.
@@ -125,7 +125,7 @@ def load(source: str) -> tuple[Object, pathlib.Path]:
 
 
 def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compiles all sources for a wheel, into a folder, for this TensorFlow; returns the libraries.
+    """Compiles all sources into a folder of a wheel, for this TensorFlow; returns the libraries.
 
     The same sources, TensorFlow and compiler give the same bytes, wherever they are.
     """

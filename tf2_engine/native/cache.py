@@ -1,8 +1,8 @@
-"""The folder of compiled libraries: who owns it, and whether a library in it is intact.
+"""The folder of compiled libraries: checks its owner, and that its libraries are intact.
 
-A library is code that this process will execute. So the folder and the library must belong to this
-user or to root, and nobody else may write to them. A file with the library's digest lies beside it,
-because a truncated or damaged library would crash the process that loads it.
+A library is code that this process executes, so the folder and the library must belong to this user
+or to root, and nobody else may write to them. A file beside each library has its digest, because
+loading a damaged library would crash the process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class CannotBuild(errors.EngineError, RuntimeError):
 
 
 def folder() -> pathlib.Path:
-    """The folder of the libraries, which need not exist.
+    """The path of the folder. The folder need not exist.
 
-    Raises CannotBuild if it would be in the home folder and the user has none.
+    Raises CannotBuild if no environment variable sets it and the user has no home folder.
     """
     named = os.environ.get(VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -48,7 +48,7 @@ def folder() -> pathlib.Path:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[None]:
-    """Makes the folder of a library, private to this user, and lets one process at a time in.
+    """Makes the folder of a library, private to this user, and locks it against other processes.
 
     Raises CannotBuild if the folder is another user's, or others may write to it.
     """
@@ -62,7 +62,7 @@ def locked(path: pathlib.Path) -> Iterator[None]:
 
 
 def has(path: pathlib.Path) -> bool:
-    """Whether a library is there and intact. Logs if it is damaged.
+    """Whether a library exists and is intact. Logs if it is damaged.
 
     Raises CannotBuild if the library or its folder is another user's, or others may write to it.
     """

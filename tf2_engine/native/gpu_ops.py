@@ -1,7 +1,7 @@
-"""Loads the fused ops for tables on NVIDIA GPUs, with the kernels of the rules that tables need.
+"""Loads the fused ops for tables on NVIDIA GPUs, and the kernels of the rules that tables use.
 
-The ops are a library like those for CPUs. NVRTC compiles their kernels, one piece of machine code
-per rule and architecture, and the cache keeps them.
+The ops are a library like the ops for CPUs. NVRTC compiles their kernels per rule and architecture,
+and the cache keeps them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADDED: set[tuple[int, str]] = set()
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
-    """Loads the ops, and the kernels of some of `native.RULES` on every visible GPU."""
+    """Loads the ops, and their kernels for `rules` (of `native.RULES`) on every visible GPU."""
     ops, reason = loading.load()
     if ops is None:
         return loading.Loaded(None, reason)
@@ -45,7 +45,7 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """Places ops on ids on the host, where the ops for GPUs read them, once those are in use."""
+    """Places ops that make ids on the host if the GPU ops, which read ids there, are in use."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 

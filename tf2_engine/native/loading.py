@@ -38,17 +38,17 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The module of the ops and the path of their library; or None and the reason."""
+    """The module of the ops and the path of their library, or None and the reason."""
 
     ops: Object
     reason: str
 
 
 def host_ops(native: bool | None = None) -> Object:
-    """The module of the fused host ops, or None if TensorFlow's ops are to be used.
+    """The module of the fused host ops, or None if TensorFlow's ops should be used.
 
-    None for `native` leaves it to the environment. Raises InvalidSpec if the ops are required and
-    cannot be used, or if the environment's setting has another value.
+    With `native=None` the environment variable decides. Raises InvalidSpec if the ops are required
+    and cannot be used, or if the variable has an unknown value.
     """
 
     def load_for_cpus() -> Loaded:
@@ -60,7 +60,6 @@ def host_ops(native: bool | None = None) -> Object:
 
 
 def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
-    """The ops that `load` loads, or None if TensorFlow's ops should be used; see `host_ops`."""
     wanted = _wanted(native)
     if wanted is False:
         return None
@@ -83,7 +82,7 @@ def load() -> Loaded:
 def load_if_built() -> None:
     """Loads the ops unless they are disabled or would have to be compiled first.
 
-    This allows importing graphs of earlier processes that contain the ops.
+    Then graphs of earlier processes that contain the ops can be imported.
     """
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
@@ -95,9 +94,9 @@ def is_host_op(op: str) -> bool:
 
 
 def on_gpu() -> bool:
-    """Whether tables that are made here are on a GPU; `gpu_ops` has the native ops for them.
+    """Whether tables that are made in the current scope are on a GPU.
 
-    They are if there is a GPU and the device in scope is not a CPU.
+    They are, if there is a GPU and the device in scope is not a CPU.
     """
     if not tf.config.get_visible_devices("GPU"):
         return False

@@ -1,7 +1,7 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-NVRTC needs neither a GPU nor a toolkit, and has no headers of the standard library. The few headers
-that the rules of optimizers include are passed to it as texts, reduced to what the rules use.
+NVRTC needs neither a GPU nor a toolkit, and has no standard library headers. Reduced versions of
+the few headers that the optimizers' rules include are passed to it as text.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 def compile_kernels(arch: str, rule: str) -> bytes:
     """Compiles the kernels of a rule to machine code for an architecture such as "sm_90".
 
-    `rule` is one of `native.RULES`; the result also contains the kernels of lookups and sorts.
-    Raises CannotBuild if there is no NVRTC or it fails, for instance because it is older than the
-    GPU.
+    `rule` is one of `native.RULES`. The result also contains the kernels of lookups and sorts.
+    Raises CannotBuild if NVRTC is missing or fails, for instance because it is older than the GPU.
     """
     nvrtc = library()
     headers = dict(_STANDARD)

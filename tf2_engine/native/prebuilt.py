@@ -1,9 +1,8 @@
-"""The libraries in a wheel: whether one of them fits this process and processor.
+"""Finds a library in the wheel that fits this process and processor.
 
-The name of a library contains a digest of TensorFlow's version and ABI, of the flags and of the
-sources; see `build`. So a library with the right name fits this TensorFlow and these sources. The
-name does not say whether this processor has the instructions, nor whether the file is intact: a
-digest of the file lies beside it.
+The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources;
+see `build`. What remains to check is whether this processor has the instructions, and, with a
+digest beside the file, whether the file is intact.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _log = log.PlainLogger(__name__)
 
 
 def find(name: str) -> pathlib.Path | None:
-    """Finds an intact library by name. None if this processor cannot execute it, or it is missing.
+    """Finds an intact library by name; None if it is missing or this processor cannot execute it.
 
     Logs if it is damaged.
     """

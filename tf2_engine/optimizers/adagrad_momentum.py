@@ -33,8 +33,8 @@ class AdagradMomentum(Optimizer):
         accumulators: a, starts at 0.
         momenta: m, starts at 0.
 
-    The proto's comment multiplies by g outside the momentum. TensorFlow's own tests and the
-    SparseCore's kernel do it inside, and so does this class.
+    In the proto's comment, g multiplies outside the momentum. In TensorFlow's tests, the
+    SparseCore's kernel and this class it multiplies inside.
 
     Reference: AdagradMomentumParameters in optimization_parameters.proto; the reference in
     TensorFlow's tpu_embedding_base_test.py.

@@ -29,22 +29,22 @@ class FrequencyEstimator(Optimizer):
         D    <- D * (1 - tau) + c * tau           otherwise
         last_hit_step <- step
 
-    The learning rate is the step: a callable that returns the global step, converted to float32
-    (exact up to 2^24). The gradient is not used: put the activation through tf.stop_gradient, and
-    every row of a training batch counts as hit. Tables have a `dim` of 1, and rows start at
-    `max_delta` unless the table has an initializer.
+    The learning rate must be a callable that returns the global step as float32 (exact up to 2^24).
+    Every row of a training batch counts as hit. The gradient is not used: pass the activation
+    through tf.stop_gradient. Tables have a `dim` of 1, and rows start at `max_delta` unless the
+    table has an initializer.
 
     Slots:
         last_hit_step: starts at 0.
 
     Attributes:
-        tau: how much of D a hit replaces.
+        tau: the weight of a new interval in the average D.
         max_delta: upper bound of D, in steps.
-        outlier_threshold: an interval of at least this many times D replaces D altogether.
+        outlier_threshold: an interval of at least this many times D replaces D.
         weight_exponent: see `weighted`.
-        weighted: if False, a lookup returns D, and if True (D / max_delta)^weight_exponent. The
-            proto says that the exponent turns D into a weight, but not that the device does so.
-            This switch belongs to this engine; a device is not told.
+        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. The proto
+            says that the exponent turns D into a weight, but not that the device does so. The
+            device does not get this setting.
 
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """

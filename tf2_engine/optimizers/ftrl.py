@@ -29,15 +29,14 @@ class FTRL(Optimizer):
         w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
         a <- a'
 
-    A row whose divisor is 0 becomes 0: its accumulator is 0, so all its gradients were 0, and so is
-    z.
+    A row whose divisor is 0 becomes 0. (Its accumulator is 0, so all its gradients and z are 0.)
 
     Slots:
         accumulators: a, starts at `initial_accumulator_value`, which may be 0.
         linears: z, starts at 0.
 
     Attributes:
-        allow_zero_accumulator: sent to the device, which ignores it: zero is always allowed.
+        allow_zero_accumulator: no effect: the device gets it and always allows zero.
 
     Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the accumulator's root.
 

@@ -1,4 +1,4 @@
-"""MDL Adagrad light, without its rule."""
+"""MDL Adagrad light, without an update rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tf2_engine.optimizers.ranges import FACTOR, POSITIVE, setting
 
 @dataclass(frozen=True)
 class MDLAdagradLight(Optimizer):
-    """The settings and slots of MDL Adagrad light. No formula to train by is public.
+    """The settings and slots of MDL Adagrad light, whose update formula is not public.
 
     Tables can be configured, loaded, looked up and retrieved; `apply_gradients` refuses them by
     name. The settings have the names of the proto, whose comments do not explain them: `l2` to

@@ -22,8 +22,7 @@ class Momentum(Optimizer):
     Slots:
         momenta: m, starts at 0.
 
-    Unlike in tf.keras the rate is not part of m, so a change of the rate also acts on past
-    gradients.
+    Unlike in tf.keras, m does not contain the rate, so a new rate also scales past gradients.
 
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """

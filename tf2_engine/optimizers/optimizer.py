@@ -40,19 +40,19 @@ class Optimizer:
         learning_rate: a constant, or a callable without arguments that returns a scalar. It is
             called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. Without it, the sum of each core is applied separately, beginning with the
-            core that owns the row.
+            row once. If False, each core's sum is applied separately, that of the row's own core
+            first.
         clip_weight_min, clip_weight_max: limits of a weight after its update. None is no limit.
-        weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None are
-            no decay.
-        multiply_weight_decay_factor_by_learning_rate: whether the rate multiplies the factor.
-        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before it is used.
-            They need accumulation.
-        low_dimensional_packing_status: asks a TPU to pack rows with few columns closely. The TPU
-            then also updates rows that share a chunk with a row of the batch, with a zero gradient.
-            A host does nothing different.
+        weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
+            none.
+        multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the rate.
+        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before its use. They
+            require `use_gradient_accumulation`.
+        low_dimensional_packing_status: asks a TPU to pack rows with few columns. The TPU then also
+            updates rows that share a chunk with a row of the batch, with a zero gradient. No effect
+            on a host.
         slot_variable_creation_fn: makes the variables of the slots, for instance with the
-            `add_slot` of a Keras optimizer. None leaves it to the engine. Not called if no slots
+            `add_slot` of a Keras optimizer. With None the engine makes them. Not called if no slots
             are needed.
 
     Raises:
@@ -121,7 +121,7 @@ class Optimizer:
 
     @property
     def row_initial_value(self) -> float | None:
-        """The initial value of rows without an initializer; None for the engine's default."""
+        """The initial value of rows of tables without an initializer; None is the default."""
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes the embeddings that a lookup combines from rows, [num_ids, dim] float32."""
+        """Computes, from rows, the embeddings that a lookup combines, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
@@ -145,10 +145,10 @@ class Optimizer:
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        """Applies `update` to rows of variables with a single op of TensorFlow.
+        """Applies `update` to rows of variables with a single TensorFlow op.
 
-        Such an op goes through memory once, while the ops of `update` each write their result.
-        Returns the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
+        Such an op passes over memory once, while every op of `update` writes its result. Returns
+        the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
 
         Args:
             w: [rows, dim] float32, of a table without decay or limits of weights.
@@ -185,7 +185,7 @@ def _contains(allowed: ranges.Range, value: object) -> bool:
 
 
 def one_minus(beta: float) -> np.float32:
-    """Computes 1 - beta as the device does, in float32, the type of the proto."""
+    """Computes 1 - beta in float32, the type of the proto, as the device does."""
     return np.float32(1.0) - np.float32(beta)
 
 
@@ -218,7 +218,7 @@ def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
 
 
 def optimization_barrier(x: TensorLike) -> Tensor:
-    """Hides x from graph optimisation, which would reorder arithmetic on constants."""
+    """Hides x from graph optimization, which would reorder arithmetic on constants."""
     tensor: Tensor = tf.convert_to_tensor(x)
     if tf.executing_eagerly():
         return tensor

@@ -11,7 +11,7 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """A test of a setting's values, which excludes NaN, and its words in messages."""
+    """A test of a setting's value, which excludes NaN, and its wording in messages."""
 
     contains: Callable[[Object], bool]
     rule: str
@@ -56,10 +56,10 @@ def setting(
 ) -> Object:
     """Declares a field of an optimizer's class.
 
-    A setting whose default is `REQUIRED` is passed by name.
+    A setting whose default is `REQUIRED` must be passed by name.
 
-    `allowed` is None for any value. `proto` is the field of the optimizer's proto message that
-    carries it, and `slot` the slot that starts with this value, if any.
+    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message, and
+    `slot` the slot whose initial value the setting is, if any.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

@@ -1,9 +1,9 @@
-"""Converts raw features to the ids that feature columns make of them, without feature columns.
+"""Converts raw features to the same ids as feature columns, without feature columns.
 
     prepare = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"), num_oov_buckets=2)})
     ids, weights, lengths = prepare({"city": tf.constant(["Rome", "Oslo"])})
 
-Names are imported when they are first used, so importing the package does not load TensorFlow.
+Names are imported on first use, so importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

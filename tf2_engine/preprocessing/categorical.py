@@ -15,7 +15,7 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """Base of all columns. It holds only settings, so that its `repr` is code that creates it."""
+    """The base class of columns. It holds only settings, so its `repr` is code that makes it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -28,17 +28,17 @@ class Column:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the second dimension of the ids counts positions, which are not combined."""
+        """Whether the second dimension of the ids counts positions, whose ids are not combined."""
         return False
 
     def make_table(self) -> Object:
-        """Makes the lookup table of the column, or returns None. It is called once."""
+        """Makes the lookup table of the column, or returns None. Called once."""
         return None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        """Computes the ids of the feature column, [batch, ...] int64.
+        """Computes the same ids as the feature column, [batch, ...] int64.
 
-        Values outside a vocabulary may be -1.
+        Values outside a vocabulary may become -1.
         """
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class Identity(Column):
     Attributes:
         key: the feature: int32 or int64; dense, sparse or ragged.
         num_buckets: the upper bound of ids.
-        default_value: replaces values out of range. None keeps them, and the engine refuses them.
+        default_value: replaces ids out of range. With None they stay, and the engine refuses them.
     """
 
     key: str
@@ -75,15 +75,12 @@ class Identity(Column):
 
 
 class _Vocabulary(Column):
-    """Base class of both. Unknown values become an id of `num_oov_buckets`, or `default_value`."""
-
     key: str
     num_oov_buckets: int
     default_value: int
 
     @property
     def dtype(self) -> DType:
-        """The type of the values: tf.string or an integer type."""
         raise NotImplementedError
 
     def ids(self, features: RawFeatures) -> SparseTensor:
@@ -112,8 +109,8 @@ class VocabularyList(_Vocabulary):
     Attributes:
         key: the feature.
         vocabulary: strings or integers. The id is the position.
-        num_oov_buckets: unknown values become one of this many ids after the vocabulary, by hash.
-        default_value: the id of unknown values if there are no such buckets. -1 omits them.
+        num_oov_buckets: unknown values are hashed to this many ids after the vocabulary.
+        default_value: the id of unknown values without such buckets. -1 leaves them out.
     """
 
     key: str
@@ -261,7 +258,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Lists the keys, with inner crosses replaced by their keys."""
+        """Lists the keys, in which inner crosses are replaced by their keys."""
         return tuple(
             leaf
             for key in self.keys
@@ -318,7 +315,7 @@ class Sequence(Column):
 
 
 def _flat_positions(sparse: SparseTensor) -> SparseTensor:
-    """Flattens all dimensions after the second: [batch, T, n]. [batch, T] stays as it is."""
+    """Flattens all dimensions after the second to [batch, T, n]; [batch, T] stays as it is."""
     if sparse.shape.rank <= 3:
         return sparse
     shape = sparse.dense_shape
@@ -326,7 +323,6 @@ def _flat_positions(sparse: SparseTensor) -> SparseTensor:
 
 
 def check_dtype(key: str, expected: DType, dtype: DType) -> None:
-    """Raises WrongType if a feature has strings where integers are expected, or the reverse."""
     if expected.is_integer != dtype.is_integer or not (dtype.is_integer or dtype == tf.string):
         raise errors.WrongType(
             f"Feature {key!r}: its column is for {expected.name}, but the batch has {dtype.name}."
@@ -334,7 +330,7 @@ def check_dtype(key: str, expected: DType, dtype: DType) -> None:
 
 
 def _refuse_weights(column: Column) -> None:
-    """Raises InvalidSpec if a column is made of a weighted one, whose weights would be lost."""
+    """Raises InvalidSpec if a column contains a weighted column, whose weights would be lost."""
     for part in column.parts:
         if isinstance(part, Weighted):
             raise errors.InvalidSpec(
@@ -344,7 +340,6 @@ def _refuse_weights(column: Column) -> None:
 
 
 def _make_tuple(column: Column, name: str) -> None:
-    """Converts a setting that is a list or an array to a tuple; raises WrongType for a string."""
     values = getattr(column, name)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise errors.WrongType(

@@ -1,4 +1,4 @@
-"""All columns of a model as one callable, for `tf.data` and for models."""
+"""All columns of a model in one callable, for `tf.data` and for models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Prepared(NamedTuple):
     """The inputs of an engine.
 
     Attributes:
-        ids: for each feature a SparseTensor of int64, without ids of -1, which mean no id.
-        weights: the weights or None for each feature, or None if no feature has any.
+        ids: for each feature a SparseTensor of int64, without values of -1, which stand for no id.
+        weights: for each feature the weights or None; or None if no feature has weights.
         lengths: for each sequence feature, [batch] int64: the number of positions, including
             positions without an id.
     """
@@ -29,14 +29,14 @@ class Prepared(NamedTuple):
 
 
 class Preprocessing(tf.Module):
-    """Converts raw features to the ids that feature columns make of them.
+    """Converts raw features to the same ids as feature columns.
 
         dataset = dataset.map(lambda features: prepare(features))
         embedding.enqueue(prepared.ids, prepared.weights)
 
     Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
     dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
-    The constructor makes the lookup tables, which are saved with models that hold this object.
+    The constructor makes the lookup tables, which are saved with models that contain this object.
 
     Args:
         columns: the column of the ids for each feature of the engine.
@@ -86,7 +86,6 @@ class Preprocessing(tf.Module):
 
 
 def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
-    """Selects the weights of the ids that are present."""
     check = tf.debugging.assert_equal(
         *(tf.size(weights.values), tf.size(present)),
         f"Feature {key!r} has another number of weights than of ids. Give each id one weight; a "
@@ -97,14 +96,14 @@ def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
 
 
 def _parts(column: Column) -> Iterator[Column]:
-    """Yields all columns inside a column, at any depth, and the column itself last."""
+    """Yields all columns inside a column, at any depth, and then the column itself."""
     for part in column.parts:
         yield from _parts(part)
     yield column
 
 
 def _lengths(ids: SparseTensor) -> Tensor:
-    """Computes [batch] int64: the last position with a value, plus one."""
+    """Computes the last position with a value, plus one: [batch] int64."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )

@@ -1,4 +1,4 @@
-"""The raw features of one batch, in the forms in which columns read them."""
+"""Converts the raw features of a batch to the forms that columns read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ class RawFeatures:
         self._of_rank_2: dict[str, Ids] = {}
 
     def raw(self, key: str) -> Ids:
-        """Returns a feature, dense or sparse. Rank 1 becomes [batch, 1]."""
+        """Returns a dense or sparse feature. Rank 1 becomes [batch, 1]."""
         if key not in self._of_rank_2:
             self._of_rank_2[key] = self._read(key)
         return self._of_rank_2[key]
 
     def dense(self, key: str) -> Tensor:
-        """Returns a dense feature; raises WrongType if it is sparse or ragged."""
         value: Object = self.raw(key)
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(
@@ -35,7 +34,7 @@ class RawFeatures:
         return value
 
     def sparse(self, key: str) -> SparseTensor:
-        """Returns a feature as a SparseTensor, without the missing values of dense ones: '', -1."""
+        """Returns a feature as a SparseTensor. In dense features, '' and -1 are missing values."""
         return to_sparse(self.raw(key))
 
     def _read(self, key: str) -> Ids:
@@ -61,9 +60,9 @@ class RawFeatures:
 
 
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
-    """Returns a SparseTensor without the cells that hold `missing`; sparse ones as they are.
+    """Converts to a SparseTensor without cells equal to `missing`; sparse input stays as it is.
 
-    Without it, '' of strings and -1 of integers are missing.
+    By default '' of strings and -1 of integers are missing.
     """
     if isinstance(value, tf.SparseTensor):
         return value

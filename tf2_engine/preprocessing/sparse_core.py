@@ -1,4 +1,4 @@
-"""Ids for SparseCores: sorted, and with a row per activation for stock's TPUEmbeddingV2."""
+"""Makes ids for SparseCores: sorted, and with a row per activation for stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SparseCorePreprocessing(Preprocessing):
     """Converts raw features to ids for TPUs with SparseCores.
 
     Ids and weights are the same as in `Preprocessing`, but as SparseTensors of rank 2 sorted by
-    sample. A sequence has a row per position, [batch · T, ids per position]. Longer sequences are
-    cut. The FeatureConfig of a sequence needs the output shape [batch, T].
+    sample. A sequence has a row per position, [batch · T, ids per position], and is cut after T
+    positions. Its FeatureConfig needs the output shape [batch, T].
 
     Args:
         columns: the column of the ids for each feature.

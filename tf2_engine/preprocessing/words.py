@@ -12,17 +12,17 @@ def split_words(
 ) -> SparseTensor:
     """Splits strings into words like `tf.compat.v1.string_split`.
 
-    `tf.strings.split` differs for empty strings and adjacent separators: it returns an empty word
-    there, which may be in a vocabulary. It also treats several separators as one separator of
-    several characters, and by default splits at tabs and line breaks too.
+    `tf.strings.split` differs: it returns an empty word for empty strings and between adjacent
+    separators, takes several characters as one separator, and by default splits at tabs and line
+    breaks too.
 
     Args:
         strings: string, [samples].
-        separators: each character of it separates words. With "" each character is a word.
+        separators: the characters that separate words. With "" each character is a word.
         keep_empty: whether there is an empty word between adjacent separators.
 
     Returns:
-        Strings, [samples, most words of a sample].
+        Strings, [samples, largest number of words].
     """
     return tf.SparseTensor(
         *tf.raw_ops.StringSplit(input=strings, delimiter=separators, skip_empty=not keep_empty)

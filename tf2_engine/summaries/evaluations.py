@@ -22,7 +22,6 @@ class Evaluations:
         self._directory, self._metric, self._min_steps = directory, metric, min_steps
 
     def crossed(self, threshold: float, beyond: Comparison) -> bool:
-        """Whether a value is beyond a threshold."""
         for step, value in self._values():
             if beyond(value, threshold):
                 log.info(
@@ -33,7 +32,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Whether no value of the last `patience` steps was better than the best one before."""
+        """Whether no value of the last `patience` steps was better than the best earlier one."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):
@@ -47,7 +46,6 @@ class Evaluations:
         return False
 
     def _values(self) -> list[tuple[int, float]]:
-        """Lists (step, value) of each evaluation so far, sorted by step."""
         evaluations = scalars_by_step(self._directory).items()
         later = [(step, scalars) for step, scalars in evaluations if step >= self._min_steps]
         for step, scalars in later:

@@ -1,4 +1,4 @@
-"""Event files: scalars, and summaries of `tf.compat.v1.summary`, as estimators write them."""
+"""Reads and writes event files: scalars, and summaries of `tf.compat.v1.summary`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EventFile:
         self._writer: tf.summary.FileWriter | None = None
 
     def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
-        """Writes numbers by name, and ignores values that are not numbers."""
+        """Writes numbers by name. Values that are not numbers are ignored."""
         summary = tf.Summary()
         for tag, value in values.items():
             if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():
@@ -34,11 +34,9 @@ class EventFile:
         self._open().add_summary(summary, step)
 
     def merged(self, step: int, summaries: bytes) -> None:
-        """Writes the value of `tf.compat.v1.summary.merge_all`."""
         self._open().add_summary(summaries, step)
 
     def flush(self) -> None:
-        """Writes buffered events to the file."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -54,8 +52,8 @@ class EventFile:
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
     """Yields the step and the scalars of each event that has scalars.
 
-    The file of a running job, or of a job that was killed, may end in the middle of an event. The
-    events before that are read.
+    The file of a running or killed job may end in the middle of an event; the events before it are
+    read.
     """
     try:
         for event in tf.train.summary_iterator(path):
@@ -73,7 +71,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
     """Reads the scalars of all event files in a directory, sorted by step.
 
-    If several evaluations of a step have a scalar, the last one that is read counts.
+    If a step has several values of a scalar, the one read last counts.
     """
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):

@@ -36,13 +36,12 @@ def of_step(
 ) -> Tensor:
     """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
 
-    - ids: the number of ids in the batch of all cores.
-    - ids_per_sample: the same per sample, over all features of the table.
-    - rows_touched: distinct rows that the batch looks up.
-    - out_of_vocabulary: the share of ids that belong to no row of the table.
-    - gradient_norm: the L2 norm of the gradients of all rows, each summed over the batch, before
+    - ids: the number of ids in the batch of all cores. - ids_per_sample: the number of ids per
+    sample, over all features of the table. - rows_touched: distinct rows that the batch looks up. -
+    out_of_vocabulary: the share of ids that belong to no row of the table. - gradient_norm: the L2
+    norm of the gradients of all rows, each summed over the batch, before
       clipping.
-    - clipped_share: the share of their elements outside the optimizer's gradient limits.
+    - clipped_share: the share of gradient elements outside the optimizer's limits.
 
     Args:
         parts: for each core, the inputs of the features in the order of the plan.
@@ -95,9 +94,9 @@ def _share(condition: Tensor) -> Tensor:
 def of_table(table: Table) -> dict[str, Tensor]:
     """Computes the norms of rows and the ranges of slots, scalars float32 by name.
 
-    "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are of the
-    elements of a slot. All rows count, or `MOST_ROWS` that are evenly spread over a larger table.
-    If weights are clipped, "weights_at_limit" is the share of weights at a limit.
+    "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
+    a slot's elements. All rows count, or `MOST_ROWS` rows spread evenly over a larger table. If
+    weights are clipped, "weights_at_limit" is the share of weights at a limit.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -123,7 +122,7 @@ def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
 
 
 def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
-    """Renames statistics for TensorBoard, and drops those without a meaning."""
+    """Renames statistics for TensorBoard, and drops those that are undefined."""
     return {
         f"tables/{table.name}/{statistic}": float(value)
         for statistic, value in values

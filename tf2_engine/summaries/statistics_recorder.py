@@ -19,11 +19,11 @@ from tf2_engine.types import Tensor
 class StatisticsRecorder:
     """Keeps the statistics of the latest step that was due, in a variable.
 
-    The first step is due, and then one step per interval. Other steps only count, because the
-    statistics are behind a condition in the graph.
+    The first step is due, and then one step per interval. In other steps a condition in the graph
+    skips the statistics.
 
     Args:
-        engine: watched until `stop`. Step functions have to be traced after this.
+        engine: the engine to watch until `stop`. Trace step functions after this call.
         every: the interval in steps.
 
     Raises:
@@ -44,7 +44,7 @@ class StatisticsRecorder:
         engine.observe(self._observe)
 
     def stop(self) -> None:
-        """Stops watching. A step that was traced before goes on counting."""
+        """Stops watching. Functions that are already traced go on counting."""
         self._engine.observe(None)
 
     def read(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Writes summaries of tables during a training, for both callbacks and hooks."""
+"""Writes summaries of tables during training, for callbacks and hooks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ EVERY = 1000
 
 
 def checked_interval(every_n_steps: int) -> int:
-    """Checks the interval of records.
-
-    Raises:
-        InvalidInput: it is less than 1.
-    """
     if every_n_steps < 1:
         raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
     return every_n_steps
 
 
 class TableSummaries:
-    """Writes statistics of tables to event files, and files for the projector at the end.
+    """Writes statistics of tables to event files, and at the end files for the embedding projector.
 
     Args:
         output_dir, every_n_steps, projector_rows, labels: as for `TableSummaryHook`.
@@ -51,7 +46,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def watch(self, engines: Sequence[TPUEmbedding], default_dir: str | None = None) -> None:
-        """Starts to watch engines. Their step functions have to be traced after this."""
+        """Starts to watch engines. Step functions must be traced after this."""
         directory = self.output_dir or default_dir
         if directory is None:
             raise errors.InvalidInput("`output_dir` is not given: where shall the summaries go?")
@@ -61,7 +56,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def count(self, step: int, steps: int = 1) -> None:
-        """Counts steps that have run, up to a global step, and writes if one of them was due."""
+        """Counts `steps` steps that end at global step `step`; writes if one of them was due."""
         self._steps += steps
         if self._events is None or self._steps <= self._written:
             return
@@ -71,7 +66,6 @@ class TableSummaries:
             self._events.scalars(step - (self._steps - due), recorder.read())
 
     def close(self) -> None:
-        """Stops watching, and writes the files of the projector."""
         for recorder in self._recorders:
             recorder.stop()
         if self._events is not None:

@@ -1,7 +1,6 @@
-"""The only place for private or version-dependent names of TensorFlow that the project uses.
+"""The only place where the project uses private or version-dependent names of TensorFlow.
 
-Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or Keras internals. There
-is one module per subject, and the rest of the project takes the names from here.
+Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or Keras internals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exports of graphs: whether one is in progress, its outputs and its signatures."""
+"""Exports of graphs: whether an export is in progress, its outputs and its signatures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.types import Message, Nest, Object
 
 
 def in_saved_model_export() -> bool:
-    """Whether a function is being traced for a SavedModel, which holds no queues or drivers."""
+    """Whether a function is being traced for a SavedModel, which contains no queues or drivers."""
     return not tf.executing_eagerly() and bool(_save_context.in_save_context())
 
 

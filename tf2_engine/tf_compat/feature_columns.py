@@ -1,4 +1,4 @@
-"""Feature columns: those for TPUs, and both generations of those for canned estimators."""
+"""Feature columns for TPUs, and both generations of feature columns for canned estimators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads and clears, as stock does, the record of TPU columns in use.
+    """Reads the record of TPU columns in use, and clears it as stock does.
 
     Maps the name of a variable to (scope, name).
     """

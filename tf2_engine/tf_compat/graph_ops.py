@@ -1,4 +1,4 @@
-"""Existing ops: their edges, attributes, kernels and scopes."""
+"""Operations on existing ops: their inputs, attributes, kernels and scopes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tf2_engine.types import Message, Object, Op, Tensor
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs ops at once even if a graph is the default. Also a decorator."""
+    """Runs ops eagerly even if a graph is the default. Also usable as a decorator."""
     with _eager_context.eager_mode():
         yield
 
 
 def restart_random_ops() -> None:
-    """Resets ops that run eagerly with a seed, so that they draw as new ops of a graph do."""
+    """Resets eager random ops that have a seed, so that they draw like new ops of a graph."""
     _eager_context.context().clear_kernel_cache()
 
 
 def rewire(stand_in: Tensor, source: Tensor) -> None:
     """Makes `source` the input of the Identity op that made `stand_in`, before any session runs.
 
-    This allows tracing a model with tensors that are only known afterwards.
+    Thus a model can be traced with inputs that are only made afterwards.
     """
     stand_in.op._update_input(0, source)
 
@@ -57,7 +57,7 @@ ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Sets attributes that the op's definition does not know; kernels can read them."""
+    """Sets attributes that are not in the op's definition; kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value
@@ -69,14 +69,14 @@ def num_kernels(op_name: str) -> int:
 
 
 class HostArguments(NamedTuple):
-    """Whether each input and output of an op on a GPU is in host memory."""
+    """For each input and output of an op on a GPU, whether it is in host memory."""
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
 
 
 def host_arguments(op: Op) -> HostArguments | None:
-    """Where an op on a GPU has its tensors. None if there is no kernel for it."""
+    """Tells which tensors of an op on a GPU are in host memory; None if it has no kernel there."""
     definition = op.op_def
     # Kernels for any device are used if the kind has none.
     for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
@@ -128,7 +128,7 @@ _OPS_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def is_in_python(op_type: str) -> bool:
-    """Whether ops of a type call Python functions, which exist in one process only."""
+    """Whether ops of a type call Python functions, which only exist in one process."""
     return op_type in _OPS_IN_PYTHON
 
 
@@ -171,7 +171,6 @@ def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
 
 
 def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
-    """Opens a variable scope without its name scope."""
     return _variable_scope._pure_variable_scope(name)
 
 
@@ -184,7 +183,7 @@ could_record: Callable[[], bool] = _record.could_possibly_record
 
 
 class Cancellation:
-    """Ends calls of tf.functions from another thread."""
+    """Cancels calls of tf.functions from another thread."""
 
     def __init__(self) -> None:
         self._manager = _cancellation.CancellationManager()

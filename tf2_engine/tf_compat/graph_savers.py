@@ -1,4 +1,4 @@
-"""Savers of graphs: the key of each variable, and the slices in which it is stored."""
+"""Savers of graphs: the checkpoint key of each variable, and the slices that store it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def save_as(variable: Variable, name: str) -> None:
-    """Gives a variable of a graph a name in checkpoints that differs from its op's name."""
+    """Gives a graph's variable another name in checkpoints than its op has."""
     shape = variable.shape.as_list()
     whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
     variable._set_save_slice_info(whole)
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """The key under which a Saver stores a variable, or the variable that it is a part of."""
+    """The key under which a Saver stores a variable, or the whole variable that it is a part of."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
@@ -40,9 +40,9 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Where a part begins in its whole tensor: the axis and the index.
+    """The axis along which a variable is a part of a tensor, and the index where it begins.
 
-    None if the variable is the whole tensor. A partitioned variable is split along one axis.
+    None if the variable is the whole tensor.
     """
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
@@ -51,11 +51,11 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that a variable holds, if they are several blocks.
+    """The rows of a stored tensor that a variable holds, as several blocks.
 
     Args:
-        full_name, full_shape: of the stored tensor.
-        ranges: first row and number of rows of each block, in the order of the variable's rows.
+        full_name, full_shape: the key and shape of the stored tensor.
+        ranges: the first row and the number of rows of each block, in the variable's order.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RowRanges(tf.Variable.SaveSliceInfo):
 
     @property
     def spec(self) -> str:
-        """Not available: TensorFlow's Savers store a variable as one block of rows."""
+        """Raises, because TensorFlow's Savers store a variable as one block of rows."""
         raise errors.InvalidInput(
             f"{self.full_name!r}: parameter servers hold its rows in octaves, which only the "
             "Saver of the estimator stores, and only a restored checkpoint fills. Leave out the "
@@ -80,9 +80,9 @@ def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
 
 
 def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
-    """The rows of a stored tensor that a variable holds: first row and number of each block.
+    """Lists (first row, number of rows) of the blocks of a stored tensor that a variable holds.
 
-    None unless it is a resource variable of numbers with a known shape that holds blocks of rows.
+    None unless it is a numeric resource variable of known shape, whole or split along rows only.
     """
     if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
         return None
@@ -99,16 +99,16 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 
 
 class VariableInSlices(_saveable_object.SaveableObject):
-    """A resource variable that a Saver stores as several slices of rows of one tensor.
+    """A resource variable that a Saver stores as several slices of rows.
 
-    It needs `SaverBuilderOfSlices`, which restores into the variable slice by slice, so that it
-    needs memory for only one slice besides the variable.
+    `SaverBuilderOfSlices` restores it slice by slice, which needs memory for only one slice besides
+    the variable.
 
     Args:
         variable: a variable with `row_ranges`.
-        slices: first row in the stored tensor and number of rows of each, in the order of the
-            variable's rows. A slice is stored without a copy if its bytes, and the bytes of the
-            rows before it, are multiples of 64.
+        slices: (first row in the stored tensor, number of rows) of each slice, in the variable's
+            order. A slice is stored without a copy if its size, and the size of the rows before it,
+            are multiples of 64 bytes.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
@@ -185,7 +185,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
 
 class _OneByOne:
-    """The slices that a device restores: the file, and the ops that the next slice waits for."""
+    """The slices that a device restores one by one: the file, and the ops to wait for."""
 
     def __init__(self, file: Tensor) -> None:
         self.file = file
@@ -202,7 +202,7 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[Object]:
-        """One entry per spec: a tensor, or the order in which slices are restored."""
+        """Returns one entry per spec: a tensor, or the order in which slices are restored."""
         others = [each for each in saveables if not isinstance(each, VariableInSlices)]
         arguments = filename_tensor, others, preferred_shard, restore_sequentially
         tensors = iter(super().bulk_restore(*arguments) if others else ())
@@ -215,17 +215,17 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Makes the object by which a Saver saves an iterator. The public one takes only iterators.
+    """Makes the object with which a Saver saves an iterator, given the iterator's resource.
 
-    `resource` is an element of the collection "iterators"; the policy is "fail", "warn" or
-    "ignore".
+    `resource` is an element of the collection "iterators" (the public class only accepts
+    iterators). The policy is "fail", "warn" or "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Replaces a `tf.train.Checkpoint` by a Saver with its keys, for SavedModel builders.
+    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders.
 
     Returns anything else unchanged.
     """

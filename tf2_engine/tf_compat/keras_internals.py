@@ -1,4 +1,4 @@
-"""Keras 2 and 3: optimizers, the names of layers, and models as estimators train them."""
+"""Keras 2 and 3: optimizers, names of layers, and Keras models as estimators train them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
-    """The functions that compute regularization losses, by variable.
+    """Returns the functions that compute regularization losses, by variable.
 
     Args:
         module: has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`,
@@ -57,7 +57,8 @@ def in_keras_construction() -> bool:
 def keras_learning_rate(optimizer: Object) -> Object:
     """The learning rate that a Keras optimizer was made with: a schedule or a value.
 
-    With a schedule, `learning_rate` of Keras 2's newer optimizers is the rate of the previous step.
+    (With a schedule, the `learning_rate` of Keras 2's newer optimizers is the previous step's
+    rate.)
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
@@ -86,13 +87,13 @@ def keras_variable_index(optimizer: Object, variable: object) -> int:
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Makes a function that resets the counters in the names of Keras layers to their state now.
+    """Makes a function that resets the counters of Keras layer names to their present state.
 
-    A model that is traced once per core in one graph must get the same names each time.
+    A model that is traced once per core in a graph must get the same names each time.
     """
 
     def counters() -> dict[str, dict[str, int]]:
-        """The counters for unnamed layers of the graph, by the module of a Keras."""
+        """The graph's counters of unnamed layers, by the module of Keras."""
         per_graph = {
             name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
             for name in ("keras.src.backend", "tf_keras.src.backend")
@@ -126,12 +127,12 @@ def has_keras_weights(model: Object) -> bool:
 
 
 def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
-    """Sets the weights of examples in a compiled Keras model of a graph, one tensor per output."""
+    """Sets the example weights in a compiled Keras model of a graph, one tensor per output."""
     model._compile_weights_loss_and_weighted_metrics(weights)
 
 
 def keras_train_op(model: Object, is_training: bool) -> Op | None:
-    """Adds the losses of a compiled Keras model to its graph; returns its train op in training."""
+    """Adds a compiled Keras model's losses to its graph; returns its train op in training."""
     if not is_training:
         model._make_test_function()
         return None
@@ -146,7 +147,7 @@ def compiled_metrics(model: Object) -> list[Object] | None:
 
 
 def restore_reset_model(model: Object, clone: Object) -> None:
-    """Gives a program's own Keras model its layers back, if making its clone took them."""
+    """Gives a program's Keras model its layers back, if cloning the model took them."""
     reset = getattr(model, "_original_attributes_cache", None) is not None
     if reset and not is_graph_network(clone):
         keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)

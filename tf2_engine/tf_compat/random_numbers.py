@@ -1,4 +1,4 @@
-"""Numbers the random ops of a graph, so that they draw the same on every engine."""
+"""Numbers the random ops of a graph, so that they draw the same numbers on every engine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SEEDS_PER_CORE = 1 << 16
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
-    """Numbers random ops without a seed from `first` on, in the context.
+    """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
-    TensorFlow would use the number of ops in the graph so far. Initial values are numbered
-    separately, because a function that makes variables is traced a second time without making them.
+    TensorFlow would use the graph's number of ops. Initial values are numbered separately, because
+    a function that makes variables is traced a second time, without them.
 
-    What an op of a graph draws depends only on its seed and on how often it has run. The state of a
-    kernel would not be enough: in the body of a function it restarts with each executor, and a
-    session makes a new executor for each new set of fetches.
+    What an op draws depends only on its seed and on how often it has run. A kernel's own state
+    would not do: in a function body it restarts with each executor, and a session makes a new
+    executor for each new set of fetches.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -74,7 +74,7 @@ class _Runs:
 
 
 def begin_random_numbers_anew() -> None:
-    """Makes the random ops of `numbered_seeds` draw as if none of them had run."""
+    """Makes the random ops of `numbered_seeds` draw as if they had never run."""
     _Runs.beginnings += 1
 
 

@@ -1,10 +1,10 @@
-"""Calls of a session that fetch the same again: only the first works out how to fetch.
+"""Speeds up repeated session calls: only the first call with some fetches analyses them.
 
 `Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
 metadata. That takes about as long as all ops of a small model.
 
-The public way, `Session.make_callable`, does not do: its errors lack the line of the program that
-made the failing op, and it keeps the session, with its variables, alive.
+The public `Session.make_callable` is no replacement: its errors lack the program line that made the
+failing op, and it keeps the session, with its variables, alive.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` quick for fetches that it has seen before.
+    """Makes `session.run` fast for fetches that it has seen before.
 
-    Results and errors are those of TensorFlow's `run`. TensorFlow's own method makes every other
-    call: with feeds or options, with fetches other than tensors, ops and plain variables in lists,
-    tuples and dicts, and if the method of the class has been replaced, as profilers do.
+    Results and errors are those of TensorFlow's `run`. TensorFlow's own method still handles calls
+    with feeds or options, calls with fetches other than tensors, ops and plain variables in lists,
+    tuples and dicts, and all calls if the class's method was replaced, as profilers do.
     """
     # With a cost model, every call returns metadata.
     if not session._config or not session._config.graph_options.build_cost_model:
@@ -41,9 +41,9 @@ def remember_fetches(session: Session) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The C handles of the tensors and ops of a call, and where each leaf's value is.
+    """The C handles of a call's tensors and ops, and where the value of each leaf is.
 
-    A leaf that is an op has no value. Leaves are kept alive because they are known by their `id`.
+    Ops have no value. Leaves are kept alive because they are identified by their `id`.
     """
 
     leaves: Sequence[Object]
@@ -55,8 +55,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    An ended session holds its variables until it is freed. So nothing here holds a strong reference
-    to the session, neither directly nor through the hooks, which are keys of the fetches.
+    A closed session keeps its variables until it is freed. So nothing here holds a strong reference
+    to the session, neither directly nor through hooks, which are keys of the fetches.
     """
 
     def __init__(self, session: Session) -> None:
@@ -128,7 +128,7 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
 
 
 def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
-    """Appends the leaves of fetches; returns whether all are of known kinds."""
+    """Appends the leaves of fetches; returns whether all are of supported kinds."""
     kind = type(fetches)
     if kind in _DICTS:
         return all(_flatten(value, leaves) for value in fetches.values())

@@ -1,4 +1,4 @@
-"""Sessions: the steps, savers and summary writers that hooks share."""
+"""Sessions: the global step, savers and summary writers that hooks share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def set_global_step_read(value: Tensor) -> None:
 
 
 def read_global_step(graph: Graph) -> Tensor:
-    """The tensor by which TensorFlow's hooks read the global step; makes it if needed."""
+    """The tensor that TensorFlow's hooks read as the global step; creates it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
         # TensorFlow does not know how to read a mirrored one.
@@ -30,7 +30,7 @@ def read_global_step(graph: Graph) -> Tensor:
 
 
 def count_evaluation_step() -> Op:
-    """The op that counts the steps of an evaluation, in the place where hooks look for them."""
+    """Makes the op that counts evaluation steps, where TensorFlow's hooks look for it."""
     step = _evaluation._get_or_create_eval_step()
     return tf.compat.v1.assign_add(step, 1, use_locking=True)
 

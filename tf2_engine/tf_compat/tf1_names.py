@@ -50,11 +50,10 @@ def _eager_profiler() -> ModuleType:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """Provides private names that TensorFlow 1 code uses and that have moved, in the context.
+    """Provides private names that TensorFlow 1 code uses and that have moved, inside the context.
 
-    Subclasses of batch normalization may override `_moments` without the newer argument `mask`.
-    TensorFlow takes layers from a path that tf_keras has left. Programs import the module of the
-    profiler's server whether they use it or not.
+    For example, subclasses of batch normalization may override `_moments` without the newer
+    argument `mask`, and programs import the module of the profiler's server without using it.
     """
     with contextlib.ExitStack() as stack:
         for module, name, value in _MOVED:
@@ -79,7 +78,7 @@ def names_of_tf1() -> Iterator[None]:
 
 
 def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
-    """Lets a subclass override `_moments` without `mask`; it replaces `__init_subclass__`."""
+    """Lets a subclass override `_moments` without `mask`; replaces `__init_subclass__`."""
     moments = vars(kind).get("_moments")
     if moments is not None and "mask" not in inspect.signature(moments).parameters:
 
@@ -91,10 +90,10 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """TensorFlow's own class of legacy TPU embeddings; None after 2.15.
+    """TensorFlow's own class of this name for legacy TPU embeddings; None after 2.15.
 
-    Stock's estimator checks the classes in a spec. A module installed in place of stock's does not
-    count.
+    Stock's estimator checks the classes in a spec. A module that was installed in place of stock's
+    is ignored.
     """
     try:
         from tensorflow.python.tpu import tpu_embedding

@@ -30,7 +30,6 @@ def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
 
 
 def embedding_hardware(strategy: Strategy) -> str | None:
-    """The name of a TPU's `EmbeddingFeature`; None if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
@@ -38,13 +37,12 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
-    """How many SparseCores each core of a TPU has; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 
 
 def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
-    """A variable creator that gives each core of a TPUStrategy a part of the rows."""
+    """Makes a variable creator that gives each core of a TPUStrategy a part of the rows."""
     # TensorFlow 2.15 has neither this module nor a strategy that needs it.
     module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
@@ -53,10 +51,10 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 def around_sparse_core_ids(
     before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
-    """Hooks into how stock's TPUEmbeddingV2 reads the ids of features, from now on.
+    """Hooks into stock's TPUEmbeddingV2 where it reads the ids of features, from now on.
 
     `before` gets the ids of a feature and returns the ids to read. `after` gets an output of the op
-    that reads them, and stock's config of the feature.
+    that reads them and the feature's config.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
     stock = getattr(embedding, name)
@@ -73,10 +71,10 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def reach_sharded_variables_by_position() -> None:
-    """Allows reading and assigning a sharded, unpacked variable on one device, from now on.
+    """Makes a sharded, unpacked variable readable and assignable on one device, from now on.
 
-    Stock uses the handle of all parts together, and the device selects the part. Software devices
-    are all the same, but the parts are in the order of the strategy's devices.
+    Stock uses one handle for all parts, from which the device selects its part. Software cores
+    share one device, so the part is selected by position in the strategy's devices.
     """
     kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     variable = kind.TPUEmbeddingShardedVariable
@@ -101,10 +99,10 @@ def reach_sharded_variables_by_position() -> None:
 
 
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
-    """A TPUStrategy's devices, [replica][core], and the cores per replica.
+    """Returns a TPUStrategy's devices, [replica][core], and the number of cores per replica.
 
-    The latter is None unless the strategy was made with a device assignment. Only then is the
-    device told about model parallelism, even if a replica has one core.
+    The number is None unless the strategy was made with a device assignment. Only then is the
+    device configured for model parallelism, even if a replica has one core.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)
@@ -124,13 +122,13 @@ TPUExtended = _tpu_strategy.TPUExtended
 def tpu_replica_context(
     strategy: Strategy, replica: int
 ) -> contextlib.AbstractContextManager[object]:
-    """A context in which `tf.distribute.get_replica_context` returns the context of `replica`."""
+    """A context in which `tf.distribute.get_replica_context` returns that of `replica`."""
     return _tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
 
 
 def do_not_pack_variables(strategy: Strategy) -> None:
     """Keeps a strategy from packing the copies of a variable into one handle.
 
-    Packed handles are told apart by their devices, and all software cores share one device.
+    A packed handle finds its copies by device, and all software cores share one device.
     """
     strategy._enable_packed_variable_in_eager_mode = False

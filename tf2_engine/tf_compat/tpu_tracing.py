@@ -1,4 +1,4 @@
-"""Traces code as TPUs run it: its number of cores, sums over cores, control flow context."""
+"""Traces code as for a TPU: the number of cores, sums over cores, the control flow context."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def in_tpu_shard_context() -> bool:
 def tpu_computation(
     num_cores: int, cross_replica_sum: Callable[..., Tensor], core: TensorLike = 0
 ) -> Iterator[None]:
-    """Makes the code that is traced in the context behave as on a core of a TPU.
+    """Makes code that is traced inside the context behave as on a TPU core.
 
-    Two ops have no kernel outside a TPU: `cross_replica_sum` replaces one and is called as `(input,
-    group_assignment, name=None)`; `core` replaces the number of the core.
+    Two ops have no kernel outside a TPU. `cross_replica_sum(input, group_assignment, name=None)`
+    replaces one; `core` replaces the op that returns the number of the core.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -72,9 +72,10 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Makes ops of several replicas work in a graph without a TPU, as sums over one replica.
+    """Replaces sums over replicas in a graph without a TPU by sums over one replica.
 
-    Without it, a model with a CrossShardOptimizer runs only on a TPU, which has the kernels.
+    Otherwise a model with a CrossShardOptimizer runs only on a TPU, because only TPUs have the
+    kernels.
     """
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
@@ -87,7 +88,7 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op, or its stand-in in graphs of one replica and in functions inside them."""
+    """An op, or its replacement in graphs of one replica and in their functions."""
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one

@@ -1,4 +1,4 @@
-"""Objects of the engine in the form in which checkpoints hold them, as for stock's TPUEmbedding."""
+"""Classes with which checkpoints save an engine in the format of stock's TPUEmbedding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
     _self_setattr_tracking = False  # Its attributes are not part of the checkpoint.
 
     def slices(self) -> Sequence[Object]:
-        """The parts to write and to read, each with three attributes.
+        """Lists the parts to write and to read, each with three attributes.
 
         `spec` says which part it is, in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
         whole). `read` is a function that returns the value, called just before it is written.
@@ -29,7 +29,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         raise NotImplementedError
 
     def restore(self, values: list[Tensor]) -> Op:
-        """Takes over the values of the parts. In a graph, returns the op."""
+        """Assigns the values of the parts. In a graph, returns the op."""
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
@@ -64,13 +64,12 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 
 
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
-    """An object that checkpoints treat as stock's TPUEmbedding. It shares nothing else with it.
+    """An object that checkpoints treat as stock's TPUEmbedding.
 
-    What TensorFlow runs before a TPUEmbedding is saved and after it is restored belongs to a saver
-    that is registered for instances of the class, and a checkpoint names that saver. Without the
-    name, a stock engine that is already built would restore its variables and leave the old rows on
-    its TPU. With a name of our own, stock could not restore at all. Hence this subclass, whose base
-    is never constructed.
+    TensorFlow registers a saver for the class TPUEmbedding, which runs code before a save and after
+    a restore; checkpoints contain its name. Without the name, a stock engine that is already built
+    would restore its variables but keep the old rows on its TPU. With another name, stock could not
+    restore at all. Hence this subclass, which does not call the base's constructor.
     """
 
     _self_setattr_tracking = False  # `_track` names what is tracked.
@@ -92,7 +91,6 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         raise NotImplementedError
 
     def _track(self, name: str, child: object) -> None:
-        """Adds `child` to checkpoints, and applies an earlier restore to it."""
         self._track_trackable(child, name, overwrite=True)
 
     def _retrieve_variables(self) -> None:

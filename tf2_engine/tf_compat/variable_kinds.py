@@ -18,7 +18,7 @@ def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
     Under MirroredStrategy `tf.Variable` makes a copy per replica, but a table is one variable. It
-    still belongs to the strategy, which Keras optimizers check.
+    still counts as the strategy's variable, because Keras optimizers check that.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
@@ -32,8 +32,7 @@ ShardInfo = _trackable_base.ShardInfo
 class ShardedTable(_sharded_variable.ShardedVariableMixin):
     """The shards of a table, each with consecutive rows, as one variable [rows, dim].
 
-    It reads, assigns and saves as one, as stock's does, and is enough of a variable for a Keras
-    optimizer to make slots for it.
+    It can be read, assigned and saved like stock's, and Keras optimizers can make slots for it.
     """
 
     name: str
@@ -52,7 +51,7 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
 @functools.cache
 def initializers() -> dict[str, type]:
-    """TensorFlow's own initializers of both generations, by "v1." or "v2." name."""
+    """TensorFlow's initializer classes of both generations, by name, such as "v2.Zeros"."""
     return {
         f"{generation}.{name}": kind
         for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))

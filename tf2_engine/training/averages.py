@@ -15,7 +15,7 @@ class ExponentialMovingAverage:
     """Keeps averages: each `apply` computes average = decay * average + (1 - decay) * variable.
 
     Use it in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average starts
-    with the initial value of its variable. Checkpoints have it under its legacy name.
+    with the initial value of its variable, and has its legacy name in checkpoints.
 
     Args:
         decay: between 0 and 1.
@@ -65,7 +65,7 @@ class ExponentialMovingAverage:
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
     ) -> dict[str, Tensor]:
-        """Returns the variables of the model by the names from which to restore them.
+        """Maps names in a checkpoint to the model variables to restore from them.
 
         Args:
             moving_avg_variables: the variables to restore from their averages; by default all

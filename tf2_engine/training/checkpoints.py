@@ -24,15 +24,15 @@ class Checkpoints:
     """The checkpoints of a trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
 
     They have the format of `estimator-bridge convert`, so training can continue from a converted
-    checkpoint of the legacy program. Variables exist, and are restored, once the first batch has
-    arrived.
+    checkpoint of the legacy program. Variables are created and restored when the first batch
+    arrives.
 
     Args:
         directory: the folder of the checkpoints.
-        model: has the tables, the step and the variables.
+        model: the model with the tables, the step and the variables.
 
     Attributes:
-        at: the checkpoint with the current values of the variables, or None.
+        at: the checkpoint that the variables equal, or None.
     """
 
     def __init__(
@@ -49,12 +49,11 @@ class Checkpoints:
         self.at: str | None = None
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None."""
         path: str | None = tf.train.latest_checkpoint(self._directory)
         return path
 
     def check(self, checkpoint: str) -> None:
-        """Raises InvalidInput with the command that converts it if it is of a legacy program."""
+        """Raises InvalidInput, with the command to run, for a checkpoint of a legacy program."""
         tables = self._model.embedding.engine_spec.tables
         partitions = getattr(
             self._model.spec, "partition_strategy", "div"
@@ -62,10 +61,10 @@ class Checkpoints:
         names.check_converted(checkpoint, self._directory, tables, partitions)
 
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
-        """Restores the step now, and the variables when the first batch creates them.
+        """Restores the step at once, and the variables when the first batch creates them.
 
         Args:
-            pinned: ignores a later checkpoint in the directory until one is saved.
+            pinned: keeps using `checkpoint`, not later ones in the directory, until one is saved.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -74,11 +73,11 @@ class Checkpoints:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def go_to(self, checkpoint: str | None) -> None:
-        """Restores a checkpoint, by default the latest, unless its values are the current ones.
+        """Restores a checkpoint, by default the latest, unless the variables already equal it.
 
         Raises:
-            OutOfOrder: the values from before another checkpoint was evaluated are in no
-                checkpoint.
+            OutOfOrder: there is no checkpoint, and evaluating another one has overwritten the
+                values.
         """
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
@@ -90,7 +89,6 @@ class Checkpoints:
             self.restore(wanted)
 
     def add_created(self) -> None:
-        """Adds newly created variables to the checkpoint, and restores them."""
         known = vars(self._saved)
         new = {name: each for name, each in self._store.variables.items() if name not in known}
         if (
@@ -113,7 +111,7 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def keep(self, saver: Saver | None) -> None:
-        """Decides how many checkpoints to keep: from the model's saver, or else the config."""
+        """Decides how many checkpoints to keep, by the model's saver or else by the config."""
         config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
@@ -127,15 +125,14 @@ class Checkpoints:
         )
 
     def save(self) -> str:
-        """Writes a checkpoint and returns its path."""
         path: str = self._manager.save(self._step)
         self.at, self._pinned = path, False
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves, and keeps the checkpoint if the condition still holds; returns whether it does.
+        """Saves a checkpoint, and keeps it if `condition()` is still True; returns whether it is.
 
-        Another thread may call this while nothing writes the variables.
+        Another thread may call this, as long as nothing writes the variables.
         """
         if self.at is not None:
             return condition()
@@ -151,18 +148,16 @@ class Checkpoints:
         return True
 
     def state(self) -> str:
-        """Says whether and where the last step is saved."""
         if self.at is None:
             return "nothing is saved since the last checkpoint"
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"
 
     @contextlib.contextmanager
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
-        """Gives variables the values with which a session of an evaluation or prediction starts.
+        """Gives variables the values with which a session for evaluation or prediction starts.
 
-        A saver may restore variables under other names, and local variables start again. On exit
-        all variables get their own values back, because the changes that such a session makes end
-        with it.
+        A saver may restore variables from other names, and local variables start anew. On exit all
+        variables get their previous values back, as when such a session ends.
 
         Args:
             changes: whether the steps may change variables.
@@ -191,7 +186,7 @@ class Checkpoints:
                     variable.assign(value)
 
     def _start_warm(self, settings: str | WarmStartSettings) -> None:
-        """Initializes variables and tables with matching legacy names from another model."""
+        """Initializes variables and tables from another model's, with the same legacy names."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)

@@ -9,7 +9,7 @@ _HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class ReplicaContext:
-    """The replicas of a strategy as if on one host, with the methods of stock's TPUContext.
+    """The replicas of a strategy, as if on one host, with the methods of stock's TPUContext.
 
     Attributes:
         num_replicas, num_of_replicas_per_host: the number of replicas.

@@ -1,9 +1,9 @@
-"""Computes gradients of a model's variables. A loss that is differentiated also trains tables.
+"""Computes gradients of a model's variables; a loss that is differentiated also trains tables.
 
-A model_fn calls these functions instead of the methods of its optimizers. The strategy adds up the
-gradients of all replicas, so each replica contributes its share of the loss, as with
-`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a table is trained by each loss that
-is differentiated with respect to the table's dummy variable (see `dummies`).
+A model_fn calls these functions instead of its optimizers' methods. The strategy sums the gradients
+of all replicas, so each replica uses its share of the loss, as with
+`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, each loss that is differentiated with
+respect to a table's dummy variable trains that table (see `dummies`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Differentiated(NamedTuple):
     """A loss whose gradient a model_fn has computed.
 
     Attributes:
-        loss: the loss of the program.
+        loss: the program's loss.
         share: this replica's share, a tensor or a list of tensors.
-        upstream: the gradient of `share`, as `tf.gradients` takes it. None is 1.
+        upstream: the gradient of `share` (`grad_ys` of `tf.gradients`). None is 1.
         tables: the tables that it trains.
     """
 
@@ -42,7 +42,7 @@ class Differentiations:
     """Collects the losses that a model_fn differentiates in one step.
 
     Args:
-        of_tables: the dummy of each table.
+        of_tables: the dummy variable of each table.
     """
 
     def __init__(self, of_tables: Mapping[str, Variable]) -> None:
@@ -52,7 +52,7 @@ class Differentiations:
     def gradients(
         self, activations: Mapping[str, Tensor], tables: Mapping[str, str]
     ) -> dict[str, Tensor]:
-        """Computes the gradients of activations; zeros where no loss trains the table.
+        """Computes the gradients of activations, which are zeros where no loss trains the table.
 
         Args:
             tables: the table of each feature.
@@ -85,7 +85,7 @@ class Differentiations:
         }
 
     def _merged(self) -> list[Differentiated]:
-        """Lists each loss once, because it may be differentiated for several optimizers."""
+        """Lists each loss once: it may be differentiated for several optimizers."""
         merged: dict[int, Differentiated] = {}
         for each in self.losses:
             first = merged.setdefault(id(each.loss), each)
@@ -108,8 +108,6 @@ def _taken_twice(feature: str, table: str) -> str:
 
 
 class _OfThread(threading.local):
-    """The losses of the replica that this thread is tracing."""
-
     step: Differentiations | None = None
 
 
@@ -139,8 +137,8 @@ def minimize(
     Args:
         optimizer: an optimizer of `tf.compat.v1.train`, or one with the same methods.
         loss: a scalar. The gradient of this replica's share of it is applied.
-        global_step: has no effect, because `Trainer` counts every step.
-        var_list: by default all trainable variables, and therefore all tables.
+        global_step: no effect, because `Trainer` counts every step.
+        var_list: by default all trainable variables, including all tables.
         *args, **settings: further arguments of `optimizer.minimize`.
     """
     with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
@@ -159,9 +157,8 @@ def compute_gradients(
 ) -> GradientsAndVariables:
     """Computes the gradients of the loss, which the program can change before `apply_gradients`.
 
-    Tables are trained with the gradient of the loss, whatever the program does with the returned
-    gradients. For example, clipping does not affect tables, as in a TPUEstimator. The gradients of
-    dummies are 0.
+    Tables are trained with the gradient of the loss itself: as in a TPUEstimator, clipping the
+    returned gradients, for instance, does not affect tables. The gradients of dummies are 0.
 
     Args:
         optimizer, loss, var_list, *args, **settings: as for `minimize`.
@@ -185,10 +182,10 @@ def compute_gradients(
 def gradients(
     ys: Nest, xs: Nest, grad_ys: Nest = None, *args: Object, **settings: Object
 ) -> list[Tensor | None]:
-    """Returns `tf.gradients(ys, xs)`; with dummies of tables among `xs`, `ys` trains the tables.
+    """Returns `tf.gradients(ys, xs)`. If `xs` contains dummies of tables, `ys` trains these tables.
 
-    In contrast to `minimize`, every replica contributes all of `ys`, as in the legacy program. The
-    gradients of dummies are 0.
+    Unlike in `minimize`, every replica uses all of `ys`, not its share, as in the legacy program.
+    The gradients of dummies are 0.
     """
     step, sources = _here.step, tf.nest.flatten(xs)
     tables: list[str | None] = [None] * len(sources)
@@ -214,9 +211,9 @@ def CrossShardOptimizer(opt: Object, *args: Object, **settings: Object) -> Objec
 def _recording(
     loss: Tensor, var_list: Sequence[Variable] | None, upstream: Tensor | None
 ) -> Iterator[tuple[Tensor, list[Variable], Mapping[str, Variable]]]:
-    """Yields the share of a loss, the variables that it trains, and the dummies of tables.
+    """Yields a loss's share, the variables that it trains, and the dummies of tables.
 
-    Records the loss, unless one optimizer calls this from within another.
+    Records the loss, except in an optimizer that another optimizer calls.
     """
     step = _here.step
     if step is None:

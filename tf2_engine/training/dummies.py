@@ -1,7 +1,7 @@
-"""Variables that represent tables among the trainable ones, so that a `var_list` can name them.
+"""Dummy variables, which represent tables in the `var_list` of an optimizer.
 
-A TPUEstimator has them too, under the same names: a table is trained by the losses whose `var_list`
-contains its dummy. A dummy has one element, 0, and is in no checkpoint.
+A TPUEstimator has them too, under the same names: a loss trains the tables whose dummies are in its
+`var_list`. A dummy is trainable, has one element, 0, and is in no checkpoint.
 """
 
 from __future__ import annotations
@@ -20,5 +20,4 @@ def create(tables: Iterable[str]) -> dict[str, Variable]:
 
 
 def table_of(variable: Object, dummies: Mapping[str, Variable]) -> str | None:
-    """Returns the table that a variable represents, or None."""
     return next((table for table, dummy in dummies.items() if dummy is variable), None)

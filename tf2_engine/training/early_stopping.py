@@ -1,4 +1,4 @@
-"""Hooks that end a training depending on the results of evaluations."""
+"""Hooks that end training depending on the results of evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StopWhen:
     """Ends the training of a trainer once a function returns True.
 
     Args:
-        seconds, steps: how often to call it; one of them is None.
+        seconds, steps: how often to call the function; one of them is None.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ def make_early_stopping_hook(
     """Makes a callback that ends the training of a `Trainer` once a function returns True.
 
     Args:
-        run_every_secs, run_every_steps: how often to call it; one of them must be None.
+        run_every_secs, run_every_steps: how often to call the function; one of them must be None.
 
     Raises:
         InvalidInput: both intervals are given, or neither.

@@ -17,7 +17,7 @@ Results = dict[str, Object]
 def train_and_evaluate(
     estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[Results, list[Object]]:
-    """Trains, and evaluates and exports each checkpoint when it is written.
+    """Trains; evaluates and exports each checkpoint when it is written.
 
     Returns:
         The metrics of the last checkpoint, and what each exporter returned for it.
@@ -33,14 +33,12 @@ def train_and_evaluate(
 
 
 class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
-    """Evaluates each checkpoint after it was written."""
-
     def __init__(self, trainer: Trainer, spec: EvalSpec) -> None:
         self._trainer, self._spec = trainer, spec
         self._results: Results | None = None
 
     def after_save(self, session: None, step: int) -> None:
-        """Evaluates the checkpoint of the step, and exports it if training goes on."""
+        """Evaluates the checkpoint of the step; also exports it unless training ends with it."""
         spec = self._spec
         self._results = self._trainer.evaluate(
             spec.input_fn, spec.steps, spec.hooks, name=spec.name
@@ -48,7 +46,6 @@ class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
         self._export(is_last=False)
 
     def finish(self) -> tuple[Results, list[Object]]:
-        """Returns the last metrics, and the exporters' results for the last checkpoint."""
         if self._results is None:
             self.after_save(None, int(self._trainer.step.numpy()))
         assert self._results is not None

@@ -1,8 +1,7 @@
 """Runs hooks of `tf.compat.v1.train` around the steps of a tf.function, as far as possible.
 
-While the step is traced, the `begin` and `before_run` of each hook are called, and the tensors for
-which the hook asks become outputs of the step. Hooks that need a session or their own graph are
-refused.
+While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that the
+hook requests become outputs of the step. Hooks that need a session or their own graph are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook, v1.train
 
 
 class _Session:
-    """Replaces a session: it can read variables, and the step as a tensor."""
+    """Replaces a session for hooks: it reads variables, and the step as a tensor."""
 
     graph = None
 
@@ -68,11 +67,10 @@ class HookRunner:
 
     @property
     def stopped(self) -> bool:
-        """Whether a hook has asked to stop training."""
         return self._context.stop_requested
 
     def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
-        """Begins the hooks while a step is traced, and returns the tensors for which each asks."""
+        """Begins the hooks while a step is traced; returns the tensors that each hook requests."""
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *(of_model or ())]
         self._fetched, self._ops = [], []
@@ -90,14 +88,14 @@ class HookRunner:
         return outputs
 
     def with_ops(self, results: Nest) -> Nest:
-        """Makes each tensor wait for the ops for which hooks ask."""
+        """Makes each tensor wait for the ops that hooks request."""
         if not self._ops:
             return results
         with tf.control_dependencies(self._ops):
             return tf.nest.map_structure(tf.identity, results, expand_composites=True)
 
     def _computed(self, fetch: Object) -> Tensor | None:
-        """Returns the output of a step that a hook asks for; None for an op, which it keeps."""
+        """Returns the output of a step that a hook requests; stores an op and returns None."""
         if isinstance(fetch, str):
             fetch = v1.get_default_graph().as_graph_element(fetch)
         if isinstance(fetch, tf.Operation):
@@ -107,21 +105,19 @@ class HookRunner:
         return tensor
 
     def start(self) -> None:
-        """Tells the hooks that variables have their values."""
         with self._global_step():
             for hook in self._hooks:
                 hook.after_create_session(self._context.session, None)
 
     def before(self) -> list[Nest]:
-        """Collects the requests of the hooks before a step."""
         with self._global_step():
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Gives each hook the values for which it asked.
+        """Passes each hook the values that it requested.
 
         Raises:
-            OutOfOrder: a hook asks for another tensor than while the step was traced.
+            OutOfOrder: a hook requests another tensor than while the step was traced.
         """
         for hook, fetches, places, computed in zip(
             self._hooks, asked, self._fetched, values, strict=True
@@ -140,14 +136,13 @@ class HookRunner:
                 hook.after_run(self._context, v1.train.SessionRunValues(results, None, None))
 
     def end(self) -> None:
-        """Tells the hooks that there are no more steps."""
         with self._global_step():
             for hook in self._hooks:
                 hook.end(self._context.session)
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Has `get_global_step` return the step's read, whose op has a name, as hooks expect."""
+        """Makes `get_global_step` return the traced step, whose op has a name, as hooks expect."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)

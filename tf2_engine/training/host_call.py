@@ -1,4 +1,4 @@
-"""Runs the host_call of a model after each step of any mode; most programs write summaries."""
+"""Runs a model's host_call, which mostly writes summaries, after each step of any mode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class HostCall:
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
     def close(self) -> None:
-        """Writes the remaining summaries."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()

@@ -25,7 +25,7 @@ class Loop:
     """Runs the steps of one call of `Trainer.train`.
 
     Args:
-        trainer: has the step, the strategy and `stop_training`.
+        trainer: provides the step, the strategy and `stop_training`.
         steps: the steps that signals may end.
         callbacks, listeners: as for `Trainer.train`.
     """
@@ -49,7 +49,7 @@ class Loop:
     def run(
         self, spec: ModelSpec, run_step: Function, batches: Iterator[Nest], max_steps: int | None
     ) -> None:
-        """Runs steps up to `max_steps`, to the end of the input, or until something stops it."""
+        """Runs steps until `max_steps`, the end of the input, or a request to stop."""
         self._host = HostCall(spec.host_call)
         self._hooks.start()
         self._tell("on_train_begin")
@@ -110,8 +110,6 @@ class Loop:
 
 
 class _Due:
-    """Decides after which steps a checkpoint is due."""
-
     def __init__(self, steps: int | None, seconds: float | None) -> None:
         self._steps = steps
         self._seconds = _SECONDS if seconds is None and not steps else seconds
@@ -139,7 +137,6 @@ class _Log:
         self._since = step, time.monotonic()
 
     def step(self, step: int, losses: Sequence[Tensor], summaries: Sequence[Tensor]) -> None:
-        """Takes the results of a step, and reads them only if they are due."""
         logs = self._log_every and (self._first or step % self._log_every == 0)
         writes = self._write_every and (self._first or step % self._write_every == 0)
         if not logs and not writes:

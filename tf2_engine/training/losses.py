@@ -1,7 +1,7 @@
 """Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside a graph.
 
-A regularizer belongs to the variable for which it was given. Each call here computes its loss from
-the variable again.
+A regularizer belongs to the variable that was made with it. Each call here computes its loss from
+the variable anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
     """Lists the regularization losses of the model, in the order of its variables.
 
     Args:
-        scope: a regular expression; leaves out variables whose names do not match.
+        scope: a regular expression. Variables whose names do not match are left out.
     """
     regularizers = model_variables.current().regularizers()
     computed = [

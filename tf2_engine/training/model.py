@@ -1,4 +1,4 @@
-"""A model_fn with its variables, tables and strategy, called for one replica."""
+"""A model_fn with its variables, tables and strategy, and how to call it for one replica."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Model:
         step: the global step.
         store: the variables.
         saver: the saver in the model_fn's latest result, or None.
-        changes: by mode, whether a step of an evaluation or prediction may change variables.
+        changes: whether a step of evaluation or prediction may change variables, by mode.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class Model:
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns the conversion to ids, weights and lengths, and the keys of the weights.
+        """Returns what converts features to ids, weights and lengths, and the keys of the weights.
 
-        Ids are those of the input function, as on a TPU.
+        The input function gives the ids, as on a TPU.
         """
         preprocessing = self.embedding.preprocessing_of_ids
         parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns the arguments that a function may take, with the sizes of a mode in `params`."""
+        """Returns arguments for a program's function, with a mode's batch sizes in `params`."""
         sizes = {
             "batch_size": self._batch_sizes[mode],
             "context": ReplicaContext(self.strategy),
@@ -116,9 +116,9 @@ class Model:
         return {"mode": mode, "params": {**self.params, **sizes}, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
-        """Makes distributed batches of ids, weights, lengths, the other features, and labels.
+        """Makes distributed batches of ids, weights, lengths, other features, and labels.
 
-        On a TPU, batches of predictions that are too small are filled up.
+        On a TPU, short batches of predictions are filled up.
         """
         prepare, weight_keys = self.preprocessing()
 
@@ -166,10 +166,10 @@ class Model:
     def call(
         self, mode: str, batch: PreparedBatch, outputs_of: Callable[[ModelSpec], Nest]
     ) -> Nest:
-        """Calls the model_fn with the batch of a replica. In training, also updates the tables.
+        """Calls the model_fn with the batch of a replica. In training it also updates the tables.
 
-        In evaluations and predictions only ops run on which the outputs depend, as in a session.
-        For example, a train_op that the model_fn makes in every mode does not train then.
+        In evaluation and prediction only ops on which the outputs depend run, as in a session. For
+        example, a train_op that the model_fn makes in every mode does not train there.
 
         Args:
             outputs_of: computes the outputs of a step from the model_fn's result.
@@ -197,7 +197,6 @@ class Model:
     def _train(
         self, data: Nest, activations: Mapping[str, Tensor], update: Callable[[Nest], Op]
     ) -> ModelSpec:
-        """Calls the model_fn to train; updates the tables by the gradients of its losses."""
         with differentiation.recorded(self._dummies) as differentiated:
             spec = self._result(ModeKeys.TRAIN, data, list(self._dummies.values()))
         gradients = differentiated.gradients(activations, self._tables)
@@ -208,7 +207,6 @@ class Model:
         return spec
 
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
-        """Calls the model_fn, which creates or reuses its variables."""
         arguments = self.arguments(mode, **data)
         arguments["params"] = {**arguments["params"], "use_tpu": True}  # as tables are trained
         with _seeded(self.config.tf_random_seed):
@@ -221,14 +219,14 @@ class Model:
         return spec
 
     def _read_step(self) -> Tensor:
-        """Reads the step at the start of a traced step, because a model_fn may count it."""
+        """Reads the step at the start of a traced step, because the model_fn may increment it."""
         return self.step if self._traced_step is None else self._traced_step
 
 
 def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool]:
-    """Computes the outputs of a function of tensors, without running ops that they do not need.
+    """Computes the outputs of a function of tensors, and runs only the ops that they need.
 
-    In a tf.function every op with an effect runs, whether or not its result is used.
+    (A tf.function runs every op with an effect, whether or not its result is used.)
 
     Returns:
         The outputs, and whether computing them may change variables.
@@ -261,7 +259,7 @@ _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seeds Keras' initializers, which use Python's random generator, inside the context."""
+    """Seeds Keras initializers, which use Python's random generator, inside the context."""
     if seed is None:
         yield
         return

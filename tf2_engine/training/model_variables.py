@@ -1,4 +1,4 @@
-"""The variables that a model_fn creates, by their legacy names. Each is created once."""
+"""The variables that a model_fn creates, by legacy name. Each is created once."""
 
 from __future__ import annotations
 
@@ -42,16 +42,15 @@ def current() -> ModelVariables:
 
 
 def trainable() -> list[Variable]:
-    """The trainable variables of the model whose model_fn is being called."""
     return [each for each in current().variables.values() if each.trainable]
 
 
 @functools.cache
 def _scope_class() -> type[tf.Module]:
-    """Returns the class of scopes in which `get_variable` and `tf.layers` reuse each variable.
+    """Makes the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    Raises OutOfOrder if `tf.keras` is Keras 3. This only happens when a model is made, so a process
-    with Keras 3 can import this module.
+    Raises OutOfOrder if `tf.keras` is Keras 3. It is only called when a model is made, so that a
+    process with Keras 3 can import this module.
     """
     if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
         raise errors.OutOfOrder(
@@ -73,7 +72,7 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Tells creators about the collections of a variable, which the scope does not pass on."""
+    """Tells creators the collections of a variable, which the scope does not pass on."""
 
     def create(make: Callable[..., Variable], **others: Object) -> Variable:
         return make(**{**others, "collections": settings.get("collections")})
@@ -83,14 +82,14 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
 
 
 class ModelVariables:
-    """The variables of a model and its optimizers, as calls of its model_fn create them.
+    """The variables that calls of a model_fn create for the model and its optimizers.
 
     Attributes:
         variables: by legacy name.
-        of_dummies: what optimizers keep for the dummies of tables, by name; in no checkpoint.
+        of_dummies: the slots of the dummies of tables, by name; in no checkpoint.
         local: variables in the collection of local variables, such as those of metrics; in no
             checkpoint.
-        averaged: for averages among the variables, the name of the averaged variable.
+        averaged: maps averages among the variables to the name of the averaged variable.
     """
 
     def __init__(self) -> None:
@@ -110,7 +109,7 @@ class ModelVariables:
         The collections contain the step, the trainable variables and all variables.
 
         Args:
-            of_tables: the dummies of tables, which come first among the trainable variables.
+            of_tables: the dummies of tables, which are the first trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
@@ -140,7 +139,7 @@ class ModelVariables:
                 reference[:] = before
 
     def average_of(self, variable: Variable, name: str) -> Variable:
-        """Returns the average of a variable, and creates it the first time."""
+        """Returns the average of a variable; the first call creates it."""
         known = self._holding(name)
         if name not in known:
             # Initial values must not depend on the preceding update.
@@ -162,15 +161,13 @@ class ModelVariables:
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
-        """The dict to which a variable with this name belongs."""
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
     def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
-        """Functions that compute the regularization losses, by variable."""
         return tf_compat.tf1_style_regularizers(self._scope)
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph, and adds them by name."""
+        """Calls a function that creates variables in the default graph; adds these by name."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -209,8 +206,8 @@ class ModelVariables:
     def _numbered(self, name: str, outside: str = "") -> str:
         """Returns the name that a variable would have in a graph.
 
-        Keras layers give the last part, and the open scopes the parts before it. Variables with the
-        same name are numbered, for example Adam's powers.
+        Keras layers give the last part, and the open scopes the parts before it. Variables with
+        equal names are numbered, for example Adam's powers.
         """
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")

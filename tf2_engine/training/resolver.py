@@ -23,9 +23,9 @@ _COPYING = (
 def TPUClusterResolver(  # noqa: N802
     tpu: str | None = None, zone: str | None = None, project: str | None = None, **settings: Object
 ) -> Object:
-    """Returns the resolver of a TPU, or None if none is named and this machine has none.
+    """Returns the resolver of a TPU, or None if no TPU is named and this machine has none.
 
-    TensorFlow's class raises in that case. A `RunConfig` without a cluster trains on the host.
+    (TensorFlow's class raises instead.) A `RunConfig` without a cluster trains on the host.
 
     Args:
         tpu, zone, project, **settings: as for TensorFlow's class.
@@ -39,10 +39,10 @@ def TPUClusterResolver(  # noqa: N802
 
 
 def make_strategy(config: RunConfig) -> Strategy:
-    """Makes a TPUStrategy if the config names a TPU, or returns the strategy in scope.
+    """Makes a TPUStrategy if the config names a TPU; otherwise returns the strategy in scope.
 
     Raises:
-        InvalidInput: the strategy copies variables to several devices, or to other machines.
+        InvalidInput: the strategy in scope copies variables to several devices or machines.
     """
     resolver = config.cluster
     if resolver is None and config.master:

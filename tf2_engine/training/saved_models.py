@@ -47,7 +47,6 @@ def export(
     as_text: bool,
     table_dtype: Object,
 ) -> bytes:
-    """Writes a SavedModel with the values of a checkpoint; see `Trainer.export_saved_model`."""
     tables = [str(table.name) for table in model.embedding.engine_spec.tables]
     dtypes = small_types.checked(table_dtype, tables)
     final, parts = new_directories(base)
@@ -83,7 +82,6 @@ def export(
 def _build_graph(
     model: Model, receiver_fn: Function
 ) -> tuple[dict[str, Variable], dict[str, Message]]:
-    """Builds the graph to export, and returns its variables and its signatures by name."""
     store = ModelVariables()
 
     def build() -> tuple[Object, ModelSpec]:
@@ -112,8 +110,8 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Lists exported variables by their names in the model, for a Saver.
 
-    In the graph a placeholder may have taken the name of a variable, for instance if a feature is
-    called like its table. The variable's op then has another name.
+    A placeholder may have taken the name of a variable, for instance if a feature has the name of
+    its table. The variable's op then has another name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -121,7 +119,6 @@ def _by_name(
 
 
 def _features(model: Model, receiver: Object) -> Nest:
-    """Converts the features of a receiver to what the model_fn takes without a TPU."""
     if isinstance(receiver.features, tf.Tensor):
         return receiver.features
     features, spec = dict(receiver.features), model.embedding.engine_spec
@@ -149,9 +146,9 @@ def _features(model: Model, receiver: Object) -> Nest:
 
 
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
-    """Prepares sequences for columns, which look them up at full length.
+    """Cuts and pads sequences for columns, which look them up at full length.
 
-    The engine cuts and pads sequences. The spec's quirks decide whether an export does.
+    The engine does the same in training. The spec's quirks decide whether an export does.
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:
@@ -166,7 +163,7 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
-    """The variable of each table by the table's name; empty for a table that is not used."""
+    """The variables of each table by table name; empty for a table that is not used."""
     return {
         str(table.name): [
             variable
@@ -200,7 +197,6 @@ def _load(
 
 
 def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
-    """Makes the signatures of an exported model for those outputs that suit the input."""
     make_default = tf_compat.export_output_classes()["PredictOutput"]
     outputs = spec.export_outputs or {_DEFAULT: make_default(spec.predictions)}
     if len(outputs) == 1:
@@ -223,7 +219,6 @@ def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
 
 
 def _cut(ids: Nest, length: int) -> Tensor | SparseTensor:
-    """Cuts and pads the ids of sequences to a length."""
     if isinstance(ids, tf.RaggedTensor):
         ids = ids.to_sparse()
     if not isinstance(ids, tf.SparseTensor):

@@ -1,4 +1,4 @@
-"""Replaces `Saver` and `Scaffold`: names to restore from, and checkpoints to keep."""
+"""Replaces `Saver` and `Scaffold`: which names to restore from, and how much to keep."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Saver:
     """Replaces `tf.compat.v1.train.Saver` in a `Scaffold`. `Trainer` writes the checkpoints.
 
     Attributes:
-        renamed: variables by the name from which evaluations and predictions restore them, as
-            `ExponentialMovingAverage.variables_to_restore` returns them.
+        renamed: the variables to restore in evaluations and predictions, by the name to restore
+            from; see `ExponentialMovingAverage.variables_to_restore`.
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints of a training are kept.
     """
 

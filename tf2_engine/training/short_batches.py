@@ -1,4 +1,4 @@
-"""Batches of predictions filled up to the size that a TPU is configured for, and cut again."""
+"""Fills batches of predictions up to the size that a TPU is configured for, and undoes it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PRESENT = "short_batches/present"
 def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
     """Fills a batch of at most `size` samples up to `size`.
 
-    Added samples have no ids; their numbers are 0 and their strings "".
+    Added samples have no ids, zeros as numbers, and "" as strings.
 
     Args:
-        batch: tensors of any kind with the samples first, and SparseTensors at "ids".
+        batch: tensors whose first dimension is samples, and SparseTensors under "ids".
 
     Raises:
         InvalidArgumentError: at run time, if the batch has more samples.
@@ -47,7 +47,7 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
 
 
 def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
-    """Removes the predictions of padding. Those of unfilled batches stay as they are."""
+    """Removes the predictions of the padding. Batches that were not filled stay as they are."""
     present = predictions.get(PRESENT)
     return {
         key: value if present is None or not value.shape else value[present]

@@ -11,14 +11,14 @@ class TableSummaryHook(TableSummaries):
 
         trainer.train(input_fn, hooks=[training.TableSummaryHook()], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. The step is traced again for this.
+    docs/tensorboard.md lists the statistics. The hook makes `train` trace the step again.
 
     Args:
         output_dir: the folder of the event files; by default the trainer's `model_dir`.
-        every_n_steps: writes the first step, and then at this interval.
+        every_n_steps: the interval. The first step is always written.
         projector_rows: how many rows of each table the embedding projector gets when training ends.
             0 writes no files for it.
-        labels: names of the rows for the projector, by table.
+        labels: the names of the rows in the projector, by table.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1.
@@ -26,13 +26,11 @@ class TableSummaryHook(TableSummaries):
     """
 
     def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
-        """Starts to watch the trainer's tables, before its step is traced."""
+        """Starts to watch the trainer's tables; called before the step is traced."""
         self.watch([engine], model_dir)
 
     def on_train_batch_end(self, step: int) -> None:
-        """Counts a step, and writes if it was due."""
         self.count(step)
 
     def on_train_end(self) -> None:
-        """Writes the remaining statistics."""
         self.close()

@@ -36,29 +36,27 @@ v1 = tf.compat.v1
 class Trainer:
     """A model_fn with its tables, a strategy, checkpoints and event files.
 
-    The model_fn is called as by a TPUEstimator, with the activations of tables among its features,
-    and returns a `ModelSpec`. `get_variable`, `tf.layers` and optimizers of `tf.compat.v1.train`
-    create each variable once, under its legacy name, so that training can continue from a converted
-    checkpoint. Use optimizers through `minimize`, `compute_gradients` and `gradients` of this
-    package.
+    The model_fn is called as by a TPUEstimator, with activations of tables among its features, and
+    returns a `ModelSpec`. `get_variable`, `tf.layers` and optimizers of `tf.compat.v1.train` create
+    each variable once, under its legacy name, so training can continue from a converted checkpoint.
+    Call optimizers through `minimize`, `compute_gradients` and `gradients` of this package.
 
-    Functions that take `params` also get "batch_size" (of the global batch) and "context" (the
-    replicas) in it, and the model_fn gets "use_tpu": False while a model is exported, else True.
+    `params` also contains "batch_size" (of the global batch), "context" (the replicas) and, for the
+    model_fn, "use_tpu": False during an export, else True.
 
     Args:
         model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.
         model_dir: by default the config's.
-        params: passed to the functions of the program.
+        params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
         embedding_config_spec: an `Embedding`, or a legacy spec.
-        warm_start_from: another model's checkpoint, or which of its variables to take.
-        arithmetic: "tpu" for the numbers of a TPU of the first generations, or "sparsecore" for
-            those of TPU v5p, v6e and TPU7x. On a host, `HostDriver(arithmetic="sparsecore")`
-            computes the latter; under a TPUStrategy, the SparseCores do. Settings that SparseCores
-            lack raise InvalidSpec.
+        warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
+        arithmetic: "tpu" computes the numbers of the first TPU generations, "sparsecore" those of
+            TPU v5p, v6e and TPU7x: with `HostDriver(arithmetic="sparsecore")` on a host, and with
+            the SparseCores under a TPUStrategy. Settings that SparseCores lack raise InvalidSpec.
         sparse_core_limits: limits on the ids of a step on SparseCores: a
             `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
-            audit --sample` proposes. The default is stock's. A host has none.
+            audit --sample` proposes. The default is stock's. A host has no limits.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`.
@@ -69,7 +67,7 @@ class Trainer:
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
-        """Creates the object. `verify` may record its class."""
+        """Creates the object. It exists so that `verify` can record the class."""
         declared.used(cls)
         return super().__new__(cls)
 
@@ -129,11 +127,11 @@ class Trainer:
 
     @tf_compat.eagerly()
     def restore(self, checkpoint: str) -> None:
-        """Restores the step now, and the variables when the first batch creates them."""
+        """Restores the step at once, and the variables when the first batch creates them."""
         self._checkpoints.restore(checkpoint, pinned=True)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns the directory with the event files of evaluations, or of those with a name."""
+        """Returns the directory of evaluations' event files; `name` distinguishes evaluations."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def get_variable_names(self) -> list[str]:
@@ -165,22 +163,21 @@ class Trainer:
         *,
         callbacks: Sequence[Object] = (),
     ) -> Trainer:
-        """Trains up to a step, for a number of steps, or to the end of the input.
+        """Trains to a global step, for a number of steps, or to the end of the input.
 
-        After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
-        then lets the signal have its usual effect. It does not wait for an input that delivers no
-        batch; see `tf2_engine.interruptions`.
+        After SIGTERM or Ctrl-C, training finishes the current step, writes a checkpoint, and then
+        lets the signal take effect. It does not wait for an input that delivers no batch; see
+        `tf2_engine.interruptions`.
 
         Args:
             input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
             hooks: callbacks, and SessionRunHooks that need no session.
-            steps, max_steps: at most one of them.
-            saving_listeners: their `before_save(None, step)` and `after_save(None, step)` are
-                called. Training ends if the latter returns True.
+            steps, max_steps: the number of steps, or the global step at which to stop; not both.
+            saving_listeners: objects with `before_save(None, step)` and `after_save(None, step)`.
+                Training ends if the latter returns True.
             callbacks: as in Keras: `on_train_begin()` is called once all variables have their
                 values, `on_train_batch_end(step)` after each step, and `on_train_end()` at the end.
-                All are optional. `observe(engine, model_dir)`, if there is one, is called before
-                the step is traced.
+                `observe(engine, model_dir)` is called before the step is traced. All are optional.
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
@@ -217,7 +214,6 @@ class Trainer:
         listeners: Sequence[Object],
         max_steps: int | None,
     ) -> None:
-        """Trains while signals are held back."""
         steps = TrainerSteps(self._arrivals, self._checkpoints)
         with interruptions.held_back(steps):
             batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, hooks)
@@ -235,9 +231,9 @@ class Trainer:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Object]:
-        """Evaluates a number of batches: returns the metrics, the mean loss and the global step.
+        """Evaluates a number of batches; returns the metrics, the mean loss and the global step.
 
-        They are also written to an event file in `eval_dir(name)`.
+        The results are also written to an event file in `eval_dir(name)`.
 
         Args:
             steps: None takes all batches.
@@ -346,7 +342,6 @@ class Trainer:
         hooks: Sequence[Object] | None,
         checkpoint_path: str | None,
     ) -> Iterator[Nest]:
-        """Yields the results of each batch as arrays."""
         if not self._is_training:
             self._checkpoints.go_to(checkpoint_path)
         batches, run_step = self._prepared(mode, input_fn, hooks or ())
@@ -376,7 +371,7 @@ class Trainer:
     def _prepared(
         self, mode: str, input_fn: Function, hooks: Sequence[Object]
     ) -> tuple[Iterator[Nest], Function]:
-        """Returns the batches of a mode and the function that runs a step; creates all variables.
+        """Creates all variables; returns a mode's batches and the function that runs a step.
 
         If there are hooks, the step is traced again with them.
         """
@@ -390,8 +385,6 @@ class Trainer:
         return batches, self._steps[mode]
 
     def _traced_step(self, mode: str) -> Function:
-        """Makes the function that runs a step of a mode on the next batch of an iterator."""
-
         def step(batches: Iterator[PreparedBatch]) -> Nest:
             batch = next(batches)
             outputs = self.strategy.run(self._step_on_replica, args=(mode, batch))
@@ -403,11 +396,9 @@ class Trainer:
         return function
 
     def _step_on_replica(self, mode: str, batch: PreparedBatch) -> dict[str, Nest]:
-        """Runs a step on the batch of a replica, and returns its results and those of hooks."""
         return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
 
     def _outputs(self, mode: str, batch: PreparedBatch, spec: ModelSpec) -> dict[str, Nest]:
-        """Collects the outputs of a step, including those for which hooks ask."""
         self._specs[mode] = spec
         _, host_arguments = spec.host_call or (None, [])
         outputs = {"hooks": self._hooks.trace(_hooks_of(spec)), "host": host_arguments}

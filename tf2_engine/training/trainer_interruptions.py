@@ -1,4 +1,4 @@
-"""Ends a `Trainer` on a signal: after its step, or while it waits for its input; and saves."""
+"""Saves and ends a `Trainer` on a signal: after the current step, or while it waits for input."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Arrivals:
             )
 
     def count(self, batch: Nest) -> None:
-        """Counts a batch as soon as it has arrived. Call it at the end of tracing a step.
+        """Counts a batch as soon as it has arrived. Call it last while a step is traced.
 
-        Earlier ops would change the seeds that TensorFlow draws for the others.
+        Otherwise it would change the seeds that TensorFlow derives for later ops.
         """
         arrived = tf.nest.flatten(batch, expand_composites=True)
         with tf.control_dependencies(arrived), tf.device("/device:CPU:0"):
@@ -56,7 +56,6 @@ class TrainerSteps(interruptions.SavedSteps):
 
     @property
     def has_begun(self) -> bool:
-        """Whether variables have their values."""
         return self._has_begun
 
     @property
@@ -68,7 +67,6 @@ class TrainerSteps(interruptions.SavedSteps):
         self._has_begun = True
 
     def must_stop(self) -> bool:
-        """Whether a signal has asked to stop."""
         if self.stop_requested == signal.SIGTERM:
             log.warning("SIGTERM: the training stops after this step and saves.")
         return self.stop_requested is not None
@@ -100,7 +98,7 @@ class TrainerReading(interruptions.ReadingSteps):
     """The steps of one call of `Trainer.evaluate` or `Trainer.predict`.
 
     Args:
-        mode: which of the two.
+        mode: "eval" or "infer".
         start: where the values of variables come from.
     """
 

@@ -23,14 +23,14 @@ class ModelSpec(NamedTuple):
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
         loss: a scalar; required for training and evaluation.
-        train_op: ignored. In TensorFlow 2 the ops of a function run in the order of the program, so
-            every op of a training step has run when the step ends. In other modes it never runs.
-        eval_metrics: a function that returns metrics of `tf.compat.v1.metrics` by name, and its
-            arguments, [batch, ...] each, as a list or a dict.
+        train_op: ignored. In TensorFlow 2 the ops of a function run in program order, so all ops of
+            a training step have run when it ends. In other modes the train_op never runs.
+        eval_metrics: a pair: a function that returns metrics of `tf.compat.v1.metrics` by name, and
+            its arguments, [batch, ...] each, as a list or a dict.
         export_outputs: by signature, as in `tf.compat.v1.estimator.export`.
-        scaffold_fn: returns a `Scaffold`, which tells what to restore and how much to keep.
-        host_call: a function that runs on the host after each step of any mode, and its arguments;
-            for example, to write summaries.
+        scaffold_fn: returns a `Scaffold`, which says what to restore and how much to keep.
+        host_call: a pair: a function that runs on the host after each step of any mode, for example
+            to write summaries, and its arguments.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
     """
 
@@ -58,7 +58,7 @@ class RunConfig:
         save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints; 600 seconds if
             neither is given. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
-        keep_checkpoint_every_n_hours: also keeps one checkpoint per this many hours.
+        keep_checkpoint_every_n_hours: also keeps one checkpoint for each period of this length.
         log_step_count_steps: steps between two lines of the log. 0 or None logs none.
         cluster: a cluster resolver of the TPU. None takes the strategy in scope.
         master: the address of a TPU, if there is no `cluster`.
@@ -117,7 +117,7 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """The trainable variables and tables to initialize from another model's checkpoint.
+    """Which trainable variables and tables to initialize from another model's checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or the directory of one.

@@ -19,7 +19,7 @@ class Embedding:
     Attributes:
         feature_config: a FeatureConfig per feature. Every table has its own optimizer.
         preprocessing_of_ids: makes ids, weights and lengths from the input's features. By default
-            features already are ids, without weights.
+            the features are ids without weights.
         gradient_multiplier: computes the factor for the gradients of all activations.
 
     Raises:
@@ -37,11 +37,10 @@ class Embedding:
 
     @functools.cached_property
     def engine_spec(self) -> specs.EngineSpec:
-        """The spec for `tf2_engine`."""
         return specs.from_feature_config(dict(self.feature_config))
 
     def to_tf2(self, step: Object = None) -> Embedding:
-        """Returns itself, where a legacy spec would be translated."""
+        """Returns this object. A legacy spec would be translated here."""
         return self
 
     def _columns(self) -> list[tuple[str, preprocessing.Column]]:

@@ -199,7 +199,6 @@ class _Evaluation:
         self._known = known
 
     def of(self, node: ast.AST | None) -> Object:
-        """Computes an expression. None for a missing part, as in a slice."""
         return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
 
     def _constant(self, node: ast.Constant) -> Object:

@@ -120,7 +120,6 @@ def _unreached(readings: list[Reading]) -> set[str]:
 
 
 def _always_reached(readings: list[Reading]) -> set[str]:
-    """Lists the files, functions and classes that every run of the program reaches."""
     mentions = [each for reading in readings for each in reading.mentions if each.is_sure]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     reached: set[str] = set()

@@ -190,7 +190,6 @@ class Cluster:
 
 
 def cluster_of(config: RunConfig) -> Cluster | None:
-    """Reads the cluster of a config. None if it has no parameter servers, or for an evaluator."""
     if not config.num_ps_replicas:
         return None
     # The cluster in the config may come from a resolver for a TPU that does not exist.

@@ -98,7 +98,6 @@ def _is_by_mod(key: str, parts: Sequence[Variable], tables: TableVariables) -> b
 
 
 def _slice_rows(parts: Sequence[Variable], most_bytes: int | None) -> int | None:
-    """Computes the number of rows per slice of a tensor; None if its parts are not cut."""
     of_parts = [tf_compat.row_ranges(part) or () for part in parts]
     ranges = sorted(each for ranges in of_parts for each in ranges)
     rows = None

@@ -1,18 +1,18 @@
 """Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a Python list
-kept per graph: a later call in the same graph takes it, and it disappears with the graph. Eagerly
-and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a queue
-resource. Tracing a function several times, or failing to, then changes nothing.
+While a `tf.Graph` is built, a batch consists of tensors of that graph. It waits in a Python list
+per graph, from which a later call takes it. Eagerly and in tf.functions, one function may enqueue
+and another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
+change.
 
-Each core enqueues into its own queue, and a batch is complete once every core's queue has a part.
-Several batches may wait for their lookup, first in, first out. After its lookup a training batch
-waits for its gradients.
+Each core has its own queue, and a batch is complete once every core has enqueued its part. Several
+batches may wait for their lookup, first in, first out. After its lookup a training batch waits for
+its gradients.
 
-Only one batch of a name may wait for gradients. If a second one is looked up before the gradients
-of the first arrived, the first step has failed, and the gradients of the second would be applied to
-the first. Several may wait only within one trace or graph, where calls are matched while it is
-built. Batches of different names are independent.
+Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
+failed, and the second step's gradients would be applied to the first batch. Within one trace or
+graph, where calls are matched while it is built, several may wait. Batches of different names are
+independent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Apply = Callable[[Step, Gradients, Rates], Op]
 
 
 class GraphBatchQueue:
-    """The queue of batches of the graphs under construction."""
+    """The queue of batches for graphs under construction."""
 
     def __init__(self, num_cores: int) -> None:
         self._num_cores = num_cores
@@ -78,7 +78,6 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -91,7 +90,6 @@ class GraphBatchQueue:
             self._queue("looked up").append(step)
 
     def take_looked_up(self) -> Step:
-        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
@@ -126,8 +124,8 @@ class ResourceBatchQueue:
     def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up.
 
-        Raises OutOfOrder if there is none, or if it trains and an earlier batch never got its
-        gradients; in that case the batch stays in the queue.
+        Raises OutOfOrder if there is none; or if it is a training batch, which then stays in the
+        queue, and an earlier batch never got its gradients.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -169,7 +167,7 @@ class ResourceBatchQueue:
         return dataclasses.replace(step, after=(step.training,), training=True)
 
     def _trace(self) -> _Trace:
-        """The calls in the current trace. Eagerly each call stands alone."""
+        """The calls in the current trace. Each eager call has a trace of its own."""
         if tf.executing_eagerly():
             return _Trace()
         return self._traces.setdefault(_outermost(tf.compat.v1.get_default_graph()), _Trace())
@@ -177,7 +175,7 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls in the trace of a function so far.
+    """The calls so far in the trace of a function.
 
     Attributes:
         enqueued: for each batch that waits for its lookup, whether it may train.
@@ -201,14 +199,14 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """Queues by the name of the batches. A queue is made when it is first used."""
+    """The queues by the name of their batches, each made on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
         self._by_name: dict[str | None, BatchQueue] = {}
 
     def named(self, name: str | None) -> BatchQueue:
-        """Gets the queue of a name. Raises OutOfOrder where it cannot be used."""
+        """Returns the queue for a name. Raises OutOfOrder where it cannot be used."""
         if name not in self._by_name:
             with tf.init_scope():
                 self._by_name[name] = self._make()
@@ -219,7 +217,7 @@ class BatchQueues:
 
 
 class QueuesOfEngine(BatchQueues):
-    """Queues for one graph, or for eager calls and tf.functions."""
+    """The queues for one graph, or for eager calls and tf.functions."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         in_graph = self._in_graph = building_graph()
@@ -247,9 +245,9 @@ class QueuesOfEngine(BatchQueues):
 
 
 class PendingUpdate:
-    """The update that a pipeline has not applied yet, if there is one: batch, gradients and rates.
+    """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
 
-    Each group of cores that are in one place keeps its part there, in a queue resource.
+    Each group of cores that share a place keeps its part there, in a queue resource.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -323,7 +321,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends. Raises OutOfOrder if too many wait."""
+        """Appends a tuple. Raises OutOfOrder if too many tuples wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken. Call `dequeue` for each "
@@ -334,7 +332,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Prepends. The result is available after that, and says how many tuples were waiting."""
+        """Prepends a tuple; returns how many tuples were waiting, once it is done."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -371,7 +369,7 @@ class _Layout:
         return [*flat, tf.convert_to_tensor(step.training, tf.bool)]
 
     def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Step:
-        """Inverts `pack`, and restores the static shapes that a queue forgets."""
+        """Inverts `pack`, and restores the static shapes, which a queue does not keep."""
         tensors = iter(flat)
         cores = [
             [self._next_occurrences(feature, tensors) for feature in self.plan.features]
@@ -402,7 +400,6 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
 
 
 def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
-    """Runs an action `count` times in sequence. The result is `count`, once all have run."""
     if tf.executing_eagerly():
         for _ in range(int(count)):
             action()

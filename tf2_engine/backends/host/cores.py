@@ -15,12 +15,12 @@ from tf2_engine.types import Nest, Strategy
 
 
 class HostCores(EngineCores):
-    """Emulated cores: one per replica, or as many as the user asks for.
+    """Emulated cores: one per replica, or `count`.
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
     replica gets its part of the result. Raises InvalidSpec if a strategy has several replicas and
-    `count` is another number. Under a strategy of several processes it also raises InvalidSpec, and
-    so does every call.
+    `count` is another number, or if a strategy spans several processes (also checked in every
+    call).
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:

@@ -40,7 +40,7 @@ from tf2_engine.types import Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """What a configured driver has. `apply` updates the tables now, or makes the update pending."""
+    """The state of a configured driver. `apply` updates the tables, or keeps the update pending."""
 
     plan: Plan
     kernels: KernelSet
@@ -50,7 +50,6 @@ class Configured:
     apply: Apply
 
     def reads(self, activations: Activations) -> tuple[Op, ...]:
-        """The ops that the update of a batch has to wait for."""
         if self.pending:
             # The activations come after the pending update, which no other update may overtake.
             return tuple(tf.nest.flatten(activations))
@@ -68,11 +67,11 @@ class HostDriver(StepDriver):
     inference apply the pending update first.
 
     Args:
-        native: whether fused ops do the work: True, False, or None for the environment's setting,
-            which by default uses them where possible; see `native.loading`. A table that they do
-            not support runs on TensorFlow's ops; see `native_kernels.supports`.
-        arithmetic: whose update rules apply: "tpu" for the first generation, or "sparsecore" for
-            the TPU v5p, v6e and TPU7x, which have five of them; see `sparsecore_rules`.
+        native: whether to use the fused native ops. None follows the environment variable, by
+            default "where possible"; see `native.loading`. Tables that they do not support use
+            TensorFlow's ops; see `native_kernels.supports`.
+        arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
+            v5p, v6e and TPU7x, which support five optimizers; see `sparsecore_rules`.
 
     Raises InvalidSpec for another arithmetic.
     """

@@ -1,10 +1,9 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-On a GPU an op takes some microseconds before it computes anything, and an op that chooses the size
-of its output makes the host wait. So tables with the same width and optimizer are updated together,
-sequences and bags of the same width are summed together, and the ids of all features are checked
-together. Nothing as large as a batch passes through the host: only numbers of rows come back from
-the GPU.
+Starting an op on a GPU takes some microseconds, and an op whose output size depends on its data
+makes the host wait. So tables with the same width and optimizer are updated together, features of
+the same width are summed together, and the ids of all features are checked together. Only row
+counts come back from the GPU to the host.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from tf2_engine.types import Op, Tensor
 
 
 class _Group(NamedTuple):
-    """What the tables of a group, which are updated together, have in common."""
-
     optimizer: Optimizer
     dim: int
     rate_tag: int | None
@@ -40,7 +37,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step on as few of TensorFlow's ops as possible."""
+    """A step that uses as few of TensorFlow's ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"
@@ -87,7 +84,7 @@ class GpuKernels(TensorFlowKernels):
         return ops
 
     def _sums(self, of_width: Sequence[Occurrences]) -> list[Tensor]:
-        """The sums of cells, [num_cells, dim] float32 each, for features of the same width."""
+        """Computes the cells, [num_cells, dim] float32 each, of features with the same width."""
         rows: list[Tensor] = []
         cells: list[Tensor] = []
         sizes: list[Tensor | int] = []
@@ -120,8 +117,7 @@ def _updates_rows_once(table: Table, num_cores: int) -> bool:
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
     """Applies one step to tables with the same width and optimizer.
 
-    They are treated as one table, in which the rows of each table follow the rows of the previous
-    table.
+    They are treated as one table, in which their rows follow each other.
     """
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))

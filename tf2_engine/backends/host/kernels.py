@@ -1,4 +1,4 @@
-"""Kernel sets, each of which computes the lookup and the update of the features it is given."""
+"""Kernel sets: each computes the lookup and the update of the features that it is given."""
 
 from __future__ import annotations
 
@@ -33,22 +33,20 @@ _Value = TypeVar("_Value")
 class KernelSet(abc.ABC):
     """The parts of a step. All kernel sets compute the same numbers on the same variables.
 
-    `name` says in messages which ops a set uses. Batches wait in memory of the `queue_device`.
+    `name` describes the ops in messages. Batches wait in the memory of `queue_device`.
     """
 
     name: str
     queue_device = "CPU:0"
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
-        """Places ops on the device of a core."""
         return nullcontext()
 
     def on_ids(self, core: int) -> AbstractContextManager[None]:
-        """Places ops on the device that reads the ids of a core."""
         return self.on_core(core)
 
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
-        """Groups the cores, in order, by the place where they are."""
+        """Groups the cores, in order, by the device that holds them."""
         return [range(num_cores)]
 
     @abc.abstractmethod
@@ -75,18 +73,18 @@ class KernelSet(abc.ABC):
         """Computes the activations of all cores, each [*output_shape, dim] float32."""
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """The ops that an update waits for: the ops that read rows, or later ones."""
+        """The ops that an update has to wait for: those that read the rows, or later ones."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is built in the context wait for `ops`; see `reads`."""
+        """Makes an update that is built inside the context wait for `ops`; see `reads`."""
         return run_after(ops)
 
     @abc.abstractmethod
     def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         """Applies one step to the tables of the features. For `rates` see `rate_of`.
 
-        Every core has the same features: all features of a table.
+        Every core has the same features, and all features of each table.
         """
 
 
@@ -128,14 +126,14 @@ def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
-    """The learning rate of a table, scalar float32. `rates` are the dynamic ones by tag."""
+    """The learning rate of a table, scalar float32. `rates` has the dynamic rates by tag."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
 
 
 def rates_of(tables: Sequence[TablePlan], rates: Rates) -> list[Tensor]:
-    """The learning rate of each table. Equal rates are the same tensor."""
+    """The learning rate of each table. Tables with equal rates share a tensor."""
     made: dict[object, Tensor] = {}
     for table in tables:
         if _rate(table) not in made:
@@ -204,7 +202,7 @@ def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[
 
 
 class SplitKernels(KernelSet):
-    """Two kernel sets. The first computes the tables named in `of_first`, the second the others."""
+    """Two kernel sets: the first computes the tables named in `of_first`, the second all others."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

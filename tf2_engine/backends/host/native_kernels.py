@@ -2,7 +2,7 @@
 
 They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
 same variables, with the same rounding except for powers (FTRL, AdagradMomentum). Sums are in order
-of occurrence for any number of threads.
+of occurrence, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def supports(table: TablePlan) -> bool:
-    """Whether the native ops can do everything that a table needs.
+    """Whether the native ops can look up and update a table.
 
-    They cannot update rows that are in no batch (Adam with lazy_adam=False), nor look up values
-    that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
+    They cannot update rows outside the batch (Adam with lazy_adam=False), nor look up values that
+    are computed from rows (FrequencyEstimator with weighted=True, quantization).
     """
     return looks_up_rows(table) and has_native_rule(table)
 
@@ -48,7 +48,7 @@ class NativeKernels(KernelSet):
     """A step on the native ops, for tables that they support.
 
     Args:
-        ops: from `native.loading`.
+        ops: the module of the ops, from `native.loading`.
         arithmetic: "tpu" or "sparsecore"; see `HostDriver`.
     """
 
@@ -192,7 +192,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """The native ops for tables on a GPU. Its host reads, checks and packs the ids.
+    """The native ops for tables on a GPU. The host reads, checks and packs the ids.
 
     One copy takes a batch to the GPU, and nothing comes back.
     """
@@ -222,7 +222,7 @@ def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str
 
 
 def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
-    """The occurrences of dense ids, if it is known statically that they fill the cells."""
+    """The occurrences of dense ids if the static shape shows one id per cell, else None."""
     if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
         return None
     return Occurrences(feature, raw.ids, None, None, feature.cells)

@@ -1,4 +1,4 @@
-"""Refuses strategies with workers in other processes: the tables of this backend are in one."""
+"""Refuses strategies that span several processes: this backend's tables are in one process."""
 
 from __future__ import annotations
 
@@ -59,10 +59,9 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Raises InvalidSpec for a strategy of several processes; the message begins with `call`.
+    """Raises InvalidSpec for a strategy that spans processes; the message begins with `call`.
 
-    Such a strategy is refused even if it has one worker now, because the program would fail with
-    two.
+    It is refused even with a single worker, because the program would fail with two.
     """
     for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):

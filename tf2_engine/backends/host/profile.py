@@ -1,10 +1,9 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-Three in a hundred samples are counted when they are enqueued: how many ids they have, and which
-hosts hold the rows of these ids. When tables are retrieved, at the end of a training loop, the
-counts of each table with at least `MIN_SAMPLES` counted samples are added to the table's file.
-Several models may share the directory: counts of equal tables are merged, and a file is replaced as
-a whole.
+For three in a hundred samples the profiler counts the ids, and which hosts hold their rows. When
+tables are retrieved, at the end of a training loop, the counts of each table with at least
+`MIN_SAMPLES` counted samples are added to the table's file. Several models may share the directory:
+counts of equal tables are merged, and files are replaced atomically.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ class Counts:
 
     @property
     def balance(self) -> float:
-        """The ids of the busiest host over the average of all hosts. 1.0 is perfect balance."""
+        """The ids of the busiest host divided by the mean of all hosts; 1.0 is perfect balance."""
         return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
 
 
 class Profiler:
     """Counts the lookups of a plan.
 
-    Has one counter variable per table, [3 + hosts] int64: counted samples, ids, ids per host, and
-    all samples so far, counted or not.
+    Each table has a counter variable, [3 + hosts] int64: counted samples, ids, ids per host, and
+    the number of all samples so far.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
@@ -133,7 +132,6 @@ def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
 
 
 def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
-    """Reads the counts that earlier jobs wrote for a table; None without a usable file."""
     path = path_of(directory, plan, table)
     try:
         with open(path, encoding="utf-8") as file:
@@ -150,7 +148,7 @@ def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
 
 
 def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
-    """Adds counts to the file of a table. Other processes may do so at the same time."""
+    """Adds counts to the file of a table. Other processes may do the same meanwhile."""
     os.makedirs(directory, exist_ok=True)
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:

@@ -1,7 +1,7 @@
-"""The backward pass of one table: from the gradients of occurrences to new rows and slots.
+"""The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-For each row the order is the same as on the device (optimization_parameters.proto): sum over
-occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+The order for each row is that of the device (optimization_parameters.proto): sum over occurrences,
+clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class RowGradients(NamedTuple):
-    """Gradients of the rows of ids.
+    """The gradients of rows, given by id.
 
     Attributes:
         ids: [num_ids] int64.
@@ -47,9 +47,9 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
     """Applies one step to a table, given the gradients of its features per core.
 
     With accumulation, every row of the global batch is updated once, with the sum over cores and
-    features. Without it, the sum of each core is applied separately: first the core that owns the
-    row, then the others in ascending order. Stock's two-core test of colliding ids shows this; the
-    order of more than two cores is not public.
+    features. Without accumulation, each core's sum is applied separately: first that of the core
+    that owns the row, then the others in ascending order. (Stock's test of two cores shows this;
+    the order of more cores is not public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])
@@ -62,7 +62,7 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Computes parameters and slots after one step, by name, each [rows, dim] float32."""
+    """Computes the parameters and slots after one step, by name, each [rows, dim] float32."""
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     slots = dict(old)
     w = slots.pop(PARAMETERS)
@@ -77,7 +77,7 @@ def new_rows(
 
 
 def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
-    """Sums the gradients of each distinct id. Ids are in order of first occurrence."""
+    """Sums the gradients of each distinct id, in order of first occurrence."""
     ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)

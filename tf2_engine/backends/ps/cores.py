@@ -1,4 +1,4 @@
-"""The cores of an engine on tasks of a cluster: all cores of a step, or one function's."""
+"""The cores of an engine on a cluster: all cores of a step, or the core of one function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores whose tables are on parameter servers.
-
-    `devices` are the devices of the cores, if known.
-    """
+    """Cores whose tables are on parameter servers. `devices` are the cores' devices, if known."""
 
     servers: Servers
     devices: tuple[str, ...] = ()
@@ -31,8 +28,8 @@ class ServerCores(HostCores):
 class PsCores(ServerCores):
     """Cores on workers, with the tables on parameter servers.
 
-    Raises InvalidSpec for several hosts, for a number of cores that cannot be divided among the
-    workers, and if a strategy is in scope.
+    Raises InvalidSpec for several hosts, if the cores cannot be divided evenly among the workers,
+    and if a strategy is in scope.
     """
 
     def __init__(
@@ -59,11 +56,11 @@ class PsCores(ServerCores):
 class StrategyCores(ServerCores):
     """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous`, a step consists of that many functions. Each is one core of the step and
-    passes only its own values.
+    With `synchronous`, a step consists of that many functions. Each function is one core of the
+    step, and its calls pass values for this core only.
 
     Raises InvalidSpec outside a ParameterServerStrategy, if a worker has several replicas, and for
-    numbers of cores and hosts, which are not emulated here.
+    `num_cores` or `num_hosts`, because nothing is emulated here.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The six methods of a driver on parameter servers, in one graph for all tasks of a cluster."""
+"""The driver for parameter servers, in one graph for all tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
     One client builds the graph of a step, and its session runs the graph on the tasks of a cluster,
-    each of them a `tf.distribute.Server` or `tf.compat.v1.train.Server`. The ids of a core are read
-    and combined on its worker, and a row is updated beside its slots, on its parameter server.
-    Results equal those of `HostDriver(native=False)` with as many cores, bit for bit, except that
-    powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
+    each a `tf.distribute.Server` or `tf.compat.v1.train.Server`. A core's ids are read and combined
+    on its worker; a row is updated beside its slots, on its parameter server. Results equal those
+    of `HostDriver(native=False)` with the same number of cores bit for bit, except that powers
+    (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
     With pipelining, each core's part of the pending update waits on its worker.
 
@@ -35,12 +35,11 @@ class PsDriver(HostDriver):
         servers: the devices of the parameter servers.
         layout: how rows of large tables are spread over the servers; see `placement`.
         whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
-        wire: the form in which gradients travel to the servers; see `messages`. With "summed", the
-            smallest form if batches repeat rows, sums are associated core by core. Numbers may then
-            differ by rounding, except with one core or without gradient accumulation.
-        native: returns the devices of the workers and servers that have the native ops. It is
-            called when the engine is configured. All other devices use TensorFlow's ops, with the
-            same numbers.
+        wire: the form in which gradients are sent to the servers; see `messages`. "summed", the
+            smallest form if batches repeat rows, adds up each core's gradients first, which rounds
+            differently if there are several cores and gradient accumulation.
+        native: returns the devices that have the native ops, when the engine is configured. All
+            others use TensorFlow's ops, which compute the same numbers.
 
     Raises InvalidSpec without workers or servers, and for an unknown form of gradients. An engine
     raises it under a strategy, and outside a `tf.Graph`.

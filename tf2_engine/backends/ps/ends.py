@@ -1,6 +1,6 @@
 """The two ends of a step with parameter servers, the core's and the server's, on TensorFlow's ops.
 
-`native_ends` has both on native ops.
+`native_ends` has the same ends on native ops.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MORE_BYTES = 12
 class Routed(NamedTuple):
     """The ids of one core that one part of a table holds, in order: [number of ids] int64.
 
-    `positions` says where they were among all ids, [number of ids] int32. It is None if the part
-    holds all ids.
+    `positions` are their positions among all ids, [number of ids] int32, or None if the part holds
+    all ids.
     """
 
     ids: Tensor
@@ -54,7 +54,7 @@ class Routed(NamedTuple):
 
 
 def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
-    """Splits ids, [num_ids] int64, by the parts of a table that hold them."""
+    """Splits ids, [num_ids] int64, among the parts of a table that hold their rows."""
     if placement.is_whole:
         return [Routed(ids, None)]
     part = tf.cast(_part_of(placement, ids), tf.int32)
@@ -63,7 +63,7 @@ def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
 
 
 def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
-    """Joins rows of all parts in the order that the ids had before `route`, [num_ids, dim]."""
+    """Joins the rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
     if routed[0].positions is None:
         return rows[0]
     dim = rows[0].shape.as_list()[1]
@@ -72,9 +72,9 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table that one server holds, as a table without the ids of other parts.
+    """The part of a table on one server, in the form of a whole table.
 
-    It is updated like a whole table, with ids of the whole table.
+    It is updated with ids of the whole table; ids of other parts must not occur.
     """
 
     placement: TablePlacement
@@ -116,7 +116,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """One part of a table, which a server holds, by the number of the part."""
+    """One part of a table, which a server holds, identified by the part's number."""
 
     table: TablePlan
     part: int
@@ -139,9 +139,9 @@ class CoreEnd:
     """What a core computes in a step, with ops on its device.
 
     Args:
-        plan: of the engine. Its tables have a placement.
-        servers: how many there are.
-        wire: the form of gradients.
+        plan: the engine's plan, whose tables have a placement.
+        servers: the number of servers.
+        wire: the form in which gradients are sent.
     """
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
@@ -195,10 +195,10 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core whose rows are on their way.
+    """A lookup of one core whose rows have not arrived yet.
 
     Attributes:
-        requests: by server, the ids that the core asks for; see `messages.pack_ids`.
+        requests: the ids that the core asks for, by server; see `messages.pack_ids`.
     """
 
     def __init__(
@@ -276,7 +276,6 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
-        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:
@@ -292,7 +291,7 @@ class ServerEnd:
 
 
 def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list[TableGradients]:
-    """The gradients by part of the table, as cells: always, or if that takes fewer bytes."""
+    """The gradients of a table as cells, by part: if `always`, or if that takes fewer bytes."""
     ids, cells_of, gains_of, _ = zip(*(one.explicit() for one, _ in pairs), strict=True)
     gradients = [tf.reshape(gradient, [-1, table.dim]) for _, gradient in pairs]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]

@@ -1,11 +1,11 @@
 """A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
-Per step, a core and a server exchange two messages each way: ids of distinct rows and their
-parameters, then gradients in one of the forms of `messages`. Slots never leave their server: the
-rule is applied beside them, once per row, to the sum over all cores in their order. The numbers
-equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL,
-AdagradMomentum), which TensorFlow computes with another function for the last elements of a vector,
-and gradients that are summed before they are sent.
+In a step, a core sends a server the ids of distinct rows, gets their parameters, and sends
+gradients in one of the forms of `messages`. Slots never leave their server, which applies the rule
+once per row to the sum over all cores in order. The numbers equal those of `HostDriver` on
+TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum), which TensorFlow
+computes differently for the last elements of a vector, and gradients that are summed before they
+are sent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops run where the rows are, or where the core is.
+    """A step whose ops run on the server of the rows, or on the worker of the core.
 
     Args:
-        wire: the form of gradients.
-        native: the devices of cores and servers with native ops. Cores use them only if all cores
-            have them; each server decides for itself.
+        wire: the form in which gradients are sent.
+        native: the devices of cores and servers that have native ops. Cores use native ops only if
+            all cores have them; each server decides for itself.
     """
 
     name = "TensorFlow's ops"
@@ -110,7 +110,7 @@ class ServerKernels(KernelSet):
         return self.apply(self.messages(per_core, gradients), rates)
 
     def servers_in_use(self) -> list[int]:
-        """The numbers of the servers that hold rows of tables with features."""
+        """Lists the servers, by number, that hold rows of tables with features."""
         tables = self._tables_with_features()
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
@@ -163,9 +163,8 @@ class ServerKernels(KernelSet):
 class LockedKernels(ServerKernels):
     """Kernels for functions of several workers, which may update a server at the same time.
 
-    An update reads rows and slots and then writes them. If two updates of one row ran at the same
-    time, one would be lost, or the parameters would come from one and the slots from the other. So
-    each update holds a lock of its server.
+    If two updates of a row ran at the same time, one could be lost, or the parameters could come
+    from one and the slots from the other. So each update holds its server's lock.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:

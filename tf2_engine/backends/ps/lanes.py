@@ -1,10 +1,10 @@
-"""Gradients of the cores of a synchronous step, which wait at the servers to be applied together.
+"""Gradients of a synchronous step's cores, which wait on the servers to be applied together.
 
 A ClusterCoordinator runs a function again when its worker is lost, and the lost run may have sent
-all, some or none of its gradients, or may still send them. So every run draws a fresh number from a
-counter, and publishes it as its core's number once all servers have its gradients. A step takes the
-gradients with the highest published number of each core and drops the others. Thus each core counts
-once, whatever happened to its runs.
+some or all of its gradients, or may still send them. So every run draws a fresh number from a
+counter, and publishes it for its core once all servers have its gradients. A step uses, for each
+core, the gradients with the highest published number and drops the others. Each core thus counts
+once.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _HIGHEST = 2**63 - 1
 
 
 class Lanes:
-    """The gradients of a step with several cores, each from its own function.
+    """The gradients of a step whose cores each run in a function of their own.
 
-    Everything is on the parameter servers; the numbers are on the first.
+    Everything is on the parameter servers; the counter and published numbers are on the first.
 
     Args:
         devices: the parameter servers.
-        num_cores: the functions of a step.
+        num_cores: the number of functions in a step.
     """
 
     def __init__(self, devices: Sequence[str], num_cores: int) -> None:
@@ -54,8 +54,8 @@ class Lanes:
     def put(self, core: Tensor | int, messages: Messages) -> Op:
         """Sends the gradients of a core to the servers.
 
-        `core` is an int or a scalar integer tensor. If it is out of range, the function fails with
-        an InvalidArgumentError when it runs.
+        `core` is an int or a scalar integer tensor. Out of range, it fails the function with an
+        InvalidArgumentError when the function runs.
         """
         position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
@@ -77,7 +77,7 @@ class Lanes:
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
-        """Removes the messages of this step for the given servers; returns them by core.
+        """Removes this step's messages for the given servers; returns them by core.
 
         The tensors stay on the servers. Called eagerly, when no core is `missing`.
         """
@@ -119,7 +119,7 @@ class Lanes:
         }
 
     def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
-        """Removes entries of a server; returns cores and numbers, [count, 2], and messages."""
+        """Removes a server's entries; returns cores and numbers, [count, 2], and the messages."""
         keys, messages = [tf.zeros([0, 2], tf.int64)], []
         with tf.device(self._devices[server]):
             for _ in range(count):

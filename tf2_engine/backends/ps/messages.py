@@ -1,15 +1,15 @@
-"""Messages between a core and a server: one tensor holds what is meant for several tables.
+"""Messages between a core and a server, each one tensor with data for several tables.
 
-Each tensor that crosses from task to task costs some 650 bytes and a call. So a core and a server
-exchange four per step, for all tables: the ids of the wanted rows, the rows, and two vectors with
-gradients (`pack_gradients`). A message says in which form the gradients of a table are:
+Each tensor that one task sends to another costs some 650 bytes and a call. So per step a core and a
+server exchange only four tensors for all tables: the ids of the wanted rows, the rows, and two
+vectors with gradients (`pack_gradients`). A message says which form the gradients of a table have:
 
 * occurrences: a gradient for each id.
-* cells: each cell's gradient once, and for each id its cell and its gain. This is smaller if
-  several ids of a server share a cell. The server multiplies as the core would.
-* summed: the sum over the core for each distinct row, in the same layout as occurrences.
+* cells: the gradient of each cell, and for each id its cell and gain, which the server multiplies
+  as the core would. This is smaller if several of a server's ids share a cell.
+* summed: the core's sum for each distinct row, in the same layout as occurrences.
 
-Native ops read and write the same; see native/host/parts.h.
+Native ops use the same messages; see native/host/parts.h.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Messages: TypeAlias = dict[int, Message]
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id. Or, if `num_cells` is positive, there is a row for each cell, and
-    for each id a cell and a gain, [num_ids] int64 and float32.
+    There is a row for each id. If `num_cells` is positive, there is a row for each cell instead,
+    and each id has a cell and a gain, [num_ids] int64 and float32.
     """
 
     ids: Tensor
@@ -51,7 +51,7 @@ class TableGradients(NamedTuple):
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
     """Joins the ids of several tables, each [num_ids] int64, into one vector.
 
-    With more than one table, the numbers of ids come first.
+    With more than one table, the vector begins with the number of ids of each.
     """
     if len(ids) == 1:
         return ids[0]
@@ -99,9 +99,9 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
 ) -> list[RowGradients]:
-    """Recovers the ids of each table, and a gradient for each id.
+    """Splits a message into the ids of each table and a gradient for each id.
 
-    If it is known statically that there are no cells, rows are not copied.
+    With `may_have_cells=False` the rows are not copied.
     """
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])

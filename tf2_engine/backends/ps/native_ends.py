@@ -1,7 +1,7 @@
-"""Both ends of a step with parameter servers on native ops: one op instead of some twenty.
+"""Both ends of a step with parameter servers on native ops, each one op instead of some twenty.
 
-The messages and numbers are the same as with TensorFlow's ops, so each task may use either kind.
-See native/host/part_ops.h.
+The messages and numbers are the same as with TensorFlow's ops, so tasks of both kinds can work
+together. See native/host/part_ops.h.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ _ROW_BITS = 40
 
 
 class NativeCoreEnd(CoreEnd):
-    """A core's part of a step, on native ops.
-
-    Args:
-        ops: from `native.loading`.
-    """
+    """A core's part of a step, on native ops."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
         super().__init__(plan, servers, wire)
@@ -148,11 +144,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's.
-
-    Args:
-        ops: from `native.loading`.
-    """
+    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

@@ -1,4 +1,4 @@
-"""The driver under a ParameterServerStrategy, where every scheduled function is a step."""
+"""The driver under a ParameterServerStrategy. Every scheduled function is a step."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ from tf2_engine.types import Op, Tensor
 class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
-    A tf.function that a ClusterCoordinator schedules looks up and updates from the worker that runs
-    it. Rows go to the worker, gradients go to the servers, and each server applies the rule beside
-    its slots, once for each row of the function. A server applies the updates of different
-    functions one after the other.
+    The worker that runs a scheduled tf.function gets rows from the servers and sends gradients to
+    them. Each server applies the rule beside its slots, once for each row of the function, and
+    applies the updates of different functions one after the other.
 
     Args:
         layout: how rows of large tables are spread over the servers; see `placement`.
@@ -85,11 +84,10 @@ class StrategyPsDriver(HostDriver):
 
 
 class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
-    """Tables on parameter servers, whose steps consist of `count` functions each.
+    """Tables on parameter servers, with steps of `count` functions each.
 
-    The servers collect the gradients of the functions and apply them together. Numbers equal those
-    of `HostDriver(native=False)` with as many cores, bit for bit, except that powers (FTRL,
-    AdagradMomentum) may be off by a unit in the last place.
+    The servers collect the gradients of the functions and apply them together. The numbers equal
+    those of `HostDriver(native=False)` with `count` cores, as described in `PsDriver`.
     """
 
     _kernels: ServerKernels
@@ -178,9 +176,9 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 class _TracedQueues(BatchQueues):
     """The queues of scheduled functions, by the name of the batches.
 
-    Workers run functions at the same time, so another function could take a batch from a queue of
-    the cluster. Instead, the calls of a step are matched within one trace, as in a `tf.Graph`. Then
-    nothing is left behind if a function fails or runs again.
+    Workers run functions at the same time, so a function could take another's batch from a shared
+    queue. Instead, the calls of a step are matched within one trace, as in a `tf.Graph`. This also
+    leaves nothing behind if a function fails.
     """
 
     def named(self, name: str | None) -> BatchQueue:

@@ -1,4 +1,4 @@
-"""The six methods of a driver on SparseCores, as the ops of stock's TPUEmbeddingV2."""
+"""The driver for SparseCores, on the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ DEFAULT_SPARSE_CORES = 4
 class SparseCoreCores(TpuCores):
     """The cores of a TPUStrategy, each of which reads its own ids.
 
-    The ids reach the lookup as tensors, not through a queue, so both calls belong inside
-    `strategy.run`.
+    Ids reach the lookup as tensors and not through a queue, so `enqueue` and `dequeue` both belong
+    inside `strategy.run`.
     """
 
     _queues_batches = False
@@ -61,21 +61,21 @@ class SparseCoreCores(TpuCores):
 
 @dataclasses.dataclass
 class _Batches:
-    """The batches of one core in the computation that is traced, by name."""
+    """The batches of one core by name, while its computation is traced."""
 
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 
 
 class SparseCoreDriver(ReplicaDriver):
-    """SparseCores do everything; a waiting batch is tensors of the computation.
+    """Runs a plan on SparseCores. A batch that waits consists of tensors of the computation.
 
-    The whole step is inside `strategy.run`. On the hardware, ids outside their table train rows of
-    padding or of another table; on the software TPU they are an error.
+    The whole step is inside `strategy.run`. On the hardware, an id outside its table silently uses
+    a row of padding or of another table; on the software TPU it is an error.
 
     Args:
-        limits: the sizes of the buffers, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig.
-            None means stock's defaults.
+        limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
+            means stock's defaults.
 
     Raises OutOfOrder if the current strategy is not a TPUStrategy, and WrongType for other limits.
     """
@@ -104,8 +104,8 @@ class SparseCoreDriver(ReplicaDriver):
     def configure(self, plan: Plan) -> Op:
         """Prepares to run `plan`: makes the variables on the cores.
 
-        Raises InvalidSpec for a setting that SparseCores cannot honour and in a `tf.Graph`, and
-        OutOfOrder inside `strategy.run`.
+        Raises InvalidSpec for a setting that SparseCores do not support, InvalidSpec in a
+        `tf.Graph`, and OutOfOrder inside `strategy.run`.
         """
         _check_eager()
         _check_not_in_run(self._strategy)

@@ -1,4 +1,4 @@
-"""Ids on their way to the SparseCores: the ops that run on the host of a core."""
+"""Prepares ids for the SparseCores, with ops that run on the host of a core."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MOST_MINIBATCHES = 64
 class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
-    Ids are grouped by sending and receiving SparseCore: pointers to the ends of groups, samples,
-    rows of the shard, and gains, all one-dimensional, int32 and float32. Elements beyond the
-    unpadded sizes mean nothing.
+    Ids are grouped by sending and receiving SparseCore. The one-dimensional tensors, int32 and
+    float32, are pointers to the ends of groups, samples, rows of the shard, and gains. Elements
+    beyond the unpadded sizes have no meaning.
     """
 
     row_pointers: Tensor
@@ -33,7 +33,7 @@ class PackedIds(NamedTuple):
 
 
 class OnHost(NamedTuple):
-    """Packed ids on the host, and the sizes to copy to the device, scalar int32."""
+    """Packed ids on the host, and how much of them to copy to the device, scalar int32."""
 
     ids: PackedIds
     num_pointers: Tensor
@@ -100,7 +100,7 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
 
 
 def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Gives ids one row per activation, as the op needs; this changes sequences.
+    """Reshapes the ids of sequences to one row per activation, as the op requires.
 
     Raises InvalidInput if the batch does not fit the output shape.
     """
@@ -112,7 +112,7 @@ def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def _sort(
     stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
 ) -> list[Sequence[Tensor]]:
-    """Sorts by receiver: samples, rows, gains and ends of groups, for each SparseCore."""
+    """Sorts ids by receiver; returns samples, rows, gains and ends of groups per SparseCore."""
     cores = stack.sparse_cores
     return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(

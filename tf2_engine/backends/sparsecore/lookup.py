@@ -1,4 +1,4 @@
-"""The forward pass: the activations of a stack, and the activations of its features."""
+"""The forward pass: computes the activations of a stack, and splits them by feature."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
 
 
 def of_stack(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
-    """Joins the gradients of features to gradients of the stack. The inverse of `of_features`."""
+    """Joins the gradients of features to the gradients of the stack: inverts `of_features`."""
     per_core = stack.sparse_cores.per_core
     blocks = []
     for feature in stack.features:

@@ -1,4 +1,4 @@
-"""The stacks of a plan: which tables share a variable, and where in it their features are. Pure."""
+"""The stacks of a plan: which tables share a variable, and the order of their features. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 
 @dataclasses.dataclass(frozen=True)
 class FeatureInStack:
-    """A feature in its stack. A sample is a cell of its activation.
+    """The place of a feature in its stack.
 
-    `position` is its position in the plan, and `before` counts the samples of the stack's earlier
-    features on a core.
+    `position` is the feature's position in the plan. `before` is the number of samples per core of
+    the stack's earlier features, where a sample is a cell of an activation.
     """
 
     plan: FeaturePlan
@@ -28,7 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of one width and optimizer, which share one variable for parameters and one per slot.
+    """Tables of one width and optimizer, which share a variable for parameters and one per slot.
 
     Attributes:
         tables: in the order of their rows, which is also the order of `layouts`.
@@ -45,7 +45,6 @@ class Stack:
 
     @property
     def samples(self) -> int:
-        """All samples of all its features on a core."""
         return sum(feature.samples for feature in self.features)
 
     @property
@@ -60,8 +59,8 @@ class Stack:
 def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
     """Computes the stacks of a plan, in the order of stock's TPUEmbeddingV2.
 
-    Raises InvalidSpec if a feature's samples cannot be spread evenly over the SparseCores of a
-    core, or if the limits name an unknown stack.
+    Raises InvalidSpec if a feature's samples cannot be spread evenly over a core's SparseCores, or
+    if `limits` name an unknown stack.
     """
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name

@@ -15,10 +15,10 @@ from tf2_engine.types import DType, Object, Op, Strategy, Tensor, Variable
 
 
 class DeviceTable:
-    """The variables of a stack. Each core holds the shards of its SparseCores, one below the other.
+    """The variables of a stack. Each core holds the shards of its SparseCores below each other.
 
-    Rows and columns of padding are zero in the parameters and the initial value in slots: with an
-    accumulator of zero, Adagrad would compute NaN in columns of padding.
+    Padding is zero in the parameters, and the initial value in slots: with an accumulator of zero,
+    Adagrad would compute NaN in padded columns.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:
@@ -90,7 +90,7 @@ def _ids(layout: TableLayout) -> Tensor:
 
 
 def _filler(value: float) -> Callable[..., Tensor]:
-    """A function of shape and type, which stock calls for each core."""
+    """Makes a function of shape and dtype, which stock calls for each core."""
 
     def fill(shape: Object, dtype: DType) -> Tensor:
         return tf.fill(shape, tf.constant(value, dtype))

@@ -1,4 +1,4 @@
-"""The backward pass: the ops that update a stack, one for each of five optimizers."""
+"""The backward pass: updates a stack with one op for each of five optimizers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tf2_engine.types import Tensor
 
 
 class OpRule(NamedTuple):
-    """How the op of an optimizer is called.
+    """How to call the op of an optimizer.
 
     Attributes:
         op: the optimizer's part of the op's name.
-        slots: the engine's name of each slot -> the op's, in the order of the op's outputs.
-        settings: the attribute of the op -> the field of the optimizer.
+        slots: maps the engine's names of slots to the op's, in the order of the op's outputs.
+        settings: maps attributes of the op to fields of the optimizer.
     """
 
     op: str
@@ -79,10 +79,10 @@ def updated(
     """Computes a core's part of the parameters and of each slot after a step.
 
     Every row that was looked up is updated once, with the sum of its gradients over all cores. Then
-    the weights are clipped, but no slots. (Stock's TPUEmbeddingV2 does not clip.)
+    weights are clipped, but not slots. (Stock's TPUEmbeddingV2 does not clip.)
 
     Args:
-        gradients: for the activations of the stack, [samples, padded dim] float32.
+        gradients: the gradients of the stack's activations, [samples, padded dim] float32.
         rate: the learning rate, scalar float32.
         variables: the core's parts, [rows, padded dim] float32, by name.
     """

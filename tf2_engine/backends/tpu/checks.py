@@ -1,4 +1,4 @@
-"""Refuses plans, inputs and calls that a TPU cannot take. Pure: nothing is built or changed."""
+"""Refuses plans, inputs and calls that a TPU does not support. Has no side effects."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
+    """Refuses `enqueue` in control flow inside `strategy.run`, which cannot be moved to the host.
 
-    `computation` is the graph in which the TPU computation began, or None outside of one. Raises
+    `computation` is the graph in which the TPU computation began, or None outside one. Raises
     ControlFlow if another graph is being built.
     """
     current = tf.compat.v1.get_default_graph()
@@ -38,7 +38,7 @@ def check_control_flow(computation: Graph | None) -> None:
 def check_direct(where: str, value: Ids | None) -> None:
     """Refuses an input that was computed inside `strategy.run`.
 
-    It must be an argument of the function that `strategy.run` calls. The message begins with
+    An input must be an argument of the function that `strategy.run` calls. The message begins with
     `where`.
     """
     for tensor in _components(value):
@@ -56,7 +56,7 @@ def check_direct(where: str, value: Ids | None) -> None:
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input that is already on a TPU, because ids go there through the host."""
+    """Refuses an input on a TPU, because ids reach the embedding hardware through the host."""
     for tensor in _components(value):
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
@@ -100,7 +100,7 @@ def _components(value: Ids | None) -> Iterator[Tensor]:
 
 
 def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that feed a tensor. In a TPU computation there is one per replica."""
+    """The tensors from which a tensor comes; in a TPU computation one per replica."""
     if not hasattr(tensor, "graph"):
         return (tensor,)
     op = tensor.op

@@ -1,4 +1,4 @@
-"""The cores of a TPU, as an engine's calls reach them."""
+"""The cores of a TPU, for which an engine is called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Nest
 class TpuCores(EngineCores):
     """The cores of a TPUStrategy.
 
-    Raises InvalidSpec if the TPU has other numbers of cores or hosts than the user asked for.
+    Raises InvalidSpec if the user asked for another number of cores or hosts than the TPU has.
 
     A call inside `strategy.run` is traced once and runs on every core. The calls of different cores
     are not merged; the device synchronizes the cores of a step.
@@ -69,7 +69,6 @@ class TpuCores(EngineCores):
         return self._topology.core_of(device)
 
     def initialized(self) -> bool | None:
-        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return None

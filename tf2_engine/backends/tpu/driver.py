@@ -1,4 +1,4 @@
-"""The six methods of a driver on a TPU, as six families of `tf.raw_ops`."""
+"""The driver for TPUs: its six methods are six families of `tf.raw_ops`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tf2_engine.types import Op, Strategy, Tensor
 
 
 class TpuDriver(ReplicaDriver):
-    """The device does everything: it looks up, updates, and keeps batches in order.
+    """Runs a plan on a TPU, which looks up, updates, and keeps batches in order.
 
-    Unlike with `HostDriver`, only the device notices a call that is out of order, and waits. Ids
-    outside their table are not detected.
+    Unlike `HostDriver`, it does not detect calls that are out of order (the device waits forever),
+    nor ids outside their table.
 
     Args:
         topology: None reads it from the current strategy.
-        initialize: False leaves the TPU as another engine has configured it, for the same tables.
+        initialize: False uses the TPU as another engine with the same tables has configured it.
 
     Raises OutOfOrder without a topology if the current strategy is not a TPUStrategy.
     """
@@ -52,7 +52,7 @@ class TpuDriver(ReplicaDriver):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> TpuDriver:
-        """Makes the driver of an engine under the current TPUStrategy.
+        """Makes the driver for an engine under the current TPUStrategy.
 
         Raises OutOfOrder under another strategy, and InvalidSpec if the TPU's embedding hardware is
         not of the first generation.
@@ -67,9 +67,9 @@ class TpuDriver(ReplicaDriver):
     def configure(self, plan: Plan) -> Op:
         """Prepares to run `plan`, and drops the state of an earlier plan.
 
-        Raises InvalidSpec for a setting that a TPU cannot honour, and OutOfOrder if the TPU is
-        already configured for embeddings. (In a `tf.Graph`, and while a tf.function is traced, the
-        latter is an InvalidArgumentError when the op runs.)
+        Raises InvalidSpec for a setting that a TPU does not support, and OutOfOrder if the TPU is
+        already configured for embeddings. (In a graph or tf.function, the op then fails with
+        InvalidArgumentError.)
         """
         checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)

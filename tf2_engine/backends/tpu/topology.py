@@ -18,7 +18,7 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """One core: its device, the CPU that feeds it, and its number among the cores of that host.
+    """A core's device, the CPU device that feeds it, and its number among that host's cores.
 
     A device is a string like "/job:worker/replica:0/task:1/device:TPU:3".
     """
@@ -33,8 +33,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
-    replica. `cores_per_replica` is None without model parallelism. 1 is not the same as None: with
-    1 the device is told about model parallelism.
+    replica. `cores_per_replica` is None without model parallelism; with 1, unlike None, the device
+    is configured for model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -42,7 +42,7 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of the core that a device string names, in full or in part.
+        """Finds the position of the core with this device, given by its full name or the end of it.
 
         Raises InvalidInput if it is not a TPU core, or matches none or several.
         """
@@ -90,9 +90,9 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Raises InvalidSpec if the TPU's embedding hardware is of another generation.
+    """Raises InvalidSpec if the TPU's embedding hardware is not of the first generation.
 
-    A TPU that does not report its hardware counts as first generation (v2 or v3).
+    A TPU that does not report its hardware counts as v2 or v3, the first generation.
     """
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):

@@ -25,8 +25,8 @@ Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Makes a function for each core, by position, that reads the core's ids.
 
-    The part of a replica is split over its cores. `cores_per_replica` is None for no split, which
-    is right inside `strategy.run`, where the device's rewrite gives each core its part.
+    A replica's part of the batch is split over its cores. `cores_per_replica=None` does not split,
+    as is right inside `strategy.run`, where the graph rewrite gives each core its part.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -39,7 +39,7 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
     """Enqueues the batch of one core.
 
-    `ordinal` is the core's number on its host, or -1 to leave it to the rewrite of the computation.
+    `ordinal` is the core's number on its host, or -1, which the graph rewrite replaces.
     """
     features = read()
     # Dense ids have no index, and weights may be missing: the op takes empty tensors then.
@@ -60,17 +60,17 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
 
 
 def set_name(op: Op, name: str | None) -> None:
-    """Sets the attribute that pairs an op, or the op of a tensor, with others of a batch."""
+    """Sets the attribute that pairs the op, or a tensor's op, with the other ops of its batch."""
     if name is not None and not tf.executing_eagerly():
         op = op.op if isinstance(op, tf.Tensor) else op
         tf_compat.set_attributes(op, {tf_compat.LAYER_ATTRIBUTE: name})
 
 
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
-    """The mode in which a batch is enqueued, "train" or "inference".
+    """Computes the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` even a known mode is chosen from two constants, because a rewrite of the
-    graph, which may turn training into inference, looks for both.
+    Inside `strategy.run` even a known mode is selected from two constants, because the graph
+    rewrite that may turn training into inference looks for both.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))
@@ -90,7 +90,7 @@ def _read(
 
 
 def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
-    """Row splits, or coordinates with one column more than the activation has axes."""
+    """Makes row splits, or coordinates with one column more than the activation has axes."""
     assert raw.index is not None
     index: Tensor = tf.cast(raw.index, tf.int32)
     if raw.kind == "ragged":

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, dicts, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.run.test_run import PROGRAM
-from compat_tests.support import stock
+from compat_tests.support import fresh, stock
 from estimator_bridge.run import software_tpu
 from tf2_engine.native import loading
 
@@ -326,21 +324,8 @@ def test_the_command_runs_a_program_on_stock(tmp_path: pathlib.Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "estimator_bridge",
-            "run",
-            "--stock",
-            "--software-tpu",
-            script,
-            str(tmp_path / "job"),
-            "tpu",
-        ],
-        capture_output=True,
-        text=True,
-    )
+    options = ("--stock", "--software-tpu")
+    ran = fresh.module("estimator_bridge", "run", *options, script, tmp_path / "job", "tpu")
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "beside __main__ 2"

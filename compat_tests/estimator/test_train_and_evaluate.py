@@ -161,7 +161,7 @@ def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None
         {},
         pytest.param({"throttle_secs": 3600}, marks=pytest.mark.full),
         pytest.param({"every": 3, "max_steps": 6}, marks=pytest.mark.full),
-        {"max_steps": None, "input_fn": words.short_input_fn},
+        pytest.param({"max_steps": None, "input_fn": words.short_input_fn}, marks=pytest.mark.full),
     ],
 )
 def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path) -> None:

@@ -109,11 +109,7 @@ def test_stock_runs_as_it_is(tmp_path: pathlib.Path) -> None:
     script.write_text(
         "import tensorflow as tf\nprint(tf.compat.v1.estimator.tpu.TPUEstimator.__module__)\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", "run", "--stock", script],
-        capture_output=True,
-        text=True,
-    )
+    ran = fresh.module("estimator_bridge", "run", "--stock", script)
 
     if HAS_STOCK:
         assert ran.returncode == 0, ran.stderr
@@ -200,9 +196,7 @@ def test_every_path_is_one_of_stock() -> None:
                     print(path, name)
         print("done")
     """
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    )
+    ran = fresh.code(textwrap.dedent(program), check=True)
 
     assert set(ran.stdout.split("\n")[:-1]) == {"done", *looked_for}
 
@@ -384,7 +378,7 @@ def test_names_choose_keras_by_themselves(before: str, use: str) -> None:
     Without `install` or `run`, and in a process that asked for no Keras, or already for Keras 3.
     """
     program = f"import tensorflow as tf\n{before}\n{use}\nprint(tf.keras.layers.Layer.__module__)"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ran = fresh.code(program)
 
     if before and not keras_choice.is_2_15():
         last = ran.stderr.strip().splitlines()[-1]

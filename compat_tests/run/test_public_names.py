@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -13,12 +14,10 @@ import tensorflow as tf
 from compat_tests.goldens import record_upgrades
 from estimator_bridge.run import public_names
 
-LINES = """
-from compat_tests.goldens import record_public_names
-print(*record_public_names.lines(), sep="\\n")
-"""
-COUNTERPARTS = """
+PROGRAM = """
 import json, operator
+from compat_tests.goldens import record_public_names
+lines = [*record_public_names.lines()]
 import tensorflow as tf
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.run import public_names
@@ -39,21 +38,25 @@ def walk(module, path):
         if isinstance(value, type(json)):
             walk(value, f"{path}{name}.")
 walk(public_names.listed().compat.v1, "")
-print(json.dumps(found))
+print(json.dumps([lines, found]))
 """
 
 
-def _output(program: str, *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def of_tensorflow() -> tuple[list[str], list[tuple[str, str | None, bool]]]:
+    """The lines of the list now, and each name of version 1 with its counterpart."""
     # A process that imports TensorFlow itself: what it has depends on who imported it how.
-    command = [sys.executable, "-c", program, *arguments]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines, found = json.loads(ran.stdout)
+    return lines, found
 
 
 @pytest.mark.whole
-def test_the_list_has_the_names_of_tensorflow() -> None:
+def test_the_list_has_the_names_of_tensorflow(of_tensorflow: Any) -> None:
     """The list is exactly what TensorFlow 2.21 has; other versions have nearly the same names."""
-    recorded, now = public_names.LIST.read_text(), _output(LINES)
+    recorded, now = public_names.LIST.read_text(), "".join(f"{line}\n" for line in of_tensorflow[0])
     if tf.__version__.startswith("2.21."):
         assert now == recorded, "run python -m compat_tests.goldens.record_public_names"
     names = [{word for word in text.split() if not word[-1].isdigit()} for text in (recorded, now)]
@@ -68,9 +71,9 @@ def test_upgrades_are_those_of_tensorflow() -> None:
     assert len({*recorded} & {*now}) > 0.9 * len(now)
 
 
-def test_counterparts_exist_in_tensorflow() -> None:
+def test_counterparts_exist_in_tensorflow(of_tensorflow: Any) -> None:
     """Each name that `migrate` writes for one of TensorFlow 1 is a name of TensorFlow."""
-    found = json.loads(_output(COUNTERPARTS))
+    _, found = of_tensorflow
     new = {name: written for name, written, _ in found if written is not None}
     assert len(found) > 2000
     assert len(new) > 1000

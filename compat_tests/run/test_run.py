@@ -9,6 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from estimator_bridge.cli import main
 
 PROGRAM = """
@@ -58,11 +59,7 @@ def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", "run", script, str(tmp_path / "job"), use_tpu],
-        capture_output=True,
-        text=True,
-    )
+    ran = fresh.module("estimator_bridge", "run", script, tmp_path / "job", use_tpu)
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "beside __main__ 2"

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from compat_tests.support.legacy_specs import needs_stock
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / "programs" / "tf1"
@@ -58,14 +59,8 @@ def run(
     copied = folder / name
     shutil.copytree(PROGRAMS / name, copied, dirs_exist_ok=True)
     flag = MODEL_DIR.get(name, "model_dir")
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "run", *options),
-            *(str(copied / SCRIPTS[name]), f"--{flag}={folder / model_dir}", *arguments),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    program = (copied / SCRIPTS[name], f"--{flag}={folder / model_dir}", *arguments)
+    ran = fresh.module("estimator_bridge", "run", *options, *program)
     assert ran.returncode == 0, ran.stderr
     return ran.stderr
 

@@ -136,7 +136,7 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
     outside = rows[~np.isin(rows, touched)]
     inside = rows[np.isin(rows, touched)]
     where = f"Table {update.table['name']}"
-    if len(inside) < len(touched):
+    if 0 < len(inside) < len(touched):
         where += f", {len(inside)} of the {len(touched)} rows of the batch"
         where += f" (row {inside[0]})" if len(inside) == 1 else ""
     where += f": side {side}"

@@ -139,18 +139,22 @@ def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
     assert_same({**tables, **OTHERS}, back)
 
 
-def test_objects_go_to_pytorch_and_back(tmp_path: pathlib.Path) -> None:
-    """The tables of an object checkpoint are written, and an object checkpoint comes back."""
-    values, keys = tables_of("Adam", "dict")
+@pytest.mark.parametrize("form", ["object", "sparsecore"])
+def test_objects_go_to_pytorch_and_back(form: str, tmp_path: pathlib.Path) -> None:
+    """Tables of objects, and stacks of SparseCores, are written as tables and come back."""
+    values, _ = tables_of("Adam", "dict")
     old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
     spec = spec_of("Adam", "dict")
-    convert.convert(old, str(tmp_path / "objects"), spec=spec)
+    cores: Any = {"to_cores": 2, "samples": {"few": 4}} if form == "sparsecore" else {}
+    convert.convert(old, str(tmp_path / "objects"), spec=spec, to=form, **cores)
 
     convert.convert(str(tmp_path / "objects"), str(tmp_path / "torch"), spec=spec, to="torch")
-    convert.convert(str(tmp_path / "torch"), str(tmp_path / "back"), spec=spec, to="object")
 
-    back = legacy_checkpoints.read(str(tmp_path / "back"))
-    assert_same(values, {name: back[key] for name, key in keys.items()})
+    model = stored(tmp_path / "torch/model.safetensors")
+    assert_same({f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}, model)
+    convert.convert(str(tmp_path / "torch"), str(tmp_path / "again"), spec=spec, to=form, **cores)
+    convert.convert(str(tmp_path / "again"), str(tmp_path / "back"), spec=spec)
+    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
 
 
 def test_states_by_other_names(tmp_path: pathlib.Path) -> None:

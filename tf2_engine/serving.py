@@ -333,8 +333,8 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
     if isinstance(parameters, Table):
         if parameters.strategy == "octaves" and parameters.num_shards > 1:
             raise errors.InvalidInput(
-                f"{parameters.where}: its rows are spread over parameter servers in octaves, which "
-                "cannot be looked up here. Restore a checkpoint of it on one machine."
+                f'{parameters.where}: parameter servers hold its rows with layout="octaves", '
+                "which cannot be looked up here. Restore a checkpoint of this table on one machine."
             )
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):

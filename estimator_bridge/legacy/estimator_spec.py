@@ -274,5 +274,5 @@ def _check_graph(what: str, value: Object) -> None:
     if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
         raise errors.InvalidSpec(
             f"`{what}` must be from the default graph, but {value!r} belongs to another graph. "
-            "Create it in the model_fn, in every call again."
+            "Create it anew in every call of the model_fn."
         )

@@ -159,8 +159,8 @@ class Driver(abc.ABC):
         """
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
-            "ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says of how "
-            "many cores."
+            "ParameterServerStrategy. Elsewhere every step is synchronous; set the number of its "
+            "cores with `num_cores`."
         )
 
     @abc.abstractmethod

@@ -152,8 +152,8 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
     unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
     if unknown:
         raise errors.InvalidInput(
-            f"model_fn ({model_fn}) has following not expected args: {unknown}. It is given "
-            "features, labels, mode, params and config alone."
+            f"model_fn ({model_fn}) has following not expected args: {unknown}. Estimators "
+            "only pass features, labels, mode, params and config."
         )
     return model_fn
 

@@ -249,7 +249,7 @@ def _split_along(
         elif axis != 0:
             raise errors.InvalidInput(
                 f"`batch_axis` is {axis} for {_shown(place)}, which has a row for each sample. "
-                "Give it 0."
+                "Set that axis to 0."
             )
     cores = []
     for core, ids_of_core in enumerate(split_batch(ids, num_cores)):

@@ -140,8 +140,8 @@ class TpuDriver(ReplicaDriver):
         if number != expected:
             raise errors.InvalidInput(
                 f"There must be one entry per core, {expected} here, got {number}. Inside "
-                "`strategy.run` a call speaks for one core; outside of it, `enqueue` speaks for "
-                f"all {len(self._topology.cores)}."
+                "`strategy.run` a call is for one core; outside, `enqueue` is for all "
+                f"{len(self._topology.cores)} cores."
             )
 
     def _activation_shape(self, feature: FeaturePlan) -> list[int]:

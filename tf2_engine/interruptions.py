@@ -337,7 +337,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """Makes `inner`, which run inside the watched steps, the current steps in the context."""
+        """Watches the steps `inner`, which run inside the watched steps, while in the context."""
         outer, self._inner = self._inner, inner
         try:
             yield

@@ -59,9 +59,10 @@ def cpu_embedding_lookup(
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
-        The structure of `inputs`, float32. Dense: [*ids.shape, dim]; with an EngineSpec
-        [*ids.shape[:-1], dim] from rank 2 on. Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim]
-        or [*output_shape, dim]. Sparse and ragged sequences: [batch, max_sequence_length, dim].
+        The structure of `inputs`, float32.
+        Dense: [*ids.shape, dim]; with an EngineSpec [*ids.shape[:-1], dim] from rank 2 on.
+        Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim] or [*output_shape, dim].
+        Sparse and ragged sequences: [batch, max_sequence_length, dim].
 
     Raises:
         InvalidInput: the input does not fit the config; the message names the feature by its path.

@@ -280,7 +280,7 @@ _traced = _Traced()
 def next_call() -> str | None:
     """Returns a name for a call inside `run`, equal on every core; None outside `run`.
 
-    Each core is traced separately, and by the name ops of different cores find each other.
+    Each core is traced separately. The name tells which ops of different cores belong together.
     """
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 

@@ -66,8 +66,8 @@ def maybe_overwrite_model_dir_and_session_config(
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a cluster in TF_CONFIG trains as under version 1 of
-    ParameterServerStrategy. That also needs no strategy (None).
+    With `between_graph`, a version 1 ParameterServerStrategy is also read as None, because a
+    cluster in TF_CONFIG already trains the way that this strategy does.
 
     Raises:
         InvalidInput: a strategy cannot run an estimator here. The message names the setting.

@@ -332,7 +332,7 @@ class _Watch:
             _watches.remove(self)
             try:
                 signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
-            except (OSError, ValueError):  # The program has closed its own in the meantime.
+            except (OSError, ValueError):  # The program has closed that descriptor.
                 signal.set_wakeup_fd(-1)
 
     @contextlib.contextmanager

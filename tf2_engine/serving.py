@@ -126,7 +126,7 @@ def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
 
 def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
     shape = ids.shape
-    if feature.as_engine and shape.rank != 0:  # a single id has a row, but no batch
+    if feature.as_engine and shape.rank != 0:  # a scalar id has no batch dimension
         batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
         shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
     rows = _activations(feature, batch.read_ids(feature, tf.reshape(ids, [-1]), weight))

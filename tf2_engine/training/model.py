@@ -73,7 +73,7 @@ class Model:
                 # A program may count in its own train_op.
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            # It has FeatureConfigs, optimizers, and the conversion of raw features to ids.
+            # The FeatureConfigs, their optimizers, and the conversion of raw features to ids.
             self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
             # A TPU is configured for one batch size; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)

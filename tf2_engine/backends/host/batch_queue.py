@@ -85,7 +85,7 @@ class GraphBatchQueue:
         return Step([part[0] for part in parts], parts[0][1])
 
     def keep(self, step: Step) -> Op:
-        # If only the run tells whether a batch trains, it waits, and its update is conditional.
+        # If it is only known at run time whether a batch trains, its update is conditional.
         if step.training is not False:
             self._queue("looked up").append(step)
 

@@ -98,7 +98,7 @@ class TpuDriver(ReplicaDriver):
             (read,) = transfer.readers(plan, batch, None).values()
 
             def enqueue() -> Op:
-                # A rewrite of the graph finds out the core.
+                # The graph rewrite sets the core.
                 return transfer.enqueue(plan, read, -1, transfer.mode_of(training, True), name)
 
             return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))

@@ -259,6 +259,7 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
+    """Gives signals another handler inside the context, but not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)

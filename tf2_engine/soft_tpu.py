@@ -365,6 +365,8 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
+    """Marks tensors as arguments; stock's `enqueue` inside `run` looks for these marks."""
+
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value

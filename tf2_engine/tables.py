@@ -70,6 +70,7 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
+        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 

@@ -276,6 +276,7 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
+        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:

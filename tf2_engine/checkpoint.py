@@ -118,8 +118,8 @@ class TableTensor(tf_compat.SavedTensor):
     def slices(self) -> list[Slice]:
         if len(self._shards) > 1 and self._strategy == "octaves":
             raise errors.InvalidInput(
-                f"{self._label}: rows that are spread over parameter servers in octaves cannot be "
-                'saved by tf.train.Checkpoint. Use the layout "div".'
+                f'{self._label}: parameter servers hold its rows with layout="octaves", which '
+                'tf.train.Checkpoint cannot save. Use the layout "div".'
             )
         if len(self._shards) == 1 or self._strategy == "mod":
             return [Slice("", self._read_whole, self._shards[0].device)]

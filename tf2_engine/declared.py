@@ -22,9 +22,8 @@ def verifiable(kind: Kind) -> Kind:
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             The model_dir is replaced. Whoever calls `model_fn` passes the activations among the
             features, by the names of the spec. It returns a NamedTuple with the `loss`, and is
-                called
-            once for each trace of a tf.function, or once per step. Gradients of the model's own
-            optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
+            called once for each trace of a tf.function, or once per step. Gradients of the model's
+            own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
@@ -36,8 +35,7 @@ def verifiable(kind: Kind) -> Kind:
             Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
             The `tf2_engine.TPUEmbedding`; the variable that counts steps; and every other variable
-                by
-            its legacy name, as soon as training begins.
+            by its legacy name, as soon as training begins.
 
     A class that exports also has `export_saved_model(...)`, which returns the directory that it
     wrote.

@@ -490,7 +490,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if observer is not None and self._cores.tables_on_device:
             raise errors.OutOfOrder(
                 "`observe` is not possible under a TPUStrategy: batches and tables are on the TPU. "
-                "Leave the summaries of tables out there."
+                "Remove the table summaries there."
             )
         self._observer = observer
 

@@ -27,7 +27,7 @@ def check() -> None:
     elif _process != process:
         raise errors.OutOfOrder(
             f"This process, {process}, is a fork of process {_process}, which has trained, "
-            "evaluated or predicted: TensorFlow's threads are not in a fork, and it would wait for "
-            "them for ever. Fork before that, or start a new process, as "
+            "evaluated or predicted. The fork lacks TensorFlow's threads and would wait for them "
+            "forever. Fork before the first of these calls, or start a new process, as "
             "multiprocessing.get_context('spawn') does."
         )

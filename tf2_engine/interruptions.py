@@ -259,6 +259,7 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
+    """Gives signals another handler inside the context, but not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -332,12 +333,12 @@ class _Watch:
             _watches.remove(self)
             try:
                 signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
-            except (OSError, ValueError):  # The program has closed its own in the meantime.
+            except (OSError, ValueError):  # The program has closed that descriptor.
                 signal.set_wakeup_fd(-1)
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """Makes `inner`, which run inside the watched steps, the current steps in the context."""
+        """Watches the steps `inner`, which run inside the watched steps, while in the context."""
         outer, self._inner = self._inner, inner
         try:
             yield

@@ -59,9 +59,10 @@ def cpu_embedding_lookup(
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
-        The structure of `inputs`, float32. Dense: [*ids.shape, dim]; with an EngineSpec
-        [*ids.shape[:-1], dim] from rank 2 on. Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim]
-        or [*output_shape, dim]. Sparse and ragged sequences: [batch, max_sequence_length, dim].
+        The structure of `inputs`, float32.
+        Dense: [*ids.shape, dim]; with an EngineSpec [*ids.shape[:-1], dim] from rank 2 on.
+        Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim] or [*output_shape, dim].
+        Sparse and ragged sequences: [batch, max_sequence_length, dim].
 
     Raises:
         InvalidInput: the input does not fit the config; the message names the feature by its path.
@@ -125,7 +126,7 @@ def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
 
 def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
     shape = ids.shape
-    if feature.as_engine and shape.rank != 0:  # a single id has a row, but no batch
+    if feature.as_engine and shape.rank != 0:  # a scalar id has no batch dimension
         batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
         shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
     rows = _activations(feature, batch.read_ids(feature, tf.reshape(ids, [-1]), weight))
@@ -333,8 +334,8 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
     if isinstance(parameters, Table):
         if parameters.strategy == "octaves" and parameters.num_shards > 1:
             raise errors.InvalidInput(
-                f"{parameters.where}: its rows are spread over parameter servers in octaves, which "
-                "cannot be looked up here. Restore a checkpoint of it on one machine."
+                f'{parameters.where}: parameter servers hold its rows with layout="octaves", '
+                "which cannot be looked up here. Restore a checkpoint of this table on one machine."
             )
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):

@@ -63,6 +63,7 @@ def small_table(table: Table, table_dtype: str) -> Table:
 
 
 def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
+    """Copies a variable in the type `table_dtype`. Returns the variable itself for float32."""
     if table_dtype == "float32":
         return variable
     return _variable([variable], table_dtype, f"Table {name!r}", name)

@@ -92,8 +92,8 @@ def _as_the_hardware() -> bool:
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
     """Tells the op that reads a feature's ids how many rows the table has.
 
-    The op itself only knows the position of the table in its stack. Has no effect if
-    `_as_the_hardware`, or on real SparseCores.
+    The op itself only knows the position of the table in its stack. Has no effect on real
+    SparseCores, or if ids outside their tables are silently used as by real SparseCores.
     """
     if _as_the_hardware():
         return
@@ -110,7 +110,7 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 def as_int32(ids: Tensor) -> Tensor:
     """Converts ids to int32. Ids beyond its range become its limits, which are in no table.
 
-    If `_as_the_hardware`, or on real SparseCores, ids wrap around.
+    On real SparseCores, or if the software handles ids as they do, ids wrap around instead.
     """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)

@@ -280,7 +280,7 @@ _traced = _Traced()
 def next_call() -> str | None:
     """Returns a name for a call inside `run`, equal on every core; None outside `run`.
 
-    Each core is traced separately, and by the name ops of different cores find each other.
+    Each core is traced separately. The name tells which ops of different cores belong together.
     """
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
@@ -344,7 +344,7 @@ class _Computation:
                 attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
             tf_compat.set_attributes(op, attributes)
             if op.type.startswith(self._EMBEDDING):
-                # A core does one thing after another, even where no tensor requires it.
+                # A core runs its ops one after another, also ops that share no tensor.
                 if op.graph in last:
                     tf_compat.run_after(op, last[op.graph])
                 last[op.graph] = op
@@ -365,6 +365,8 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
+    """Marks tensors as arguments; stock's `enqueue` inside `run` looks for these marks."""
+
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value
@@ -392,8 +394,8 @@ def _as_outputs(values: Nest) -> Nest:
 
 
 def _check_placement() -> None:
-    with tf.init_scope():  # Inside a function the answer would be no.
-        # A session runs a tf.Graph, and has its own setting.
+    with tf.init_scope():  # Inside a function it is reported as off.
+        # A session, which runs a tf.Graph, has a setting of its own.
         soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
     if not soft:
         raise errors.InvalidSpec(

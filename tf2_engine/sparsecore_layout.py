@@ -73,8 +73,8 @@ class StackableTable:
         samples: the number of activations of its features per core. Because of a bug, stock's
             TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
             other tables.
-        features: how many features use the table, counted as stock counts samples. Only passed on
-            to the layout.
+        features: how many features use the table (for stock's layout, 0 where `samples` is 0). It
+            does not affect the placement, and is copied to the `TableLayout`.
     """
 
     name: str

@@ -80,9 +80,9 @@ class SparseCoreLimits:
             unknown = [stack for stack in getattr(self, name) if stack not in stacks]
             if unknown:
                 raise errors.InvalidSpec(
-                    f"`{name}` has limits of {', '.join(map(repr, unknown))}, and the stacks are "
-                    f"{', '.join(map(repr, stacks))}. Give limits of stacks, whose names are those "
-                    "of their tables, joined by `_`."
+                    f"`{name}` names {', '.join(map(repr, unknown))}, but the stacks are "
+                    f"{', '.join(map(repr, stacks))}. Name stacks, not tables: a stack's name "
+                    "consists of the names of its tables, joined by `_`."
                 )
 
     def of_stack(self, name: str) -> dict[str, int]:

@@ -56,8 +56,8 @@ class Table:
             return tf.gather(shards[0], ids)
         if self.strategy == "octaves":
             raise errors.InvalidInput(
-                f"{self.where}: its rows are spread over parameter servers in octaves, which only "
-                "the ps driver looks up. Restore a checkpoint of it on one machine."
+                f'{self.where}: parameter servers hold its rows with layout="octaves", which only '
+                "the ps driver looks up. Restore a checkpoint of this table on one machine."
             )
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
@@ -70,6 +70,7 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
+        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 
@@ -197,9 +198,9 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
         shards, strategy = len(placement.servers), placement.layout
     if strategy == "octaves" and shards > 1:
         raise errors.InvalidSpec(
-            f"Table {table.name!r}: its initializer takes `shard_info`, but its rows are spread "
-            "over parameter servers in octaves, which are no slices. Use an initializer of a shape "
-            'and a dtype, or the layout "div".'
+            f"Table {table.name!r}: its initializer takes `shard_info`, but parameter servers hold "
+            'its rows with layout="octaves", whose parts are not contiguous slices. Use an '
+            'initializer that takes a shape and a dtype, or the layout "div".'
         )
     return initializers.ByShard(initializer, table.name, shape, shards, strategy)
 

@@ -170,7 +170,7 @@ def test_what_takes_parts_for_blocks_of_rows_is_refused(tmp_path: pathlib.Path) 
             of_part = tf_compat.RowRanges("table", (12, 4), ranges)
             tf_compat.set_row_ranges(parts[-1], of_part)
         assert tf_compat.checkpoint_shape(parts[0]) == (12, 4)
-        with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows in"):
+        with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows"):
             v1.train.Saver()
-        with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows in"):
+        with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows"):
             v1.train.warm_start(path, parts)

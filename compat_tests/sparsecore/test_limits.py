@@ -109,7 +109,7 @@ def test_a_limit_of_a_table_that_is_stacked_is_refused() -> None:
     with SoftTPUStrategy(1, hardware="sparsecore").scope():
         for name in ("max_ids_per_table", "max_unique_ids_per_table"):
             driver = SparseCoreDriver(SparseCoreLimits(**{name: {"a": 512}}))
-            with pytest.raises(errors.InvalidSpec, match=f"{name}.* 'a', and the stacks are 'a_b'"):
+            with pytest.raises(errors.InvalidSpec, match=f"{name}.* 'a', but the stacks are 'a_b'"):
                 tf2_engine.TPUEmbedding(spec, driver=driver).build()
         apart = SparseCoreLimits({"a": 512}, disable_table_stacking=True)
         tf2_engine.TPUEmbedding(spec, driver=SparseCoreDriver(apart)).build()

@@ -412,7 +412,7 @@ def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> Non
             self.asked += 1
             return v1.train.SessionRunArgs(tf.constant(1)) if self.asked > 1 else None
 
-    with pytest.raises(errors.OutOfOrder, match=r"Late asks for .* did not before the first step"):
+    with pytest.raises(errors.OutOfOrder, match=r"Late requests .* did not request before"):
         trainer.train(input_fn, [Late()], steps=2)
 
 

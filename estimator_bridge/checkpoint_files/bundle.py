@@ -82,7 +82,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
-        elif tensor.dtype.size:  # Only TensorFlow knows the checked bytes of variants and the like.
+        elif tensor.dtype.size:  # Only TensorFlow can check variants and the like.
             for piece in tensor.slices:
                 crc = 0
                 for data in self.chunks(piece):

@@ -97,12 +97,14 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
     for number, path in queue:
         length += sum(max(1, len(name)) for name in path)
         if length > max_length:
-            raise ValueError("its paths are too long")
+            raise ValueError("the paths in its object graph are too long")
         for child in nodes[number].children:
             # No real model is that deep, and the paths of a deep graph need memory by the square of
             # its depth.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
-                raise ValueError("it is too deep, or names a node that does not exist")
+                raise ValueError(
+                    "its object graph is too deep, or refers to a node that does not exist"
+                )
             if child.node_id not in seen:
                 seen.add(child.node_id)
                 queue.append((child.node_id, (*path, child.local_name)))

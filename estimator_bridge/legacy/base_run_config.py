@@ -172,7 +172,7 @@ class RunConfig:
                 "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                 f"set; they are {steps} and {secs}. Drop one of them."
             )
-        # One interval alone replaces the other.
+        # An interval that is given alone disables the other one.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:

@@ -259,8 +259,8 @@ def _check_metric(name: str, metric: Object) -> None:
 
 
 def _is_keras_metric(metric: Object) -> bool:
-    # By attribute: using tf.keras would settle which Keras the process has. Metrics of Keras 3 have
-    # no `updates` and do not work in a graph.
+    # Told by attributes, because the first use of tf.keras fixes the Keras version of the process.
+    # Metrics of Keras 3 have no `updates` and do not work in a graph.
     return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
 
 
@@ -274,5 +274,5 @@ def _check_graph(what: str, value: Object) -> None:
     if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
         raise errors.InvalidSpec(
             f"`{what}` must be from the default graph, but {value!r} belongs to another graph. "
-            "Create it in the model_fn, in every call again."
+            "Create it anew in every call of the model_fn."
         )

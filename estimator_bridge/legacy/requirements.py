@@ -112,7 +112,8 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise errors.WrongSetting(
-            f"{function!r} must be a function whose arguments Python knows: {error}."
+            f"{function!r} has no signature that Python can read: {error}. Wrap it in a function "
+            "or lambda with named arguments."
         ) from error
     # A partial's signature still lists arguments that it binds by name, as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}

@@ -215,9 +215,9 @@ def _check_partition(config: TPUConfig, dims: Sequence[Object]) -> None:
         )
     if config.per_host_input_for_training is not InputPipelineConfig.PER_HOST_V2:
         raise errors.InvalidSpec(
-            "`TPUConfig`: input_partition_dims is only supported in PER_HOST_V2 mode. Set "
-            "per_host_input_for_training=InputPipelineConfig.PER_HOST_V2; it is "
-            f"{config.per_host_input_for_training!r}."
+            "`TPUConfig`: input_partition_dims is only supported in PER_HOST_V2 mode. It is "
+            f"{config.per_host_input_for_training!r}; set per_host_input_for_training to "
+            "InputPipelineConfig.PER_HOST_V2."
         )
     if config.num_cores_per_replica is None:
         raise errors.InvalidSpec(

@@ -125,7 +125,8 @@ class EmbeddingConfigSpec(_Spec):
 
         Args:
             step: the global step, a variable or a callable.
-            target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one inside.
+            target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for the keras_rs layer that
+                contains a TPUEmbeddingV2.
             batch_size: with a target, the samples of each core.
         """
         from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import to_tf2

@@ -261,6 +261,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
+        """A worker holds activations and their gradients at the same time."""
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 

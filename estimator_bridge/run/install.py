@@ -79,6 +79,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def local_resolvers() -> Iterator[None]:
+    """Makes `TPUClusterResolver` work without a TPU inside the context."""
     with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
             stand_in = load(stock_names.RESOLVER_STAND_IN)

@@ -29,6 +29,7 @@ def equals(wanted: Object) -> on.When:
 
 
 def no_input_per_host(value: Object) -> bool:
+    """Whether an `InputPipelineConfig`, or its name, is neither PER_HOST_V1 nor PER_HOST_V2."""
     # True is PER_HOST_V1 for stock, but equals 1 in Python.
     modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
     return value is False or (value is not True and value in modes)

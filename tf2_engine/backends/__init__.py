@@ -24,8 +24,8 @@ DRIVERS: dict[str, type[Driver]] = {
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
     """Makes the driver for an engine that is created in the current scope.
 
-    Without a name, the current strategy chooses. Raises InvalidSpec for an unknown name, and
-    OutOfOrder if the driver needs another strategy.
+    Without a name, the current strategy determines the driver. Raises InvalidSpec for an unknown
+    name, and OutOfOrder if the driver needs another strategy.
     """
     if name is None:
         strategy = tf_compat.strategy_in_scope()

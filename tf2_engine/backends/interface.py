@@ -103,11 +103,11 @@ class EngineCores(abc.ABC):
         return False
 
     def check_spec(self, spec: EngineSpec) -> None:
-        """Refuses settings of a spec that the backend does not support, by name."""
+        """Refuses settings of a spec that the backend does not support; errors name the setting."""
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
-        """Refuses inputs on devices from which the backend cannot read, by feature."""
+        """Refuses inputs on devices from which the backend cannot read; errors name the feature."""
         return
 
 
@@ -159,8 +159,8 @@ class Driver(abc.ABC):
         """
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
-            "ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says of how "
-            "many cores."
+            "ParameterServerStrategy. Elsewhere every step is synchronous; set the number of its "
+            "cores with `num_cores`."
         )
 
     @abc.abstractmethod

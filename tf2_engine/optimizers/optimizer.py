@@ -180,7 +180,7 @@ class Optimizer:
 def _contains(allowed: ranges.Range, value: object) -> bool:
     try:
         return bool(allowed.contains(value))
-    except (TypeError, ValueError):  # Such as an array.
+    except (TypeError, ValueError):  # For example, `value` is an array.
         return False
 
 

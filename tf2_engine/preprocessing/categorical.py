@@ -334,8 +334,8 @@ def _refuse_weights(column: Column) -> None:
     for part in column.parts:
         if isinstance(part, Weighted):
             raise errors.InvalidSpec(
-                f"{type(column).__name__} of ids that are weighted by {part.weight_key!r}: these "
-                f"weights would be lost. Make it of {part.column!r}."
+                f"{type(column).__name__} contains ids weighted by {part.weight_key!r}: these "
+                f"weights would be lost. Make it of {part.column!r} instead."
             )
 
 

@@ -14,7 +14,7 @@ class Evaluations:
     """The values of one metric in all evaluations so far.
 
     Args:
-        directory: the folder of their event files.
+        directory: the folder with the event files of the evaluations.
         min_steps: evaluations before this step are ignored.
     """
 

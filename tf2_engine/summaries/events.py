@@ -34,6 +34,7 @@ class EventFile:
         self._open().add_summary(summary, step)
 
     def merged(self, step: int, summaries: bytes) -> None:
+        """Writes the value of `tf.compat.v1.summary.merge_all`."""
         self._open().add_summary(summaries, step)
 
     def flush(self) -> None:

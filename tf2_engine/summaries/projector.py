@@ -73,6 +73,7 @@ def write_projector(
 
 
 def first_rows(tables: Mapping[str, Table], max_rows: int) -> dict[str, Tensor]:
+    """Reads the first rows of tables, [rows, dim] float32."""
     counts = {name: min(max_rows, table.plan.vocabulary_size) for name, table in tables.items()}
     return {
         name: tables[name].gather(PARAMETERS, tf.range(count, dtype=tf.int64))

@@ -36,10 +36,11 @@ def of_step(
 ) -> Tensor:
     """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
 
-    - ids: the number of ids in the batch of all cores. - ids_per_sample: the number of ids per
-    sample, over all features of the table. - rows_touched: distinct rows that the batch looks up. -
-    out_of_vocabulary: the share of ids that belong to no row of the table. - gradient_norm: the L2
-    norm of the gradients of all rows, each summed over the batch, before
+    - ids: the number of ids in the batch of all cores.
+    - ids_per_sample: the number of ids per sample, over all features of the table.
+    - rows_touched: the number of distinct rows that the batch looks up.
+    - out_of_vocabulary: the share of ids that belong to no row of the table.
+    - gradient_norm: the L2 norm of the gradients of all rows, each summed over the batch, before
       clipping.
     - clipped_share: the share of gradient elements outside the optimizer's limits.
 

@@ -49,7 +49,7 @@ class TableSummaries:
         """Starts to watch engines. Step functions must be traced after this."""
         directory = self.output_dir or default_dir
         if directory is None:
-            raise errors.InvalidInput("`output_dir` is not given: where shall the summaries go?")
+            raise errors.InvalidInput("`output_dir` is missing. Give the directory for summaries.")
         self._engines, self.directory = engines, directory
         self._recorders = [StatisticsRecorder(each, self.every_n_steps) for each in engines]
         self._events = EventFile(directory)

@@ -69,9 +69,9 @@ class RowRanges(tf.Variable.SaveSliceInfo):
     def spec(self) -> str:
         """Raises, because TensorFlow's Savers store a variable as one block of rows."""
         raise errors.InvalidInput(
-            f"{self.full_name!r}: parameter servers hold its rows in octaves, which only the "
-            "Saver of the estimator stores, and only a restored checkpoint fills. Leave out the "
-            'program\'s own Saver and `warm_start_from`, or use the layout "div".'
+            f'{self.full_name!r}: parameter servers hold its rows with layout="octaves". Only the '
+            "estimator's Saver can save and restore such rows. Leave out the program's own Saver "
+            'and `warm_start_from`, or use the layout "div".'
         )
 
 

@@ -71,7 +71,7 @@ class _RememberedFetches:
         run_metadata: Message | None = None,
     ) -> Nest:
         session = self._session()
-        assert session is not None  # The caller of the method holds it.
+        assert session is not None  # The caller of `run` holds a reference.
         leaves: list[Object] = []
         kind: Object = type(session)
         plain = kind.run

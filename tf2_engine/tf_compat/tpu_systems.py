@@ -37,6 +37,7 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
+    """The number of SparseCores of each core of a TPU; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 

@@ -39,8 +39,8 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         """
         raise NotImplementedError
 
-    # The newer `_serialize_to_tensors` does not do: its restore passes on only the first of several
-    # slices (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
+    # The newer `_serialize_to_tensors` does not work here: its restore passes on only the first of
+    # several slices (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
     def _gather_saveables_for_checkpoint(self) -> dict[str, Callable[..., Object]]:
         return {"VARIABLE_VALUE": lambda name="": _SaveableOfSlices(self, name)}
 

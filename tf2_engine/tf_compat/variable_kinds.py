@@ -17,8 +17,8 @@ from tf2_engine.types import DType, Tensor, Variable
 def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
-    Under MirroredStrategy `tf.Variable` makes a copy per replica, but a table is one variable. It
-    still counts as the strategy's variable, because Keras optimizers check that.
+    Under MirroredStrategy `tf.Variable` makes a copy per replica, but a table is one variable.
+    Keras optimizers check that a variable belongs to the strategy, and this one still does.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)

@@ -39,8 +39,8 @@ class _Session:
         )
         if feed_dict or not all(isinstance(each, tf.Variable) for each in tf.nest.flatten(fetches)):
             raise errors.OutOfOrder(
-                f"A hook runs {fetches!r} in a session, and in TensorFlow 2 there is none. Have "
-                "`before_run` return it, or write a callback; see docs/training.md."
+                f"A hook runs {fetches!r} in a session, and in TensorFlow 2 there is none. Return "
+                "the tensors from `before_run`, or write a callback; see docs/training.md."
             )
         return tf.nest.map_structure(lambda variable: variable.numpy(), fetches)
 
@@ -126,8 +126,9 @@ class HookRunner:
             for each in () if fetches is None else tf.nest.flatten(fetches):
                 if id(each) not in places:
                     raise errors.OutOfOrder(
-                        f"{type(hook).__name__} asks for {each!r}, which it did not before the "
-                        "first step; a step of TensorFlow 2 computes what is known by then."
+                        f"{type(hook).__name__} requests {each!r}, which it did not request before "
+                        "the first step. A step of TensorFlow 2 computes only tensors that were "
+                        "requested by then: return the tensor from every `before_run`."
                     )
                 flat.append(computed[places[id(each)]])
             arrays = [None if each is None else each.numpy() for each in flat]
@@ -165,5 +166,8 @@ def _fetches(asked: Object) -> Nest:
     if asked is None:
         return None
     if asked.feed_dict:
-        raise errors.InvalidInput("A hook feeds tensors, and a step of TensorFlow 2 has no feeds.")
+        raise errors.InvalidInput(
+            "A hook feeds tensors, but a step of TensorFlow 2 has no feeds. Pass the values to the "
+            "model in the dataset, or in variables that a callback assigns."
+        )
     return asked.fetches

@@ -73,7 +73,7 @@ class Model:
                 # A program may count in its own train_op.
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            # It has FeatureConfigs, optimizers, and the conversion of raw features to ids.
+            # The FeatureConfigs, their optimizers, and the conversion of raw features to ids.
             self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
             # A TPU is configured for one batch size; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
@@ -85,7 +85,8 @@ class Model:
             self._on_sparse_cores = self.on_tpu and driver is not None
             if self._on_sparse_cores and size is None:
                 raise errors.InvalidInput(
-                    "`train_batch_size` is not set, and a TPU is configured for one size. Give it."
+                    "`train_batch_size` is not set, but a TPU needs a fixed batch size. "
+                    "Set `train_batch_size`."
                 )
             self.engine = tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
             if self._on_sparse_cores:
@@ -156,7 +157,7 @@ class Model:
         if dense and (isinstance(self.spec, Embedding) or ranks != {2}):
             raise errors.InvalidInput(
                 f"The ids of {dense} are dense; on a TPU the legacy program ignores 0 in them. "
-                "Make them SparseTensors in the input function, with 0 or without."
+                "Make them SparseTensors in the input function, with 0 only where it is an id."
             )
         if dense:
             text = "The ids of %s are dense, and 0 is ignored in them, as in the legacy program."

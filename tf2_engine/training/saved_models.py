@@ -189,8 +189,8 @@ def _load(
         stored = [key for key in keys if reader.has_tensor(key)]
         if not stored:
             raise errors.InvalidInput(
-                f"{checkpoint} lacks {name!r}, a variable that the model_fn makes for "
-                "predictions; so the model cannot be exported."
+                f"The model cannot be exported: {checkpoint} lacks {name!r}, a variable that the "
+                "model_fn makes for predictions. Make it in training too."
             )
         value = reader.get_tensor(stored[0])
         session.run(variable.initializer, {variable.initial_value: value})

@@ -37,6 +37,7 @@ class Embedding:
 
     @functools.cached_property
     def engine_spec(self) -> specs.EngineSpec:
+        """The spec for the engine."""
         return specs.from_feature_config(dict(self.feature_config))
 
     def to_tf2(self, step: Object = None) -> Embedding:

@@ -39,7 +39,7 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Makes a program import TensorFlow 1 inside the context if it needs to; yields if so.
+    """Makes a program that needs TensorFlow 1 import it inside the context; yields if it does.
 
     Args:
         tf1: whether the program gets TensorFlow 1; None decides by its source.

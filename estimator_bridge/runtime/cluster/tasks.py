@@ -22,9 +22,9 @@ from tf2_engine import log
 from tf2_engine.types import Object
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
-_END = "estimator_bridge/end"  # the queue in each other task that tells it about the chief
+_END = "estimator_bridge/end"  # queue by which other tasks hear of the chief's end
 _LEFT = "estimator_bridge/left"  # tells the chief which workers have stopped training
-_ENDED, _TRAIN_YOURSELF = 0, 1  # what `_END` holds
+_ENDED, _TRAIN_YOURSELF = 0, 1  # the messages in the queue `_END`
 _PATIENCE_MS = 5000  # to tell a task about the end; a dead task never answers
 _LONG_PATIENCE_MS = 60_000  # to tell a worker that it has to train; nothing waits for this
 
@@ -219,7 +219,7 @@ def _server(cluster: Cluster) -> Object:
         address = cluster.tasks[cluster.task_type][cluster.task_id]
         raise errors.InvalidInput(
             f"TF_CONFIG: no server can be started for {cluster.task_type} {cluster.task_id} at "
-            f"{address}: {error.message} Give each task an address of its machine that is free."
+            f"{address}: {error.message} Give each task a free address of the machine it runs on."
         ) from error
 
 

@@ -37,8 +37,8 @@ def num_replicas(config: TPUConfig) -> int:
     if config.num_shards not in (None, replicas):
         raise errors.InvalidInput(
             f"TPUConfig.num_shards is not set correctly: it is {config.num_shards}, but {cores} "
-            f"core(s) were asked for by `run --cores` or ${CORES_VARIABLE}, which make {replicas} "
-            "replica(s). Leave one of the two out."
+            f"core(s) are set by `run --cores` or ${CORES_VARIABLE}, enough for {replicas} "
+            "replica(s). Set only one of the two."
         )
     return replicas
 
@@ -59,15 +59,14 @@ def input_hosts(
     count = asked or len(workers) or 1
     if workers and count not in (1, len(workers)):
         raise errors.InvalidInput(
-            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, "
-            f"but the cluster has {len(workers)} workers, each of which reads its input. Give "
-            f"{len(workers)}; or 1, and the chief reads for all."
+            f"`run --input_hosts` or ${INPUT_HOSTS_VARIABLE} sets {count} host(s), but the cluster "
+            f"has {len(workers)} workers, each of which reads its own input. Set {len(workers)}; "
+            "or set 1 to let the chief read for all."
         )
     if asked and num_cores % asked:
         raise errors.InvalidInput(
-            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, "
-            f"which do not divide the {num_cores} core(s), TPUConfig.num_shards. Change one of the "
-            "two."
+            f"`run --input_hosts` or ${INPUT_HOSTS_VARIABLE} sets {count} host(s), which do not "
+            f"divide the {num_cores} core(s) of TPUConfig.num_shards evenly. Change one of the two."
         )
     if asked == 1 or not _is_read_by_all(mode, input_mode):
         return (THIS_PROCESS,)

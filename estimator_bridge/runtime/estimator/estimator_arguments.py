@@ -66,8 +66,8 @@ def maybe_overwrite_model_dir_and_session_config(
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a cluster in TF_CONFIG trains as under version 1 of
-    ParameterServerStrategy. That also needs no strategy (None).
+    With `between_graph`, a version 1 ParameterServerStrategy is also read as None, because a
+    cluster in TF_CONFIG already trains the way that this strategy does.
 
     Raises:
         InvalidInput: a strategy cannot run an estimator here. The message names the setting.
@@ -152,8 +152,8 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
     unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
     if unknown:
         raise errors.InvalidInput(
-            f"model_fn ({model_fn}) has following not expected args: {unknown}. It is given "
-            "features, labels, mode, params and config alone."
+            f"model_fn ({model_fn}) has following not expected args: {unknown}. Estimators "
+            "only pass features, labels, mode, params and config."
         )
     return model_fn
 

@@ -323,7 +323,7 @@ class TPUEstimator(Estimator):
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
         if size is None:
-            raise errors.InvalidInput("train_batch_size is not set, and its input depends on it.")
+            raise errors.InvalidInput("train_batch_size is not set, but the input depends on it.")
         calls = itertools.count()
 
         def read() -> Object:
@@ -340,7 +340,7 @@ class TPUEstimator(Estimator):
         if size is None:
             raise errors.InvalidInput(
                 f"{name} in TPUEstimator constructor cannot be `None` to run {mode!r} with "
-                "use_tpu=True. Give it."
+                f"use_tpu=True. Set {name}."
             )
         if size % cores.count and not cores.is_broadcast:
             raise errors.InvalidInput(

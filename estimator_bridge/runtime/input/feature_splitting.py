@@ -220,8 +220,9 @@ def _split(leaf: Object, num_cores: int) -> Sequence[Ids | None]:
     samples = None if leaf.shape.rank is None else leaf.shape.as_list()[0]
     if samples is not None and samples % num_cores:
         raise errors.InvalidInput(
-            f"{leaf!r} has {samples} samples, which {num_cores} cores do not divide. Change the "
-            "batch size or the number of cores; use drop_remainder=True for the last batch."
+            f"{leaf!r} has {samples} samples, which cannot be divided evenly among {num_cores} "
+            "cores. Change the batch size or the number of cores; use drop_remainder=True for the "
+            "last batch."
         )
     if isinstance(leaf, tf.SparseTensor):
         return tf.sparse.split(sp_input=leaf, num_split=num_cores, axis=0)

@@ -249,7 +249,7 @@ def _split_along(
         elif axis != 0:
             raise errors.InvalidInput(
                 f"`batch_axis` is {axis} for {_shown(place)}, which has a row for each sample. "
-                "Give it 0."
+                "Set that axis to 0."
             )
     cores = []
     for core, ids_of_core in enumerate(split_batch(ids, num_cores)):
@@ -295,12 +295,13 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
     rank = tensor.shape.rank
     if rank is None or not 0 <= axis < rank:
         raise errors.InvalidInput(
-            f"`batch_axis` is {axis} for {name}, which has the shape {tensor.shape}."
+            f"`batch_axis` is {axis} for {name}, which has no such axis: its shape is "
+            f"{tensor.shape}. Give an axis from 0 to its rank - 1."
         )
     size = tensor.shape.as_list()[axis]
     if size is not None and size % num_cores:
         raise errors.InvalidInput(
-            f"{name} has {size} samples along its axis {axis} (`batch_axis`), which {num_cores} "
-            "cores do not divide."
+            f"{name} has {size} samples along its axis {axis} (`batch_axis`), which cannot be "
+            f"divided evenly among {num_cores} cores. Change the batch size or the cores."
         )
     return list(tf.split(tensor, num_cores, axis))

@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: trains, and evaluates and exports checkpoints meanwhile."""
+"""`train_and_evaluate`: trains; during training, evaluates and exports checkpoints."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
     if chosen != "div":
         raise errors.InvalidInput(
             f"`layout`={chosen!r}, but the embedding spec has `partition_strategy`='mod', which is "
-            "itself a layout and as even as octaves. Leave out one of the two. With octaves, "
-            "checkpoints have the rows in the order of their ids."
+            "a layout itself and balances the load like octaves. Set only one of the two. (With "
+            "octaves, checkpoints hold rows in the order of their ids.)"
         )
     return "mod"
 
@@ -74,8 +74,8 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     if isinstance(chosen, Driver):
         if arithmetic not in (None, arithmetic_of(chosen)):
             raise errors.InvalidInput(
-                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver, which has its "
-                "own. Leave one of the two out, or give HostDriver its `arithmetic`."
+                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver with an "
+                "arithmetic of its own. Leave one of the two out, or set HostDriver's `arithmetic`."
             )
         return chosen
     if (arithmetic or DEFAULTS.arithmetic) != "sparsecore":

@@ -78,6 +78,7 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Step:
+        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -85,11 +86,12 @@ class GraphBatchQueue:
         return Step([part[0] for part in parts], parts[0][1])
 
     def keep(self, step: Step) -> Op:
-        # If only the run tells whether a batch trains, it waits, and its update is conditional.
+        # If it is only known at run time whether a batch trains, its update is conditional.
         if step.training is not False:
             self._queue("looked up").append(step)
 
     def take_looked_up(self) -> Step:
+        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)

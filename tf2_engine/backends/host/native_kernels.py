@@ -75,7 +75,7 @@ class NativeKernels(KernelSet):
             per_row = batch.check_layout(feature, raw)
             one = None if drop or check_ids else _one_per_cell(feature, raw)
             if one is None and per_row is None:
-                # Only known at run time, for which TensorFlow's ops wait.
+                # The layout is only known at run time; TensorFlow's ops can handle that.
                 one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
             elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))
@@ -162,7 +162,7 @@ class NativeKernels(KernelSet):
             gain = gain if size == 1 and (weighted or combined) else None
             num_cells = feature.cells or num_cells
             has_splits = one.kind == "ragged" and size == 1 and not weighted
-            cell.set_shape([1, None] if has_splits else [None])  # The op gives either shape.
+            cell.set_shape([1, None] if has_splits else [None])  # The op returns one or the other.
             if has_splits:
                 occurrences.append(Occurrences(feature, ids, None, gain, num_cells, splits=cell))
                 continue

@@ -276,6 +276,7 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
+        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:
@@ -310,7 +311,7 @@ def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list
         else:
             smaller = row_bytes * num_cells + _MORE_BYTES * count < row_bytes * count
             uses_cells = tf.cast(smaller, tf.int64)
-        # One of the two is empty, and so are its gains.
+        # Either all ids go by cell or all by id, so one of the two tensors is empty.
         by_cell, by_id = distinct[: num_cells * uses_cells], of_part[: count * (1 - uses_cells)]
         scale = tf.concat([tf.ones_like(by_cell, tf.float32), gain[: count * (1 - uses_cells)]], 0)
         parts.append(

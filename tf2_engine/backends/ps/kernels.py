@@ -52,7 +52,7 @@ class ServerKernels(KernelSet):
         native: Set[str] = frozenset(),
     ) -> None:
         self._plan, self._tables, self._cores = plan, tables, cores
-        self._reads: list[Op] = []  # Of the latest lookup.
+        self._reads: list[Op] = []  # The ops of the latest lookup.
         self._before_update: Sequence[Op] = ()
         ops = loading.load().ops if native else None
         servers = cores.servers.devices

@@ -173,7 +173,7 @@ class SparseCoreDriver(ReplicaDriver):
         computation = tf_compat.tpu_computation_context()
         if computation is None:
             raise errors.OutOfOrder(
-                "SparseCores have no queue of batches: call inside the function that "
+                "SparseCores have no queue of batches. Make this call inside the function that "
                 "`strategy.run` runs."
             )
         return self._batches.setdefault(computation, _Batches({}, {}))

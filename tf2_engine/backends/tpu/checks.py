@@ -46,12 +46,12 @@ def check_direct(where: str, value: Ids | None) -> None:
         if op.type != "Placeholder" and not _is_argument(op):
             raise errors.InvalidInput(
                 f"{where}: inside `strategy.run` an input of `enqueue` must be an argument of the "
-                f"function that `strategy.run` calls, as it is, but this one is the output of op "
+                "function that `strategy.run` calls, unchanged. This input is the output of op "
                 f"{op.name!r} ({op.type}). Compute it before `strategy.run`, for instance in the "
-                "dataset, or enqueue before `strategy.run`. Two more possible causes: support for "
-                "dynamic batch sizes, which `strategy.run(..., options=tf.distribute.RunOptions("
-                "experimental_enable_dynamic_batch_size=False))` turns off; and a Keras layer "
-                "whose `Input` has another dtype than the tensor, so that Keras casts it."
+                "dataset, or enqueue before `strategy.run`. If the program does not compute it: "
+                "turn support for dynamic batch sizes off with `strategy.run(..., options="
+                "tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False))`, or give "
+                "the Keras `Input` the dtype of the tensor, so that Keras does not cast it."
             )
 
 
@@ -62,8 +62,8 @@ def check_on_host(where: str, value: Ids | None) -> None:
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
                 raise errors.InvalidInput(
                     f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes it "
-                    "from the host. Keep the dataset's elements there: distribute it with "
-                    "tf.distribute.InputOptions(experimental_fetch_to_device=False)."
+                    "from the host. Keep the dataset's elements on the host: distribute the "
+                    "dataset with tf.distribute.InputOptions(experimental_fetch_to_device=False)."
                 )
 
 

@@ -98,7 +98,7 @@ class TpuDriver(ReplicaDriver):
             (read,) = transfer.readers(plan, batch, None).values()
 
             def enqueue() -> Op:
-                # A rewrite of the graph finds out the core.
+                # The graph rewrite sets the core.
                 return transfer.enqueue(plan, read, -1, transfer.mode_of(training, True), name)
 
             return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))
@@ -140,8 +140,8 @@ class TpuDriver(ReplicaDriver):
         if number != expected:
             raise errors.InvalidInput(
                 f"There must be one entry per core, {expected} here, got {number}. Inside "
-                "`strategy.run` a call speaks for one core; outside of it, `enqueue` speaks for "
-                f"all {len(self._topology.cores)}."
+                "`strategy.run` a call is for one core; outside, `enqueue` is for all "
+                f"{len(self._topology.cores)} cores."
             )
 
     def _activation_shape(self, feature: FeaturePlan) -> list[int]:

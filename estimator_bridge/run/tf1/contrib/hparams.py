@@ -99,6 +99,7 @@ class HParams:
         return self
 
     def set_from_map(self, values_map: Mapping[str, Value]) -> HParams:
+        """An old name of `override_from_dict`."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:

@@ -286,3 +286,15 @@ def test_private_heads_are_called_as_those_of_stock(case: str) -> None:
 
     assert isinstance(head, private_heads._Head)
     assert spec.train_op is op
+
+
+def test_a_head_without_a_way_to_a_spec_says_so_as_in_stock() -> None:
+    """Each of the two methods has stock's words, for a head that overrides neither."""
+
+    class Half(private_heads._Head):
+        """Overrides neither."""
+
+    with pytest.raises(NotImplementedError, match="Subclasses of _Head must implement"):
+        Half().create_estimator_spec({}, "infer", None)
+    with pytest.raises(NotImplementedError, match="TPUEstimatorSpec not available for this model"):
+        Half()._create_tpu_estimator_spec({}, "infer", None)

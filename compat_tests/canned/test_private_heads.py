@@ -24,6 +24,7 @@ if HAS_STOCK:
     from compat_tests.support import stock
 
 MODES = {"train": "train", "evaluate": "eval", "predict": "infer"}
+FULL = pytest.mark.full
 FAMILIES = ("DNN", "Linear", "DNNLinearCombined", "Baseline")
 
 _RNG = np.random.default_rng(4)
@@ -185,7 +186,7 @@ def on_families(cases: Any) -> Iterator[Any]:
     """Yields each case with the network, and the first with all families; one of them is quick."""
     first, *others = cases
     for case, family in [*((first, each) for each in FAMILIES), *((c, "DNN") for c in others)]:
-        marks = () if (case, family) == (first, "DNN") else pytest.mark.full
+        marks = () if (case, family) == (first, "DNN") else FULL
         yield pytest.param(case, family, marks=marks)
 
 
@@ -240,7 +241,7 @@ def contrib() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    "case", ["both", *(pytest.param(c, marks=pytest.mark.full) for c in TRAINED if c != "both")]
+    "case", [each if each == "chances" else pytest.param(each, marks=FULL) for each in TRAINED]
 )
 def test_heads_of_contrib_train_estimators_of_tensorflow_1(
     case: str, contrib: Any, tmp_path: pathlib.Path
@@ -256,7 +257,7 @@ def test_heads_of_contrib_train_estimators_of_tensorflow_1(
     assert len(list(job.predict(lambda: input_fn(labels).take(1)))) == _SIZE
 
 
-@pytest.mark.parametrize("case", NAMES)
+@pytest.mark.parametrize("case", ["both", pytest.param("tags", marks=FULL)])
 def test_tensors_of_several_labels_and_heads_have_the_names_of_tensorflow_1(case: str) -> None:
     """Programs log them by name; stock 2.15.1 has neither head to compare with."""
     labels, make = TRAINED[case]
@@ -285,3 +286,15 @@ def test_private_heads_are_called_as_those_of_stock(case: str) -> None:
 
     assert isinstance(head, private_heads._Head)
     assert spec.train_op is op
+
+
+def test_a_head_without_a_way_to_a_spec_says_so_as_in_stock() -> None:
+    """Each of the two methods has stock's words, for a head that overrides neither."""
+
+    class Half(private_heads._Head):
+        """Overrides neither."""
+
+    with pytest.raises(NotImplementedError, match="Subclasses of _Head must implement"):
+        Half().create_estimator_spec({}, "infer", None)
+    with pytest.raises(NotImplementedError, match="TPUEstimatorSpec not available for this model"):
+        Half()._create_tpu_estimator_spec({}, "infer", None)

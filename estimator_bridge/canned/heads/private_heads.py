@@ -63,15 +63,17 @@ class _Head:
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> EstimatorSpec:
         rest = optimizer, train_op_fn, regularization_losses
-        return self._create_tpu_estimator_spec(
-            features, mode, logits, labels, *rest
-        ).as_estimator_spec()
+        try:
+            spec = self._create_tpu_estimator_spec(features, mode, logits, labels, *rest)
+        except NotImplementedError:
+            raise NotImplementedError(
+                "Subclasses of _Head must implement `create_estimator_spec()` or "
+                f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
+            ) from None
+        return spec.as_estimator_spec()
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
-        raise NotImplementedError(
-            "Subclasses of _Head must implement `create_estimator_spec()` or "
-            f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
-        )
+        raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
 
 class PrivateHead(GraphHead, _Head):

@@ -34,9 +34,9 @@ class RawFeatures:
             )
         return value
 
-    def sparse(self, key: str) -> SparseTensor:
+    def sparse(self, key: str, missing: int | None = None) -> SparseTensor:
         """Returns a feature as a SparseTensor, without the missing values of dense ones: '', -1."""
-        return to_sparse(self.raw(key))
+        return to_sparse(self.raw(key), missing)
 
     def _read(self, key: str) -> Ids:
         if key not in self._features:

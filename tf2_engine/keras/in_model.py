@@ -75,7 +75,13 @@ class _Run:
 
 @dataclasses.dataclass(eq=False)
 class _OfFunction:
-    """The state of a model, in an object that Keras does not look into."""
+    """The state of a model, in an object that Keras does not look into.
+
+    Attributes:
+        batch: the mode of the step that runs, its labels, and its tape.
+        built_for: the mode for which variables are made next.
+        step: the latest result of the function.
+    """
 
     function: Function
     params: Object
@@ -83,6 +89,7 @@ class _OfFunction:
     made: dict[str, Object] = dataclasses.field(default_factory=dict)
     optimizers: list[Optimizer] = dataclasses.field(default_factory=list)
     batch: tuple[str, Nest, Object] = (PREDICT, None, None)
+    built_for: str = EVAL
     step: Step = dataclasses.field(default_factory=Step)
 
 
@@ -247,20 +254,24 @@ class FunctionModelBase(TableModelBase):
 
     def build_from_batch(self, spec: Nest) -> None:
         is_pair = isinstance(spec, tuple)
-        training = is_pair and self._of_function.batch[0] == TRAIN
+        training = is_pair and self._of_function.built_for == TRAIN
         self._trace(
             self.train_step if training else self.test_step if is_pair else self.predict_step, spec
         )
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        self._of_function.batch = (TRAIN if training else EVAL), None, None
+        if training:
+            self._of_function.built_for = TRAIN
         super().restore(x, training)
+        self._of_function.built_for = EVAL
 
     def data_to_build(self, x: Dataset, training: bool) -> Dataset:
-        return x
+        predicts = self._of_function.built_for == PREDICT
+        return super().data_to_build(x, training) if predicts else x
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, object]]:
-        return super().predictions(x.map(lambda *parts: parts[0]))
+        self._of_function.built_for = PREDICT
+        yield from super().predictions(x)
 
 
 class Optimizer:

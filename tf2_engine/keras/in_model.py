@@ -160,6 +160,10 @@ class FunctionModelBase(TableModelBase):
 
     def call(self, features: Nest, training: bool = False) -> Nest:
         del training  # The function tells each layer.
+        return self._outputs_of_function(features)
+
+    @do_not_convert
+    def _outputs_of_function(self, features: Nest) -> Nest:
         state = self._of_function
         mode, labels, tape = state.batch
         if self.embedding is not None:
@@ -169,8 +173,7 @@ class FunctionModelBase(TableModelBase):
         _RUNNING.run = _Run(self, scopes, step, mode, tape)
         try:
             with self._random_numbers(mode):
-                run = do_not_convert(state.function)
-                state.step = run(**self._arguments(features, labels, mode))
+                state.step = state.function(**self._arguments(features, labels, mode))
         finally:
             _RUNNING.run = None
         return state.step.loss if mode == TRAIN else step

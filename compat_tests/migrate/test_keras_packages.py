@@ -11,6 +11,7 @@ import pytest
 
 from compat_tests.migrate.test_packages import MODULES
 from estimator_bridge import errors
+from estimator_bridge.cli import main
 from estimator_bridge.migrate.keras_form.package import migrate_package
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.rewrite_report import Rewritten
@@ -118,7 +119,7 @@ def test_names_that_cannot_be_followed_are_refused(file: str, code: str, why: st
 def test_blockers_and_the_report_have_files_and_lines() -> None:
     """The lines are those of the package's files, not of the linked program."""
     model = MODULES["model.py"].replace("  optimizer =", "  tf.Variable(0.)\n  optimizer =")
-    with pytest.raises(errors.Untranslatable, match=r"model\.py, line 11: \[keras-layer"):
+    with pytest.raises(errors.Untranslatable, match=r"model\.py, line 11: \[keras-variable"):
         sources({**MODULES, "model.py": model})
     model = model.replace("tf.Variable(0.)", "tf.add_to_collection('x', loss)")
     new = sources({**MODULES, "model.py": model})["model.py"]
@@ -146,3 +147,30 @@ def test_verify_calls_a_package_and_its_keras_form_equal(tmp_path: pathlib.Path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout
+
+
+def test_a_package_that_needs_an_edit_keeps_its_estimators(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mark is in the module of the statement; migrating the new folder changes nothing."""
+    job, new = tmp_path / "job", tmp_path / "job_keras"
+    job.mkdir()
+    for file, text in MODULES.items():
+        (job / file).write_text(text)
+    model = MODULES["model.py"].replace("  optimizer =", "  tf.Variable(0.)\n  optimizer =")
+    (job / "model.py").write_text(model)
+
+    assert main.main(["migrate", "--form", "keras", str(job)]) == 3
+    lines = (new / "model.py").read_text().splitlines()
+    number = lines.index("  tf.Variable(0.)")
+    marked = [
+        each
+        for each in range(number)
+        if "TODO(estimator-bridge): keras-variable: tf.V" in lines[each]
+    ]
+    assert len(marked) == 1
+    assert all(each.startswith("  #") for each in lines[marked[0] : number])
+    assert f"{new / 'model.py'}, line {marked[0] + 1}: keras-variable" in capsys.readouterr().err
+    assert "estimator_bridge" in (new / "train.py").read_text()
+    assert main.main(["migrate", "--form", "keras", "--in_place", str(new)]) == 3
+    assert (new / "model.py").read_text().splitlines() == lines

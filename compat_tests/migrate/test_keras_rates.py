@@ -9,7 +9,6 @@ import pytest
 
 from compat_tests.migrate.keras_rule_program import whole
 from compat_tests.support.whole_forms import migrate_to_keras
-from estimator_bridge.migrate.blockers import Refused
 
 MODEL_FN = """\
 TOP
@@ -113,19 +112,19 @@ def test_a_local_name_is_not_the_parameter_of_its_name(where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rate, words",
+    "rate, code",
     [
-        (["rate = tf.minimum(0.1, loss)"], "depends on loss, which a batch gives"),
-        (["scale = tf.size(logits)", "rate = 0.1 / scale"], "depends on logits"),
-        (["rate = warmed(0.1)"], "warmed reads the global step itself. Pass the step to warmed"),
+        (["rate = tf.minimum(0.1, loss)"], "rate = tf.minimum(0.1, loss)"),
+        (["scale = tf.size(logits)", "rate = 0.1 / scale"], "scale = tf.size(logits)"),
+        (["rate = warmed(0.1)"], "return rate * tf.cast(in_model.step(), tf.float32)"),
     ],
 )
-def test_a_rate_that_no_step_gives_is_refused(rate: list[str], words: str) -> None:
-    """The refusal names the line and the rule."""
-    text = program("", rate)
+def test_a_rate_that_no_schedule_has_is_computed_in_the_step(rate: list[str], code: str) -> None:
+    """The model_fn stays a function, and its optimizer takes the tensor."""
     helper = "def warmed(rate):\n  return rate * tf.cast(tf.train.get_global_step(), tf.float32)\n"
-    text = text.replace("def model_fn", f"{helper}\ndef model_fn")
-    with pytest.raises(Refused, match=r"line \d+: \[keras-rate\]") as refusal:
-        migrate_to_keras(text, "it")
+    text = program("", rate).replace("def model_fn", f"{helper}\ndef model_fn")
+    new = migrate_to_keras(text, "it").source
 
-    assert words in str(refusal.value)
+    assert code in new
+    optimizer = "in_model.optimizer(lambda rate: tf.keras.optimizers.Adam(rate, epsilon=1e-08), "
+    assert f"{optimizer}rate)" in " ".join(new.split())

@@ -239,11 +239,10 @@ optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.
     "here",
     [
         "average = tf.train.ExponentialMovingAverage(0.9)",
-        "nets = {c.name: tf.keras.layers.DenseFeatures(c)(features) for c in params['columns']}",
     ],
 )
 def test_what_would_fail_when_it_runs_is_refused(here: str) -> None:
-    """Variables outside layers, and layers with computed names, are refused."""
+    """Variables outside layers are refused."""
     with pytest.raises(errors.Untranslatable):
         migrate_to_keras(changed(here), "it")
 

@@ -47,7 +47,10 @@ COMMANDS = {name: each for name, each in main.parsers()[1].items() if _runs_prog
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_on_programs_takes_the_option(name: str) -> None:
     """Commands take `--tf1` and `--no-tf1`; without either they find out."""
-    required = {"run": ["a.py"], "verify": ["a.py"], "convert": ["a", "b"], "inspect": ["a"]}
+    required = {
+        **{"run": ["a.py"], "verify": ["a.py"], "convert": ["a", "b"], "inspect": ["a"]},
+        "record": ["-o", "recorded", "a.py"],
+    }
     parsed = [
         COMMANDS[name].parse_args([*option, *required.get(name, [])]).tf1
         for option in ([], ["--tf1"], ["--no-tf1"])
@@ -58,7 +61,9 @@ def test_every_command_on_programs_takes_the_option(name: str) -> None:
 
 def test_these_are_the_commands() -> None:
     """Every command on programs takes the option, and is tried below."""
-    assert set(COMMANDS) == {"audit", "convert", "inspect", "migrate", "plan", "run", "verify"}
+    assert set(COMMANDS) == {
+        *("audit", "convert", "inspect", "migrate", "plan", "record", "run", "verify"),
+    }
 
 
 @pytest.mark.parametrize("by_module", [True, False])

@@ -4,8 +4,8 @@
 stays as it is. The new program is NAME_bridge.py.
 
 --form keras, for programs with TPUEstimators, or a canned one: a keras.Model with the layers of
-tf2_engine.keras replaces each model_fn and its estimator; nothing of tf.compat.v1 is left. The new
-program is NAME_keras.py.
+tf2_engine.keras replaces each model_fn and its estimator, or runs the model_fn. The new program is
+NAME_keras.py.
 
 --form tf2, for any program: the input functions, columns, the embedding spec and
 the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
@@ -18,7 +18,7 @@ import each other, and other files are copied.
 
 Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
 be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. A program that
-needs an edit for a Trainer keeps its estimators in the tf2 form, as the bridge's. The exit status
+needs an edit for a Trainer or a Keras model keeps its estimators, as the bridge's. The exit status
 is 0 for a complete program and 3 for one with such places. It is 2 if the program is refused,
 because its training, an evaluation or an export cannot be carried over.
 """

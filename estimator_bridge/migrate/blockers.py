@@ -95,9 +95,10 @@ class Blocker:
         return f"{self.file}{line}: [{self.rule}] {code}{self.why}. {self.way_out}."
 
 
-def marked(blocker: Blocker, indent: str) -> str:
+def marked(blocker: Blocker, indent: str, *, with_line: bool = True) -> str:
     code = f"{blocker.code}: " if blocker.code else ""
-    text = f"{TODO} {blocker.rule}: line {blocker.line}: {code}{blocker.why}. {blocker.way_out}."
+    line = f"line {blocker.line}: " if with_line else ""
+    text = f"{TODO} {blocker.rule}: {line}{code}{blocker.why}. {blocker.way_out}."
     first, *rest = textwrap.wrap(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
     return f"{indent}{first}\n" + "".join(f"{indent}#   {each}\n" for each in rest)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import bridge_form, keras_losses
+from estimator_bridge.migrate import bridge_form, keras_losses, selection
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.keras_form.package import migrate_package
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
-from estimator_bridge.migrate.selection import ALL, Rule, Selection
+from estimator_bridge.migrate.selection import Rule, Selection
 from estimator_bridge.migrate.syntax.modules import Modules
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
@@ -35,6 +35,8 @@ class Form(NamedTuple):
         verified_against: the side that `verify` compares the new program with.
         keeps_estimators: whether a program that would need an edit keeps its estimators instead,
             as in the bridge form.
+        marks_kept: whether that program has a mark for each reason; else the report alone has.
+        model: what takes the place of estimators, as messages call it.
         rewrite_package: returns the new modules of a package by their files, where a form needs
             all of them at once; else they are rewritten one by one.
     """
@@ -43,6 +45,8 @@ class Form(NamedTuple):
     rules: Callable[[], Mapping[str, Rule]]
     verified_against: str
     keeps_estimators: bool = False
+    marks_kept: bool = False
+    model: str = "Trainer"
     rewrite_package: RewritePackage | None = None
 
 
@@ -52,6 +56,16 @@ def _tf2_rules() -> Mapping[str, Rule]:
 
 def _sparse_core_rules() -> Mapping[str, Rule]:
     return _as_listed(sparse_core_rules.RULES)
+
+
+def _keras_rules() -> Mapping[str, Rule]:
+    kept = Rule(
+        selection.SAFE,
+        "where a Keras model cannot replace the estimators without an edit, they stay, as the "
+        f"bridge's, with a mark for each reason; with `--skip {tf2_rules.KEEP}` the program is "
+        "refused",
+    )
+    return {**refusals.RULES, tf2_rules.KEEP: kept}
 
 
 def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
@@ -87,10 +101,10 @@ def _no_package(
 
 
 def _check_selection(selected: Selection) -> None:
-    if selected != ALL:
+    if selected.only is not None or {*selected.skip} - {tf2_rules.KEEP}:
         raise errors.InvalidInput(
-            "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
-            "migrate to --form tf2."
+            f"migrate: --form keras applies all of its rules. Leave --only out, and --skip too "
+            f"except for {tf2_rules.KEEP}, or migrate to --form tf2."
         )
 
 
@@ -122,7 +136,13 @@ FORMS: Mapping[str, Form] = {
     "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge"),
     # A program in TensorFlow 2 trains its tables as on a TPU.
     "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", keeps_estimators=True),
-    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", rewrite_package=_keras_package),
+    "keras": Form(
+        *(_keras, _keras_rules, "bridge-tpu"),
+        keeps_estimators=True,
+        marks_kept=True,
+        model="Keras model",
+        rewrite_package=_keras_package,
+    ),
 }
 
 
@@ -138,6 +158,7 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
         rewrite_package=_no_package,
         rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
+        keeps_estimators=False,
     ),
 }
 """The forms that also support TPUs with SparseCores (`--target sparsecore`)."""

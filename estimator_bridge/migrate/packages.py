@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import selection, tf1_programs
+from estimator_bridge.migrate import kept_marks, selection, tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import FORMS, Form
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
@@ -28,8 +28,12 @@ _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
 
 _KEPT = (
-    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a Trainer in their "
+    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their "
     "place, change what follows in the old program, and migrate it again"
+)
+_KEPT_BEFORE = (
+    "The program keeps its estimators already; change what it marks in the old program, and "
+    "migrate that again"
 )
 
 
@@ -119,21 +123,25 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
         Refused: it cannot be rewritten, or it imports modules that must be rewritten with it.
     """
 
-    def rewrite(form: Form) -> dict[str, Rewritten]:
-        return {source.name: _rewrite_alone(form, source, selected)}
+    def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
+        return {source.name: _rewrite_alone(form, sources[0], selected)}
 
-    return _or_kept(form, selected, rewrite)[source.name]
+    return _or_kept(form, selected, [source], rewrite)[source.name]
 
 
-def rewrite_text(form: Form, text: str, name: str) -> Rewritten:
-    def rewrite(form: Form) -> dict[str, Rewritten]:
-        return {name: form.rewrite(text, name, ALL, ALONE)}
+def rewrite_text(form: Form, text: str, name: str, selected: Selection = ALL) -> Rewritten:
+    def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
+        return {name: form.rewrite(sources[0].text, name, selected, ALONE)}
 
-    return _or_kept(form, ALL, rewrite)[name]
+    source = SourceFile(pathlib.Path(name), name, text, "utf-8")
+    return _or_kept(form, selected, [source], rewrite)[name]
 
 
 def _or_kept(
-    form: Form, selected: Selection, rewrite: Callable[[Form], dict[str, Rewritten]]
+    form: Form,
+    selected: Selection,
+    sources: Sequence[SourceFile],
+    rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
     """Rewrites files to a form, or to the bridge form if the new ones would need an edit.
 
@@ -144,24 +152,40 @@ def _or_kept(
         Refused: the program needs other modules, or the bridge cannot run anything of it either.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
-        return rewrite(form)
+        return rewrite(form, sources)
+    if form.marks_kept and any(kept_marks.is_marked(each.text) for each in sources):
+        done = Line(0, "by hand", "", "", _KEPT_BEFORE, KEEP)
+        return {each.name: Rewritten(each.text, (done,)) for each in sources}
     try:
-        results = rewrite(form)
+        results = rewrite(form, sources)
         reasons = [each.split(": ", 1)[1] for each in left_to_do(results)]
-        if not reasons:
+        if not reasons or form.marks_kept:
             return results
-        results = rewrite(FORMS["bridge"])
+        results = rewrite(FORMS["bridge"], sources)
     except Refused as refused:
         if any(each.rule == "imports-legacy-module" for each in refused.blockers):
             raise
         reasons = [*map(str, refused.blockers)]
-        results = rewrite(FORMS["bridge"])
+        if form.marks_kept:
+            sources = [*_marked(sources, refused.blockers)]
+        results = rewrite(FORMS["bridge"], sources)
         if not any("estimator_bridge" in each.source for each in results.values()):
             raise
     first = next(iter(results))
-    lines = [Line(0, "by hand", "", "", each, KEEP) for each in (_KEPT, *reasons)]
+    lines = tuple(
+        Line(0, "by hand", "", "", each, KEEP) for each in (_KEPT.format(form.model), *reasons)
+    )
     kept = dataclasses.replace(results[first], lines=(*lines, *results[first].lines))
     return {**results, first: kept}
+
+
+def _marked(sources: Sequence[SourceFile], blockers: Sequence[Blocker]) -> Iterator[SourceFile]:
+    names = {each.name for each in sources}
+    for source in sources:
+        of_file = [each for each in blockers if each.file == source.name]
+        if source is sources[0]:  # reasons that concern a folder as a whole
+            of_file += [each for each in blockers if each.file not in names]
+        yield source._replace(text=kept_marks.with_marks(source.text, of_file))
 
 
 def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewritten:
@@ -190,7 +214,11 @@ def rewrite_all(
         InvalidInput: a file is not Python 3.
         Refused: with the blockers of all files.
     """
-    return _or_kept(form, selected, lambda form: _rewrite_all(form, sources, folder, selected))
+
+    def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
+        return _rewrite_all(form, sources, folder, selected)
+
+    return _or_kept(form, selected, sources, rewrite)
 
 
 def _rewrite_all(

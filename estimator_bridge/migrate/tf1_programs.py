@@ -7,6 +7,7 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+from estimator_bridge.migrate import contrib_uses
 from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.run.tf1 import detection
 
@@ -23,6 +24,7 @@ def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
 
 def ported(text: str) -> str:
     """Makes a TensorFlow 1 program import `tensorflow.compat.v1`, line for line."""
+    text = contrib_uses.replaced(text)
     tree, rows = ast.parse(text), lines_of(text)
     last: ast.stmt | None = None
     for node in ast.walk(tree):

@@ -13,6 +13,7 @@ from estimator_bridge.migrate import packages, rewrite_report
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
 from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.tf2 import sparse_core_rules
 from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 from tf2_engine import plain_text
@@ -73,7 +74,7 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
     (source,) = packages.of_program(path, path.name)
 
     def rewrite(form: Form) -> Rewritten:
-        return packages.rewrite_alone(form, source)
+        return packages.rewrite_alone(form, source, _reasons_of(form))
 
     of_file = functools.partial(_verdict, path.name)
     forms = {**FORMS}
@@ -86,7 +87,13 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 def of_source(name: str, form: Form, text: str) -> Verdict:
     """Predicts the verdict of a form on a program that imports no module beside it."""
     program = "the program"
-    return _verdict(program, name, lambda: packages.rewrite_text(form, text, program))
+    selected = _reasons_of(form)
+    return _verdict(program, name, lambda: packages.rewrite_text(form, text, program, selected))
+
+
+def _reasons_of(form: Form) -> Selection:
+    """Selects the rules so that what prevents a form is reported as changes by hand."""
+    return Selection(skip={KEEP}) if form.marks_kept else ALL
 
 
 def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdict:

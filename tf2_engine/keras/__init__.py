@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         BinaryClassHead,
         ColumnEmbedding,
         DenseFeatures,
+        FunctionModel,
         GRUCell,
         LatestExporter,
         LinearFeatures,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
     from tf2_engine.keras.saved_model import export_saved_model, exportable
     from tf2_engine.keras.strategies import tpu_strategy
+    from tf2_engine.keras.table_settings import FeatureSettings, TableSettings, columns_of
     from tf2_engine.keras.warm_starts import WarmStart
 
 __getattr__, __dir__ = lazy.exports(
@@ -80,6 +82,7 @@ __getattr__, __dir__ = lazy.exports(
             "BinaryClassHead",
             "ColumnEmbedding",
             "DenseFeatures",
+            "FunctionModel",
             "GRUCell",
             "LatestExporter",
             "LinearFeatures",
@@ -130,6 +133,7 @@ __getattr__, __dir__ = lazy.exports(
         "tf2_engine.keras.legacy_rules": ["KerasMomentum", "KerasRMSProp"],
         "tf2_engine.keras.saved_model": ["export_saved_model", "exportable"],
         "tf2_engine.keras.strategies": ["tpu_strategy"],
+        "tf2_engine.keras.table_settings": ["FeatureSettings", "TableSettings", "columns_of"],
         "tf2_engine.keras.warm_starts": ["WarmStart"],
     },
 )

@@ -20,6 +20,7 @@ from tf2_engine.keras.heads import (
     number_heads,
     sequence_head,
 )
+from tf2_engine.keras.in_model import Container, FunctionModelBase
 from tf2_engine.keras.layer_bases import (
     baseline_layer,
     column_layers,
@@ -96,6 +97,20 @@ def cell_for(keras: types.ModuleType) -> type:
     return registered(keras, cell_class)
 
 
+def rate_for(keras: types.ModuleType) -> type:
+    """Returns the class `RateByStep` for optimizers of a Keras; see `layer_for`."""
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    return registered(keras, _subclass("RateByStep", (RateByStepBase, schedule)))
+
+
+def function_model_for(keras: types.ModuleType) -> type:
+    """Returns the class `FunctionModel` of a Keras; see `layer_for`."""
+    model_class = _subclass("FunctionModel", (FunctionModelBase, keras.Model))
+    model_class._container_class = _subclass("Container", (Container, keras.layers.Layer))  # type: ignore[attr-defined]
+    model_class._rate_class = rate_for(keras)  # type: ignore[attr-defined]
+    return model_class
+
+
 def _layer(base: type) -> Callable[[types.ModuleType], type]:
     name = base.__name__.removesuffix("Layer")
     return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
@@ -120,12 +135,10 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     **{base.__name__.removesuffix("Layer"): _layer(base) for base in _LAYERS},
     **{base.__name__.removesuffix("Base"): _callback(base) for base in _CALLBACKS},
     "ColumnEmbedding": column_embedding_for,
+    "FunctionModel": function_model_for,
     "GRUCell": cell_for,
     "Preprocessing": preprocessing_for,
-    "RateByStep": lambda keras: registered(
-        keras,
-        _subclass("RateByStep", (RateByStepBase, keras.optimizers.schedules.LearningRateSchedule)),
-    ),
+    "RateByStep": rate_for,
     "RuleOptimizer": lambda keras: registered(
         keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
     ),

@@ -278,6 +278,21 @@ class ByStep:
         return self.function(step)
 
 
+def with_padding(column: TableColumn, padding: int | None) -> TableColumn:
+    """Returns a column in whose dense ids a number stands for no id."""
+    if padding is None:
+        return column
+    return dataclasses.replace(column, ids=_padded(column.ids, padding))
+
+
+def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
+    if isinstance(ids, preprocessing.Identity):
+        return dataclasses.replace(ids, padding=padding)
+    if isinstance(ids, (preprocessing.Sequence, preprocessing.Weighted)):
+        return dataclasses.replace(ids, column=_padded(ids.column, padding))
+    return ids
+
+
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:

@@ -478,7 +478,7 @@ class TableModelBase:
         self._trace(self.__call__, features)
         optimizers = self.optimizers
         for each in optimizers:
-            _round_betas(each)
+            round_betas(each)
         if len(optimizers) == 1:
             optimizers[0].build(self.dense_variables)
         elif isinstance(spec, tuple):
@@ -511,9 +511,13 @@ class TableModelBase:
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
-        data = x if training else x.map(lambda *parts: parts[0])
+        data = self.data_to_build(x, training)
         self.build_from_batch(self.prepared(data).element_spec)
         self._read_checkpoint(purpose)
+
+    def data_to_build(self, x: Dataset, training: bool) -> Dataset:
+        """Returns the part of the data `x` that makes all variables; labels are for training."""
+        return x if training else x.map(lambda *parts: parts[0])
 
     def _read_checkpoint(self, purpose: str) -> None:
         if self._state.restored_for in ("training", purpose):
@@ -556,7 +560,8 @@ def _check_is_on_one_machine(model: str) -> None:
         )
 
 
-def _round_betas(optimizer: Object) -> None:
+def round_betas(optimizer: Object) -> None:
+    """Rounds the betas of an Adam to float32, as its predecessor computed with them."""
     for name in ("beta_1", "beta_2"):
         beta = getattr(optimizer, name, None)
         if isinstance(beta, float):

@@ -55,14 +55,16 @@ class Identity(Column):
         key: the feature: int32 or int64; dense, sparse or ragged.
         num_buckets: the upper bound of ids.
         default_value: replaces ids out of range. With None they stay, and the engine refuses them.
+        padding: stands for no id in a dense feature, in place of -1.
     """
 
     key: str
     num_buckets: int
     default_value: int | None = None
+    padding: int | None = None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        sparse = features.sparse(self.key)
+        sparse = features.sparse(self.key, self.padding)
         if not sparse.dtype.is_integer:
             raise errors.WrongType(
                 f"Feature {self.key!r}: ids must be integers, got {sparse.dtype.name}."

@@ -33,9 +33,12 @@ class RawFeatures:
             )
         return value
 
-    def sparse(self, key: str) -> SparseTensor:
-        """Returns a feature as a SparseTensor. In dense features, '' and -1 are missing values."""
-        return to_sparse(self.raw(key))
+    def sparse(self, key: str, missing: int | None = None) -> SparseTensor:
+        """Returns a feature as a SparseTensor.
+
+        In dense features, "" and `missing`, by default -1, stand for missing values.
+        """
+        return to_sparse(self.raw(key), missing)
 
     def _read(self, key: str) -> Ids:
         if key not in self._features:

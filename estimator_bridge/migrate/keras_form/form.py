@@ -10,10 +10,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import canned_estimators, rules
 from estimator_bridge.migrate.keras_form.call_sites import sites, table_configs
+from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.call_sites.method_calls import CallWriter
 from estimator_bridge.migrate.keras_form.canned_form import canned_site
+from estimator_bridge.migrate.keras_form.function_code import FunctionCode
 from estimator_bridge.migrate.keras_form.model_class import (
     base_class,
     layers,
@@ -42,7 +45,7 @@ from estimator_bridge.migrate.syntax.parsed_program import check_source
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
 _WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
-_MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
+_MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
 """The mode names in the new program."""
 
 
@@ -53,12 +56,14 @@ class NewProgram(NamedTuple):
         needed: names to import, by module.
         notes: (line of the old program, what happened to it).
         flags: names of the absl flags that are left out.
+        is_complete: whether nothing in it is marked.
     """
 
     text: str
     needed: Mapping[str, Collection[str]]
     notes: list[tuple[int, str]]
     flags: tuple[str, ...]
+    is_complete: bool = True
 
     def lines(self) -> tuple[Line, ...]:
         return tuple(
@@ -94,9 +99,32 @@ ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
 
 
 def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
-    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`."""
+    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`.
+
+    The model_fn becomes a class, or stays a function where its class is refused or incomplete.
+    """
     source = _without_tabs(source)
-    straight = straightening.straight(source, name)
+    of_class: NewProgram | None = None
+    try:
+        of_class = _new_program(source, name, target, straightening.STEPS)
+        if of_class.is_complete:
+            return of_class
+    except Refused as refused:
+        rules_of_sites = ("keras-estimators", "keras-estimator-class")
+        if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
+            raise
+    try:
+        return _new_program(source, name, target, straightening.FOR_FUNCTIONS)
+    except Refused:
+        if of_class is None:
+            raise
+        return of_class
+
+
+def _new_program(
+    source: str, name: str, target: str | None, steps: Sequence[straightening.Step]
+) -> NewProgram:
+    straight = straightening.straight(source, name, steps)
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
     if not places:
@@ -108,18 +136,23 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
             f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
             "--target out."
         )
-    text = (
-        _of_canned(program, places[0]) if is_canned else _of_tables(program, places, name, target)
-    )
-    program.check()
+    is_function = steps is straightening.FOR_FUNCTIONS
+    if is_canned:
+        text = _of_canned(program, places[0])
+    elif is_function:
+        text = _of_functions(program, places, target)
+    else:
+        text = _of_tables(program, places, name, target)
+    program.check(is_function)
     program.write_marks()
     new_source, flags = leftovers.left_out(text(), source)
     new_source = long_lines.broken(new_source, {*lines_of(source)})
     program_checks.check(with_imports(new_source, program.needed), program)
+    is_complete = not program.problems
     new_source = program.with_lost_marks(new_source)
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    return NewProgram(new_source, program.needed, notes, flags)
+    return NewProgram(new_source, program.needed, notes, flags, is_complete)
 
 
 def _without_tabs(source: str) -> str:
@@ -151,6 +184,19 @@ def _of_tables(
     return _rest(program, written)
 
 
+def _of_functions(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
+    calls = CallWriter(program, *places)
+    for site in places:
+        site.model_fn = site.arguments.get("model_fn")
+        site.class_name = program.need(rules.KERAS, "FunctionModel")
+        params = site.arguments.get("params")
+        SiteWriter(program, site, target).write({} if params is None else {"params": params})
+    calls.write()
+    FunctionCode(program).write()
+    _apply_rules(program, [], [])
+    return lambda: _finished(program)
+
+
 def _of_canned(program: Source, site: sites.Site) -> Text:
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
@@ -165,7 +211,8 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 
 
 def is_keras_form(program: Source) -> bool:
-    return "tf2_engine.keras.TableModel" in program.aliases.values()
+    models = ("tf2_engine.keras.TableModel", "tf2_engine.keras.FunctionModel")
+    return any(each in models for each in program.aliases.values())
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:

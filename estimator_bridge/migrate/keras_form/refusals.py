@@ -8,7 +8,6 @@ from estimator_bridge.migrate.selection import REFUSED, Rule
 
 _TEXTS: Mapping[str, str] = {
     "keras-argument": "an argument that would be lost, or that the program does not write out",
-    "keras-batch-size": "a batch size that is not known where the dataset is made",
     "keras-config": "a config that is not written out where the estimator is made",
     "keras-estimator": "an estimator that is passed around",
     "keras-estimator-argument": (
@@ -18,7 +17,6 @@ _TEXTS: Mapping[str, str] = {
     "keras-estimator-method": "a method of the estimator that a Keras model has not",
     "keras-estimators": "no estimator, or several of which one is canned",
     "keras-exporter": "an exporter of the program, or one that a training cannot have",
-    "keras-feature-config": "a feature whose table is not told where its config is made",
     "keras-hook": "a hook or a listener that no callback of Keras is the same as",
     "keras-import": (
         "an import of TensorFlow that stands alone in a block, or one of the package that cannot "
@@ -26,58 +24,56 @@ _TEXTS: Mapping[str, str] = {
     ),
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
     "keras-layer-argument": "an argument of a layer that is not carried",
-    "keras-layer-of-tensors": "a layer that is made of computed values",
     "keras-layer": "a layer or a cell that Keras does not have",
-    "keras-loop": (
-        "a loop that calls a function with layers, or a comprehension that makes several of them"
-    ),
-    "keras-loop-name": "a loop that makes layers without names, nobody knows how many",
     "keras-loss": "a loss whose numbers no loss or head here has",
     "keras-metric": "a metric that is not in the evaluation of a model alone",
     "keras-missing-name": "a name that the new program would use and not have",
-    "keras-mode": "a value that depends on the mode in another way than whether it trains",
-    "keras-model-argument": "a parameter of the model_fn that a Keras model has not",
-    "keras-model-fn": "a model_fn that is not a function of the program",
-    "keras-name": "a name of a layer that is computed in a variable scope",
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
     "keras-no-training": "a model_fn in which no known optimizer minimizes a loss",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
-    "keras-rate": "a learning rate that depends on a batch, or on a step that nobody passes it",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
     "keras-spec-argument": "an argument of an EstimatorSpec that has no counterpart",
     "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
-    "keras-table-rate": "a learning rate of a table whose optimizer is not in sight",
     "keras-train-spec": "a TrainSpec or an EvalSpec that is not written out",
     "keras-variable": "a variable that belongs to no layer",
     "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
-STOPS = frozenset(
+OF_CLASSES = frozenset(
     (
         "keras-batch-size",
-        "keras-config",
-        "keras-estimator",
-        "keras-estimator-class",
-        "keras-estimators",
         "keras-feature-config",
-        "keras-import",
-        "keras-input-fn",
-        "keras-layer",
         "keras-layer-of-tensors",
         "keras-loop",
         "keras-loop-name",
         "keras-mode",
         "keras-model-argument",
         "keras-model-fn",
+        "keras-name",
+        "keras-rate",
+        "keras-table-rate",
+    )
+)
+"""Reasons why a model_fn does not become a class. It then stays a function, except on SparseCores.
+"""
+
+STOPS = OF_CLASSES | frozenset(
+    (
+        "keras-config",
+        "keras-estimator",
+        "keras-estimator-class",
+        "keras-estimators",
+        "keras-import",
+        "keras-input-fn",
+        "keras-layer",
+        "keras-missing-name",
         "keras-no-training",
         "keras-optimizer",
-        "keras-rate",
         "keras-receiver",
         "keras-spec",
-        "keras-table-rate",
         "keras-train-spec",
         "keras-variable",
         "keras-variables-by-place",

@@ -46,6 +46,9 @@ _WITH_STATE = re.compile(
 
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
+_OF_CONTRIB = ("tf_slim.", "estimator_bridge.run.tf1.", "tf2_engine.tf_compat.")
+"""What names of tf.contrib become when a program is ported; they need a graph."""
+
 _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
 
 
@@ -142,10 +145,10 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "Migrate to the tf2 form, which has such averages",
     ),
     **dict.fromkeys(
-        ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional", "Variable"),
+        ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional"),
         ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),
     ),
-    "get_variable": (
+    "get_variable Variable": (
         "keras-variable",
         "the variables of a Keras model belong to layers",
         "Make a layer of it that has the variable, or migrate to the tf2 form",
@@ -226,10 +229,16 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
         source.replace(node, lambda: f"self.name_of({source.code(value)})")
         return
     parent = source.parent(node)
-    if isinstance(parent, ast.Attribute) and source.short(parent):
-        return  # The enclosing dotted name is handled as a whole.
+    is_part = isinstance(parent, ast.Attribute) and source.full(parent)
+    if not is_part and isinstance(node.ctx, ast.Load):
+        _whole_name(source, node, parent)
+
+
+def _whole_name(source: Source, node: ast.Attribute | ast.Name, parent: ast.AST | None) -> None:
+    if source.full(node).startswith(_OF_CONTRIB):
+        source.problem(node, "keras-no-counterpart", "it is of tf.contrib", _ASSIST)
     short = source.short(node)
-    if not short or isinstance(getattr(node, "ctx", None), ast.Store):
+    if not short:
         return
     called = isinstance(parent, ast.Call) and parent.func is node
     if called and short in WRITERS:
@@ -375,6 +384,10 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
         "PolynomialDecay",
         "learning_rate global_step decay_steps end_learning_rate power cycle",
     ),
+    "train.cosine_decay_restarts": (
+        "CosineDecayRestarts",
+        "learning_rate global_step first_decay_steps t_mul m_mul alpha",
+    ),
     "train.inverse_time_decay": (
         "InverseTimeDecay",
         "learning_rate global_step decay_steps decay_rate staircase",
@@ -414,6 +427,13 @@ def _schedule_at_step(source: Source, call: ast.Call) -> str:
     return f"{code}({source.code(step)})" if step is not None else code
 
 
+def _piecewise(source: Source, call: ast.Call) -> str:
+    by_name = known_arguments(source, call, "x boundaries values", "x boundaries values")
+    step, boundaries, values = (source.code(by_name[key]) for key in ("x", "boundaries", "values"))
+    new = "tf.keras.optimizers.schedules.PiecewiseConstantDecay"
+    return f"{new}({boundaries}, {values})({step})"
+
+
 def _mean_of(written: str, names: str) -> Writer:
     """Creates a writer for a mean loss; a loss with further arguments stays in `compat.v1`."""
 
@@ -446,7 +466,7 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
 
 def _trainable_variables(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "scope")
-    if "scope" not in by_name and _is_numbered(source, call):
+    if "scope" not in by_name and is_numbered(source, call):
         source.problem(
             *(call, "keras-variables-by-place", "variables are taken from it by their place"),
             "Take them by their names: of an estimator the list begins with a variable for each "
@@ -457,7 +477,7 @@ def _trainable_variables(source: Source, call: ast.Call) -> str:
     return f"self.variables_below({source.code(by_name['scope'])})"
 
 
-def _is_numbered(source: Source, call: ast.Call) -> bool:
+def is_numbered(source: Source, call: ast.Call) -> bool:
     """Whether code reads the returned list by position: indexes, enumerates or counts it."""
     up = source.parent(call)
     uses: list[ast.AST] = [call]
@@ -592,6 +612,8 @@ WRITERS: dict[str, Writer] = {
     "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN),
     "tpu.experimental.shared_embedding_columns": _only("shared_embedding_columns", _SHARED),
     **dict.fromkeys(SCHEDULES, _schedule_at_step),
+    "train.piecewise_constant": _piecewise,
+    "train.piecewise_constant_decay": _piecewise,
     "losses.mean_squared_error": _mean_of(
         "tf.reduce_mean(tf.square({predictions} - {labels}))", "labels predictions"
     ),
@@ -637,6 +659,18 @@ WRITERS: dict[str, Writer] = {
     "random_uniform_initializer": _initializer(
         "tf.random_uniform_initializer", "minval maxval seed dtype", minval="0.0", maxval="1.0"
     ),
+    **{
+        f"{start}{old}{end}": _initializer(f"tf.keras.initializers.{new}", "seed dtype")
+        for old, new in (
+            ("lecun_uniform", "LecunUniform"),
+            ("lecun_normal", "LecunNormal"),
+            ("he_uniform", "HeUniform"),
+            ("he_normal", "HeNormal"),
+            ("glorot_uniform", "GlorotUniform"),
+            ("glorot_normal", "GlorotNormal"),
+        )
+        for start, end in (("initializers.", ""), ("initializers.", "_initializer"))
+    },
     "placeholder": placeholder,
     "keras.Input": _input,
     "keras.layers.Input": _input,

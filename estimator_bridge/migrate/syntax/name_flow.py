@@ -90,7 +90,11 @@ class NameFlow:
         if isinstance(up, ast.Attribute) or isinstance(getattr(node, "ctx", None), ast.Store):
             return True
         if node in self._targets:
-            return all(_agree(_strings(self._of_name(*each))) for each in self._targets[node])
+            return all(
+                _agree(_strings(self._of_name(*each)))
+                and not (self._is_none_too(*each) and self._is_a_value(*each))
+                for each in self._targets[node]
+            )
         if isinstance(up, ast.keyword):
             up = self._parents[up]
         if isinstance(up, ast.Call):
@@ -104,6 +108,42 @@ class NameFlow:
                 each is not None and self.is_followed(each) for each in calls
             )
         return False
+
+    def may_be_none(self, node: ast.AST | str | None, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the value of an expression may also be None."""
+        if isinstance(node, ast.Constant):
+            return node.value is None
+        if isinstance(node, ast.Name) and node.id not in seen:
+            return self._is_none_too(self._scope(node), node.id, seen)
+        if isinstance(node, ast.arg):
+            function = self._parents[self._parents[node]]
+            passed = (
+                _passed(each, function, node.arg) for each in self._calls_of(function) if each
+            )
+            values = [getattr(node, "default", None), *filter(None, passed)]
+            return any(self.may_be_none(each, seen) for each in values)
+        parts = [*getattr(node, "values", ()), getattr(node, "body", None)]
+        parts.append(getattr(node, "orelse", None))
+        is_choice = isinstance(node, (ast.IfExp, ast.BoolOp))
+        return is_choice and any(self.may_be_none(each, seen) for each in parts)
+
+    def _is_none_too(self, scope: ast.AST, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        return any(self.may_be_none(each, seen | {name}) for each in self._bindings(scope, name))
+
+    def _is_a_value(self, scope: ast.AST, name: str) -> bool:
+        """Whether a name is used in another way than as a module or a function, if not None."""
+        bindings = self._bindings(scope, name)
+        uses = [
+            each
+            for each in self._uses.get(name, [])
+            if self._bindings(self._scope(each), name) == bindings
+        ]
+        return not all(map(self.is_base, uses))
+
+    def is_base(self, node: ast.AST) -> bool:
+        """Whether an expression is called, or has attributes read, so that it is not None."""
+        up = self._parents.get(node)
+        return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
         """Whether all called functions are in the program and resolve an argument's full name."""

@@ -51,6 +51,7 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
 
     Raises:
         ColumnsNotUsed: a table is missing in `scopes`.
+        InvalidSpec: the variables of two tables would have one name.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}
@@ -64,6 +65,14 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
             )
         scope, name = scopes[table.embedding_name]
         names[table.name] = f"{scope}/{name}" if scope else name
+        same = [other for other, each in names.items() if each == names[table.name]]
+        if len(same) > 1:
+            raise errors.InvalidSpec(
+                f"Tables {same[0]!r} and {same[1]!r}: both variables would be called "
+                f"{names[table.name]}, because their columns are in DenseFeatures layers of one "
+                "name (stock fails alike). Give all columns to one DenseFeatures, or call each in "
+                "a tf.compat.v1.variable_scope of its own."
+            )
     return names
 
 

@@ -34,6 +34,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
         batch_size: the size of the global batch, which only SparseCores need to know.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
+        padding: 0 if zeros in dense ids stand for no id, as for an estimator with TPU embedding.
 
     Attributes:
         columns: the columns in the order of their tables and features.
@@ -53,6 +54,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         batch_size: int | None = None,
         arithmetic: str | None = None,
         sparse_core_limits: Object = None,
+        padding: int | None = None,
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
@@ -61,10 +63,13 @@ class ColumnEmbeddingLayer(PassiveLayer):
             "arithmetic": arithmetic,
             "sparse_core_limits": plain(sparse_core_limits),
         }
+        own = {"batch_size": batch_size, "padding": padding}
         self._arguments = Arguments(
-            {"columns": columns, "optimizer": optimizer, "batch_size": batch_size, **of_tables}
+            {"columns": columns, "optimizer": optimizer, **own, **of_tables}
         )
-        self.columns = tuple(column_types.features_of(columns))
+        self.columns = tuple(
+            column_types.with_padding(each, padding) for each in column_types.features_of(columns)
+        )
         self._preprocessing = preprocessing.Preprocessing(
             {each.key: each.ids for each in self.columns}
         )

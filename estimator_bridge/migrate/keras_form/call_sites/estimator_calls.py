@@ -16,6 +16,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     nodes_in,
 )
 
+_SPEC_CLASS = "estimator.EmbeddingConfigSpec"
 _CARRIED = ("embedding_config_spec", "export_to_tpu", "export_to_cpu", "eval_on_tpu", "name")
 
 _LOST = "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn"
@@ -56,11 +57,14 @@ class SiteWriter:
             pad = " " * indent
             codes = {key: source.code(value) for key, value in arguments_of_model.items()}
             rest = [f"{key}={code}" if code != key else key for key, code in codes.items()]
+            rest += self._batch_sizes()
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = config_arguments.seed_lines(source, site)
-            first = "embedding" if site.has_tables else "None"
-            construction = call_text(site.class_name, [first, *rest], inside)
+            first = ["embedding" if site.has_tables else "None"]
+            if site.model_fn is not None:
+                first = [source.code(site.model_fn), *(["embedding"] * site.has_tables)]
+            construction = call_text(site.class_name, [*first, *rest], inside)
             statements = [f"{site.name} = {construction}"]
             if site.has_tables:
                 statements.insert(0, f"embedding = {embedding(inside)}")
@@ -75,6 +79,16 @@ class SiteWriter:
             return f"\n{pad}".join(lines)
 
         source.replace(statement, write)
+
+    def _batch_sizes(self) -> list[str]:
+        names = [f"{mode}_batch_size" for mode in ("train", "eval", "predict")]
+        given = self._site.arguments
+        if self._site.model_fn is None or not {*names} & {*given}:
+            return []
+        pairs = [
+            f"'{each[:-11]}': {self._source.code(given[each])}" for each in names if each in given
+        ]
+        return [f"batch_sizes={{{', '.join(pairs)}}}"]
 
     # The strategy.
 
@@ -130,20 +144,19 @@ class SiteWriter:
         source = self._source
         if not self._site.has_tables:
             return lambda indent: ""
-        spec = followed(source, self._site.arguments.get("embedding_config_spec"))
-        if source.called(spec) != "estimator.EmbeddingConfigSpec":
+        value = self._site.arguments["embedding_config_spec"]
+        is_made = any(source.called(e) == _SPEC_CLASS for e in nodes_in(source.tree, ast.Call))
+        if self._site.model_fn is not None and is_made and not _has_columns(source, value):
+            return lambda indent: f"{source.code(value)}()"
+        spec = followed(source, value)
+        if source.called(spec) != _SPEC_CLASS:
             source.problem(
                 *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
                 "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
             )
             return lambda indent: ""
         assert isinstance(spec, ast.Call)
-        off = _off(spec)
-        names = [each for each in _SPEC.split() if each not in off]
-        by_name = rules.known_arguments(source, spec, names, unused=" ".join(off), lost=_LOST)
-        for key in by_name.keys() & _LEFT_OUT_OF_SPEC.keys():
-            config_arguments.leave_out(source, by_name[key])
-            source.notes.append((spec.lineno, f"{key} is left out: {_LEFT_OUT_OF_SPEC[key]}"))
+        by_name = arguments_of_spec(source, spec)
         columns = by_name.get("feature_columns") or by_name.get("feature_to_config_dict")
         optimizer = by_name.get("optimization_parameters")
         layer = source.need(rules.KERAS, "ColumnEmbedding")
@@ -152,7 +165,7 @@ class SiteWriter:
         parts = [each for each in (columns, optimizer) if each is not None]
         return lambda indent: call_text(
             layer,
-            [*(source.code(each) for each in parts), *self._of_target()],
+            [*(source.code(each) for each in parts), *self._of_target(), *of_dense_ids(source)],
             indent,
             "embedding = ",
         )
@@ -163,6 +176,32 @@ class SiteWriter:
         batch_size = self._site.arguments.get("train_batch_size")
         of_batch = [] if batch_size is None else [f"batch_size={self._source.code(batch_size)}"]
         return [*of_batch, f"arithmetic={self._target!r}"]
+
+
+_OF_IDS = ("categorical_column_with_identity", "FeatureConfig")
+
+
+def of_dense_ids(source: Source) -> list[str]:
+    """Returns the argument by which 0 is no id in dense ids, if a program may have dense ids."""
+    return ["padding=0"] if any(each in source.text for each in _OF_IDS) else []
+
+
+def arguments_of_spec(source: Source, spec: ast.Call) -> dict[str, ast.expr]:
+    """Returns the arguments of an EmbeddingConfigSpec, and reports those that would be lost."""
+    off = _off(spec)
+    names = [each for each in _SPEC.split() if each not in off]
+    by_name = rules.known_arguments(source, spec, names, unused=" ".join(off), lost=_LOST)
+    for key in by_name.keys() & _LEFT_OUT_OF_SPEC.keys():
+        config_arguments.leave_out(source, by_name[key])
+        source.notes.append((spec.lineno, f"{key} is left out: {_LEFT_OUT_OF_SPEC[key]}"))
+    return by_name
+
+
+def _has_columns(source: Source, value: ast.expr) -> bool:
+    """Whether a value is an EmbeddingConfigSpec that is written out with feature columns."""
+    spec = source.value_of(value)
+    is_spec = isinstance(spec, ast.Call) and source.called(spec) == _SPEC_CLASS
+    return is_spec and (bool(spec.args) or any(k.arg == "feature_columns" for k in spec.keywords))  # type: ignore[union-attr]
 
 
 def _off(spec: ast.Call) -> list[str]:

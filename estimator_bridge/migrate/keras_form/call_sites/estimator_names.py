@@ -16,6 +16,7 @@ class EstimatorNames:
         self._source, self._sites = source, sites
         self._held: dict[tuple[ast.AST, str], Site] = {}
         self._makers: dict[str, Site] = {}
+        self._attributes: dict[str, Site] = {}
         self._taken = {
             getattr(node, part)
             for node in ast.walk(source.tree)
@@ -26,9 +27,14 @@ class EstimatorNames:
         self._new = self._new_names()
         for site in sites:
             names = self._assigned(site)
-            site.name = self._new[names[0]] if names else "model"
+            site.name = self._new[names[0]] if names else self._model()
+            attribute = self._attribute(site)
+            if attribute is not None:
+                site.name = ast.unparse(attribute)
 
     def site_of(self, node: ast.AST) -> Site | None:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return None if self._source.full(node) else self._attributes.get(node.attr)
         if not isinstance(node, ast.Name):
             return None
         for scope in (self._source.function_of(node), *self._source.above(node)):
@@ -63,6 +69,11 @@ class EstimatorNames:
 
     def _collect(self) -> None:
         for site in self._sites:
+            attribute = self._attribute(site)
+            if attribute is not None:
+                if attribute.attr in self._attributes:
+                    self._refuse(site, "which of several estimators an attribute holds")
+                self._attributes[attribute.attr] = site
             for name in self._assigned(site):
                 self._held[site.function, name] = site
             if isinstance(site.function, ast.FunctionDef) and self._returns(site):
@@ -77,9 +88,17 @@ class EstimatorNames:
         if not isinstance(statement, ast.Assign):
             return []
         names = bound_in(statement)
-        if not names:
-            self._refuse(site, "what is done with an attribute")
+        if not names and self._attribute(site) is None:
+            self._refuse(site, "what is done with it")
         return names
+
+    def _attribute(self, site: Site) -> ast.Attribute | None:
+        """Returns the attribute of an object, such as `self.estimator`, that a site assigns."""
+        statement = self._source.statement_of(site.call)
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        target = targets[0] if len(targets) == 1 else None
+        is_of_name = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+        return target if is_of_name else None  # type: ignore[return-value]
 
     def _refuse(self, site: Site, what: str) -> None:
         self._source.problem(
@@ -106,8 +125,15 @@ class EstimatorNames:
         scopes = {scope for scope, _ in self._held}
         alone = len(self._sites) == 1 and len(scopes) == len(self._held)
         if alone or len(names) == 1:
-            return dict.fromkeys(names, "model")
+            return dict.fromkeys(names, self._model())
         return {name: self._without_estimator(name) for name in names}
+
+    def _model(self) -> str:
+        """Returns the name of the only model, unless the program calls something else so."""
+        tree = self._source.tree
+        bound = {each.id for each in nodes_in(tree, ast.Name) if isinstance(each.ctx, ast.Store)}
+        others = bound - {name for _, name in self._held}
+        return "keras_model" if "model" in others else "model"
 
     def _without_estimator(self, name: str) -> str:
         new = name.replace("estimator", "model").replace("Estimator", "Model")

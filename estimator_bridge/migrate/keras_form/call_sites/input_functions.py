@@ -31,6 +31,17 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         if made_by is not input_fn:
             return lambda: f"{source.code(input_fn)}()"
         return lambda: source.code(made_by.body)
+    if site.model_fn is not None:
+        function = function_of(source, made_by)
+        if function is not None:
+            _check_returns(source, function)
+        return _from_model(source, site, input_fn, size)
+    return _from_function(source, site, input_fn, made_by, size)
+
+
+def _from_function(
+    source: Source, site: Site, input_fn: ast.expr, made_by: ast.expr, size: str
+) -> Text:
     if _is_partial(source, made_by):
         return _of_partial(source, made_by)  # type: ignore[arg-type]
     function = function_of(source, made_by)
@@ -49,6 +60,17 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if takes_size:
         return lambda: f"{source.code(input_fn)}({source.code(batch)})"
     return _with_params(source, site, input_fn, batch, functions)
+
+
+def _from_model(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
+    """Lets the model call an input function, as the estimator did."""
+    if _uses_tpu_params(source, ("context",)):
+        source.problem(
+            *(input_fn, "keras-input-fn", "it reads params['context']"),
+            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
+        )
+    mode = {"train_batch_size": "train", "eval_batch_size": "eval"}.get(size, "predict")
+    return lambda: f"{site.name}.data_of({source.code(input_fn)}, {mode!r})"
 
 
 def _taking_params(
@@ -110,14 +132,14 @@ def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -
     )
 
 
-def _uses_tpu_params(source: Source) -> bool:
+def _uses_tpu_params(source: Source, names: Sequence[str] = ("context", "use_tpu")) -> bool:
     """Whether input code reads params that TPUEstimator adds, other than the batch size."""
     functions = nodes_in(source.tree, ast.FunctionDef)
     of_models = [each for each in functions if "mode" in parameters_of(each)]
     nodes = {*ast.walk(source.tree)}.difference(*map(ast.walk, of_models))
     keys = [each.slice for each in nodes if isinstance(each, ast.Subscript)]
     keys += [key for each in nodes if isinstance(each, ast.Call) for key in _key_of_get(each)]
-    return any(getattr(each, "value", "") in ("context", "use_tpu") for each in keys)
+    return any(getattr(each, "value", "") in names for each in keys)
 
 
 def _key_of_get(call: ast.Call) -> list[ast.expr]:

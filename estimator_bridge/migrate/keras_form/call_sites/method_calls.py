@@ -42,30 +42,39 @@ class CallWriter:
         source = self._source
         self._names.rename_makers()
         for node in nodes_in(source.tree, ast.Name):
-            if not self._turn_to(node):
-                continue
-            source.replace(node, self._site.name)
-            if isinstance(node.ctx, ast.Store) or self._names.is_returned(node):
-                continue
-            parent = source.parent(node)
-            call = source.parent(parent) if parent is not None else None
-            if isinstance(parent, ast.Attribute) and isinstance(call, ast.Call):
-                self._method(call, parent.attr)
-            elif not self._is_of_train_and_evaluate(node):
-                source.problem(
-                    *(node, "keras-estimator", "the estimator is passed around"),
-                    "Call its methods where it is made, or migrate to the tf2 form",
-                )
+            if self._turn_to(node):
+                source.replace(node, self._site.name)
+                if not self._names.is_returned(node):
+                    self._use(node)
+        for attribute in nodes_in(source.tree, ast.Attribute):
+            if self._turn_to(attribute):
+                self._use(attribute)
         for call in nodes_in(source.tree, ast.Call):
             if source.called(call) == "estimator.train_and_evaluate":
                 self._train_and_evaluate(call)
 
+    def _use(self, node: ast.Name | ast.Attribute) -> None:
+        """Rewrites the call of a method of an estimator, if the node is one in such a call."""
+        source = self._source
+        parent = source.parent(node)
+        call = source.parent(parent) if parent is not None else None
+        if isinstance(node.ctx, ast.Store):
+            return
+        if isinstance(parent, ast.Attribute) and isinstance(call, ast.Call):
+            self._method(call, parent.attr)
+        elif not self._is_of_train_and_evaluate(node):
+            source.problem(
+                *(node, "keras-estimator", "the estimator is passed around"),
+                "Call its methods where it is made, or migrate to the tf2 form",
+            )
+
     def _turn_to(self, node: ast.AST) -> bool:
         """Makes the estimator under a name the current one; returns whether there is one."""
         site = self._names.site_of(node)
-        if site is None or not isinstance(node, ast.Name):
+        if site is None:
             return False
-        self._site = dataclasses.replace(site, name=self._names.new_name(node.id))
+        name = self._names.new_name(node.id) if isinstance(node, ast.Name) else ast.unparse(node)
+        self._site = dataclasses.replace(site, name=name)
         return True
 
     def _method(self, call: ast.Call, name: str) -> None:

@@ -42,6 +42,7 @@ class Site:
         class_name: the model's class, or the parameter that holds it.
         name: the variable to which the model is assigned.
         takes_params: whether the model takes `params` as a whole rather than its values.
+        model_fn: the model_fn, if it stays a function; else None.
     """
 
     call: ast.Call
@@ -52,6 +53,7 @@ class Site:
     class_name: str = "Model"
     name: str = "model"
     takes_params: bool = False
+    model_fn: ast.expr | None = None
 
     @property
     def has_tables(self) -> bool:

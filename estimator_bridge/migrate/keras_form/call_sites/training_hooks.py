@@ -156,7 +156,13 @@ class TrainingHooks:
         self._source, self._site, self._evaluates = source, site, evaluates
         self._column = 0
         self.save_every: ast.expr | None = None
-        self._callbacks = [
+        self._callbacks: list[Text] = []
+        if site.model_fn is not None and not (is_none(node) or isinstance(node, ast.List)):
+            assert node is not None
+            self._read_everywhere()
+            self._callbacks.append(lambda: f"*({source.code(node)} or ())")
+            return
+        self._callbacks += [
             text for each in elements(source, node) if (text := self._read(each)) is not None
         ]
 
@@ -167,6 +173,13 @@ class TrainingHooks:
     def options(self) -> Iterator[str]:
         if self.save_every is not None:
             yield f"save_every={self._source.code(self.save_every)}"
+
+    def _read_everywhere(self) -> None:
+        """Replaces all hooks by callbacks where they are made, because a list may hold any."""
+        for call in nodes_in(self._source.tree, ast.Call):
+            is_hook = self._source.called(call).rpartition(".")[2] in HOOKS
+            if is_hook and call.func not in self._source.done:
+                self._read(call)
 
     def _read(self, node: ast.expr) -> Text | None:
         source = self._source
@@ -225,7 +238,11 @@ class TrainingHooks:
         names = [each.value if isinstance(each, ast.Constant) else None for each in values]
         is_canned = self._site.canned is not None
         known = [_LOSS] * is_canned + [_STEP] * (name == "LoggingTensorHook")
-        if not all(any(each.fullmatch(str(tensor)) for each in known) for tensor in names):
+        if all(any(each.fullmatch(str(tensor)) for each in known) for tensor in names):
+            return
+        if self._site.model_fn is not None and name == "LoggingTensorHook":
+            self._source.notes.append((node.lineno, f"{name}: the loss is logged in its place"))
+        else:
             self._source.problem(
                 *(node, "keras-hook", f"{name}: it is no tensor that a step of Keras shows"),
                 "Leave the hook out, or return the value in the dict of train_step and read it in "
@@ -271,7 +288,30 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     return []
 
 
+_LOGS = ("LoggingTensorHook", "StepCounterHook", "SummarySaverHook", "ProfilerHook")
+
+
+def only_log(source: Source, node: ast.expr) -> bool:
+    """Whether all hooks that an expression makes only log; the rules then skip them."""
+    made_by = _made_by(source, node)
+    parts = (made_by.body, made_by.orelse) if isinstance(made_by, ast.IfExp) else (made_by,)
+    lists = [each for each in parts if not is_none(each)]
+    if not lists or not all(isinstance(each, (ast.List, ast.Tuple)) for each in lists):
+        return False
+    hooks = [_made_by(source, each) for of in lists for each in of.elts]  # type: ignore[attr-defined]
+    if not all(source.called(each).rpartition(".")[2] in _LOGS for each in hooks):
+        return False
+    for each in (made_by, *hooks):
+        source.done.update(ast.walk(each))
+    return True
+
+
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
+    """Leaves hooks out that only log, and refuses others."""
+    if node is not None and only_log(source, node):
+        source.notes.append((node.lineno, f"{what} are left out: they only log"))
+        config_arguments.leave_out(source, node)
+        return
     for each in elements(source, node):
         source.done.update(ast.walk(each))
         source.problem(

@@ -50,7 +50,7 @@ def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
     return len(node.args) == 1 and not others and is_mean
 
 
-_UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
+UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
 """Arguments that affect how and where gradients are computed, but not their values."""
 
 
@@ -104,7 +104,7 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
     assert isinstance(call.func, ast.Attribute)
     optimizer = call.func.value
     if call.func.attr == "compute_gradients":
-        by_name = rules.known_arguments(source, call, "loss var_list", "loss", _UNUSED)
+        by_name = rules.known_arguments(source, call, "loss var_list", "loss", UNUSED)
         parts = [by_name[key] for key in ("loss", "var_list") if key in by_name]
         unzipped = _unzipped(source, call)
 
@@ -118,7 +118,7 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
             return
     else:
         by_name = rules.known_arguments(
-            source, call, "grads_and_vars global_step", "grads_and_vars", _UNUSED
+            source, call, "grads_and_vars global_step", "grads_and_vars", UNUSED
         )
 
         def write() -> str:
@@ -142,7 +142,7 @@ def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
 
     `alone` tells whether the program has a single optimizer.
     """
-    by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
+    by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", UNUSED)
     optimizer = call.func.value  # type: ignore[attr-defined]
 
     def write() -> str:

@@ -7,23 +7,25 @@ import builtins
 import symtable
 from collections.abc import Iterator
 
-from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form.program_text.source import Source, nodes_in
 from estimator_bridge.run import public_names
 
 
 def check(text: str, program: Source) -> None:
-    """Raises Untranslatable if a new program is not valid Python or lacks a name.
+    """Raises Refused if a new program is not valid Python or lacks a name.
 
     Messages refer to the lines of the old program, `program`.
     """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise errors.Untranslatable(
-            f"{program.name}: the new program would not be valid Python: {error}. Put each "
-            "statement on a line of its own, or migrate to the tf2 form."
-        ) from error
+        program.problem(
+            *(program.tree, "keras-missing-name"),
+            f"the new program would not be valid Python: {error}",
+            "Put each statement on a line of its own, or migrate to the tf2 form",
+        )
+        program.check()
+        raise
     for name in sorted({*_unbound(text), *_not_in_tensorflow(tree)}):
         program.problem(
             *(_reading(program, name), "keras-missing-name"),

@@ -227,7 +227,7 @@ class Source:
         return self.text[:start].endswith("\n\n")
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
-        assert rule in RULES, rule
+        assert rule in RULES.keys() | STOPS, rule
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
         code = "" if whole else code
@@ -246,9 +246,13 @@ class Source:
     def old_line(self, line: int) -> int:
         return self._old_lines[line - 1] if line and self._old_lines else line
 
-    def check(self) -> None:
-        """Raises Untranslatable with all problems, if one of them stops the migration."""
-        if any(each.rule in STOPS for each in self.problems):
+    def check(self, without_marks: bool = False) -> None:
+        """Raises Refused with all problems, if one of them stops the migration.
+
+        Args:
+            without_marks: whether every problem stops it.
+        """
+        if any(without_marks or each.rule in STOPS for each in self.problems):
             raise Refused(self.name, self.problems, "the Keras form")
 
     def write_marks(self) -> None:

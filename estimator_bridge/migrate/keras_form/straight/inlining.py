@@ -91,14 +91,18 @@ class InlinedCall:
     def is_wanted(self) -> bool:
         """Whether the rules could not read the function in its old place."""
         source = self._source
-        nodes = [node for each in self._body for node in _outside_of_functions(each)]
-        called = {source.called(node).rpartition(".")[2] for node in nodes}
-        if called & {*_CONFIGS} and "TPUEstimator" not in called:
+        if self.has_config():
             return True
+        nodes = [node for each in self._body for node in _outside_of_functions(each)]
         if any(optimizer_code.is_of_optimizer(source, node) for node in nodes):
             return True
         passed = {each.id for each in self._arguments().values() if isinstance(each, ast.Name)}
         return bool(passed & _OF_THE_ESTIMATOR & {*parameters_of(self._caller)})
+
+    def has_config(self) -> bool:
+        nodes = [node for each in self._body for node in _outside_of_functions(each)]
+        called = {self._source.called(node).rpartition(".")[2] for node in nodes}
+        return bool(called & {*_CONFIGS}) and "TPUEstimator" not in called
 
     def is_possible(self) -> bool:
         source, statement = self._source, self._statement

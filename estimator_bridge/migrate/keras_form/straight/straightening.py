@@ -46,11 +46,12 @@ class Straight:
     lines: tuple[int, ...]
 
 
-def straight(text: str, name: str) -> Straight:
+def straight(text: str, name: str, steps: Sequence[Step] | None = None) -> Straight:
+    """Simplifies a program step by step; by default, for a model_fn that becomes a class."""
     lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
-        numbered = next(filter(None, (step(source) for step in STEPS)), None)
+        numbered = next(filter(None, (step(source) for step in steps or STEPS)), None)
         if numbered is None:
             break
         text = "".join(line for line, _ in numbered)
@@ -91,7 +92,8 @@ def _is_alias(flow: NameFlow, node: ast.AST) -> bool:
     is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
     if not (is_read or isinstance(node, ast.Call)) or flow.partial(node) is not None:
         return False
-    return flow.is_alias(node) and _is_namespace(flow.full_names(node))
+    is_alias = flow.is_alias(node) and _is_namespace(flow.full_names(node))
+    return is_alias and (flow.is_base(node) or not flow.may_be_none(node))
 
 
 def _is_of_partial(flow: NameFlow, call: ast.Call) -> bool:
@@ -221,6 +223,12 @@ def _is_call_of(node: ast.AST | None, name: str) -> bool:
 
 def put_functions_in_place(source: Source) -> list[tuple[str, int]] | None:
     place = next(inlining.places(source), None)
+    return None if place is None else place.written()
+
+
+def put_configs_in_place(source: Source) -> list[tuple[str, int]] | None:
+    places = (each for each in inlining.places(source) if each.has_config())
+    place = next(places, None)
     return None if place is None else place.written()
 
 
@@ -363,7 +371,9 @@ def _moved(
     return [*kept[:split], *((row, number) for number, row in gone.items()), *kept[split:]]
 
 
-STEPS = (
+Step = Callable[[Source], list[tuple[str, int]] | None]
+
+STEPS: Sequence[Step] = (
     split_lines,
     follow_aliases,
     unwrap_optimizers,
@@ -377,3 +387,12 @@ STEPS = (
 )
 """The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
 """
+
+FOR_FUNCTIONS: Sequence[Step] = (
+    split_lines,
+    follow_aliases,
+    return_datasets,
+    metric_functions.lift_metric_functions,
+    put_configs_in_place,
+)
+"""The steps for a model_fn that stays a function."""

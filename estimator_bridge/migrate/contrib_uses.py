@@ -1,0 +1,93 @@
+"""Replaces names of `tf.contrib` by the names that TensorFlow has for the same objects."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from estimator_bridge.migrate.syntax.edits import lines_of, spliced
+from estimator_bridge.run.tf1 import contrib_names
+
+_CONTRIB = "tensorflow.contrib"
+_WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
+
+
+def replaced(text: str) -> str:
+    """Replaces the names for which the program imports the module `tensorflow`, line for line."""
+    tree = ast.parse(text)
+    bound = dict(_imported(tree))
+    module = next((name for name, full in bound.items() if full == "tensorflow"), None)
+    if module is None or "contrib" not in text:
+        return text
+    rows = lines_of(text)
+    starts = [sum(map(len, rows[:number])) for number in range(len(rows))]
+    new: dict[tuple[int, int], str] = {}
+    done: set[ast.AST] = set()
+    needed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)) and node not in done:
+            target = _target(_full(node, bound))
+            if target:
+                new[_span(node, rows, starts)] = _code(target, module)
+                done.update(ast.walk(node))
+                needed.add(target.partition(":")[0])
+    left = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in done}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith(_CONTRIB):
+            if not left & {each.asname or each.name for each in statement.names}:
+                new[_span(statement, rows, starts)] = "\n" * (
+                    (statement.end_lineno or statement.lineno) - statement.lineno
+                )
+    needed -= {"tensorflow", _WITH_REMAINDER.partition(":")[0]}
+    at = next(each for each in tree.body if module in dict(_imported(each)))
+    start, end = _span(at, rows, starts)
+    imports = "".join(f"; import {each}" for each in sorted(needed))
+    new[start, end] = f"{text[start:end]}{imports}"
+    return spliced(text, new, (0, len(text)))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                yield (each.asname, each.name) if each.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for each in node.names:
+                yield each.asname or each.name, f"{node.module}.{each.name}"
+
+
+def _full(node: ast.expr, bound: Mapping[str, str]) -> str:
+    if isinstance(node, ast.Attribute):
+        above = _full(node.value, bound)
+        return f"{above}.{node.attr}" if above else ""
+    return bound.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def _target(full: str) -> str:
+    """Returns "module:name" for an object of contrib; "" if nothing has it."""
+    path, _, name = full.removeprefix(f"{_CONTRIB}.").rpartition(".")
+    if not full.startswith(f"{_CONTRIB}.") or not path:
+        return ""
+    target = contrib_names.MODULES.get(path, {}).get(name, "")
+    if not target and path in contrib_names.WHOLE:
+        # Private modules also define what their package lists.
+        listed = contrib_names.MODULES.get(path.partition(".")[0], {})
+        target = listed.get(name) or f"{contrib_names.WHOLE[path]}:{name}"
+    return target
+
+
+def _code(target: str, module: str) -> str:
+    if target == _WITH_REMAINDER:
+        return "(lambda size: lambda data: data.batch(size, drop_remainder=True))"
+    home, _, name = target.partition(":")
+    if home == "tensorflow":
+        return f"{module}.{name.removeprefix('compat.v1').removeprefix('.')}"
+    return f"{home}.{name}" if name else home
+
+
+def _span(node: ast.expr | ast.stmt, rows: list[str], starts: list[int]) -> tuple[int, int]:
+    first = len(rows[node.lineno - 1].encode()[: node.col_offset].decode())
+    last_line = node.end_lineno or node.lineno
+    last = len(rows[last_line - 1].encode()[: node.end_col_offset].decode())
+    return starts[node.lineno - 1] + first, starts[last_line - 1] + last

@@ -42,11 +42,14 @@ def run(*arguments: str) -> int:
 
 
 def assert_told(status: int, output: Any, what: str) -> None:
-    """Fails unless a command did what was asked, or said in a line of its own why not."""
-    assert status in (0, 2), (what, output)
+    """Fails unless a command did what was asked, or said in a line of its own why not.
+
+    Status 3 is that of a program that was written with marks.
+    """
+    assert status in (0, 2, 3), (what, output)
     assert "Traceback" not in output.err + output.out, (what, output)
     assert "internal error" not in output.err, (what, output)
-    if status:
+    if status == 2:
         lines = [line for line in output.err.splitlines() if line]
         assert any(line.startswith("estimator-bridge: ") for line in lines), (what, output)
 

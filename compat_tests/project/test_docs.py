@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from compat_tests.support.paths import ROOT
 from estimator_bridge import estimator
 from estimator_bridge.cli import main as cli
 from estimator_bridge.legacy import parameters
+from estimator_bridge.recording.replay import ReplayStep, State
 from estimator_bridge.run import software_tpu
 from estimator_bridge.settings.catalogue import ROWS
 
@@ -124,6 +126,25 @@ def test_the_page_on_pytorch_is_python() -> None:
     ((_, code),) = [block for block in blocks("docs/torch.md") if block[0] == "python"]
     names = {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
     assert {"adam", "ftrl", "proximal_yogi", "frequency_estimator"} <= names
+
+
+def test_the_page_on_recordings_runs() -> None:
+    """The loop of the page loads the state of a step, and records what its model computed."""
+    names: dict[str, Any] = {}
+    execute("docs/recording.md", 0, names)
+    step = mock.create_autospec(ReplayStep, instance=True)
+    step.state, step.arrays = State({"users": {}}, {"kernel": np.zeros(1)}), {"labels": np.ones(2)}
+    replay = mock.MagicMock()
+    replay.return_value.__enter__.return_value = [step]
+    names["Replay"] = replay
+    model = mock.MagicMock()
+    names["replay"]("recorded", "port", model)
+
+    assert replay.call_args.args == ("recorded", "port")
+    model.load.assert_called_once_with(step.state.tables, step.state.dense)
+    model.train.assert_called_once_with(step.bag.return_value, step.arrays["labels"])
+    assert step.record.call_args.kwargs["loss"] is model.loss
+    assert set(step.record.call_args.kwargs["tables"]) == {"users"}
 
 
 def test_the_page_on_plans_runs() -> None:
@@ -406,6 +427,7 @@ EXECUTED_BY = {
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
     "docs/plan.md": test_the_page_on_plans_runs,
+    "docs/recording.md": test_the_page_on_recordings_runs,
     "docs/serving.md": test_a_page_runs_by_itself,
     "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,

@@ -177,7 +177,7 @@ def test_numbers_of_hosts_that_do_not_fit_are_refused(
     assert of(WORKERS) == WORKERS
     assert of(()) == (THIS_PROCESS,) * 2
     hosts(4)
-    with pytest.raises(errors.InvalidInput, match=r"4 host\(s\) .* the cluster has 2 workers"):
+    with pytest.raises(errors.InvalidInput, match=r"4 host\(s\), but the cluster has 2 workers"):
         of(WORKERS)
     hosts(3)
     with pytest.raises(errors.InvalidInput, match=r"3 host\(s\) .* divide the 4 core\(s\)"):

@@ -165,7 +165,7 @@ def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyP
     [
         (Config(num_shards=4), "num_shards is not set correctly: it is 4, but 2 core"),
         (Config(num_cores_per_replica=4), "num_cores_per_replica=4 does not divide the 2 core"),
-        (Config(num_shards=2, num_cores_per_replica=2), "which make 1 replica"),
+        (Config(num_shards=2, num_cores_per_replica=2), "enough for 1 replica"),
     ],
 )
 def test_cores_that_contradict_the_program_are_refused(config: Any, words: str, cores: Any) -> None:

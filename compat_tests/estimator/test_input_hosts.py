@@ -180,7 +180,7 @@ def test_numbers_of_hosts_that_do_not_fit_are_refused(
     with pytest.raises(errors.InvalidInput, match=r"4 host\(s\), but the cluster has 2 workers"):
         of(WORKERS)
     hosts(3)
-    with pytest.raises(errors.InvalidInput, match=r"3 host\(s\), which do not divide the 4 core\(s\)"):
+    with pytest.raises(errors.InvalidInput, match=r"3 host\(s\), which do not divide the 4 core"):
         of(())
     hosts(None)
     monkeypatch.setenv(INPUT_HOSTS_VARIABLE, "both")

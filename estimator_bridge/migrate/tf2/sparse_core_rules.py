@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from estimator_bridge.legacy import parameters
 from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
@@ -137,6 +136,9 @@ def _say(tf2_edits: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> No
 
 def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:
     """Yields the arguments of a call with their names; for optimizers also positional ones."""
+    # These classes derive from TensorFlow's, which take five seconds to load.
+    from estimator_bridge.legacy import parameters
+
     of_class = getattr(parameters, name, None) if name.endswith("Parameters") else None
     names = [each.name for each in dataclasses.fields(of_class)] if of_class is not None else []
     for position, each in enumerate(call.args):

@@ -76,8 +76,11 @@ def test_a_step_trains_at_the_rate_that_the_function_computes() -> None:
     trained = model(falling)
     trained.fit(batches(), max_steps=3)
     (weight,) = trained.dense_variables
-    # Three additions of float32 numbers below 0.2 round by at most 3 * 2**-27.
-    np.testing.assert_allclose(weight.numpy(), -(0.1 + 0.1 / 2 + 0.1 / 3), atol=3 * 2.0**-27)
+    # In units of 2**-27: the rate 0.1 rounds by 0.5, which counts 1 + 1/2 + 1/3 times; its two
+    # quotients round by 0.25 at most, and two of the sums, which are below 0.25, by 1: 3.5 in all.
+    np.testing.assert_allclose(
+        weight.numpy(), -(0.1 + 0.1 / 2 + 0.1 / 3), rtol=0, atol=3.5 * 2.0**-27
+    )
     before = weight.numpy()
     trained.evaluate(batches(), steps=2)
 

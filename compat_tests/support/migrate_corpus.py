@@ -26,8 +26,8 @@ _HEAD = """\
 These small programs of our own make the calls that TPUEstimator programs make; the table shows what
 becomes of each. "runs" means that the new program trains, and does everything else that the old one
 does, without an edit; a test proves it. Below the table are the reasons that `migrate` and `audit`
-give, each with its way out. [The Keras form](migrate.md#the-keras-form) takes what has a
-counterpart in Keras, and refuses the rest.
+give, each with its way out. [The Keras form](migrate.md#the-keras-form) keeps the
+estimators of a program that has no counterpart in Keras, with a mark for each reason.
 
 """
 

@@ -103,7 +103,8 @@ _RUNNING = _Running()
 def _run() -> _Run:
     if _RUNNING.run is None:
         raise errors.InvalidInput(
-            "It needs the model that is running. Call it in the function of a FunctionModel."
+            "The functions of `in_model` work only while a FunctionModel runs its function. Call "
+            "them there, for instance in the model_fn."
         )
     return _RUNNING.run
 

@@ -1,6 +1,6 @@
 """Rewrites a model_fn that stays a function: what it makes is made by `tf2_engine.keras`.
 
-The functions of `tf2_engine.keras.function_model` make layers, variables and optimizers where the
+The functions of `tf2_engine.keras.in_model` make layers, variables and optimizers where the
 model_fn makes them, so loops, scopes, helpers and computed names stay as they are.
 """
 

@@ -95,11 +95,6 @@ def kinds_of(annotation: object) -> tuple[Kind, ...]:
 
 
 def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, object]) -> None:
-    """Refuses values that do not match their annotations.
-
-    Raises:
-        WrongSetting: for the first such value; the message names it.
-    """
     for name, annotation in annotations.items():
         kinds = kinds_of(annotation) or (_NO_ARRAY,)
         if name in values:
@@ -125,11 +120,7 @@ def instead_of_raw_errors(
 
 
 def typed(kind: _Class) -> _Class:
-    """Decorates a class so that its constructor checks its arguments.
-
-    The constructor is `__init__`, or `__new__` of a named tuple. Subclasses check their own
-    arguments.
-    """
+    """Decorates a class so that its constructor checks its arguments; see `check`."""
     name = "__init__" if "__init__" in vars(kind) else "__new__"
     constructor: Callable[..., Object] = vars(kind)[name]
     constructor = getattr(constructor, "__func__", constructor)

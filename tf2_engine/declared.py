@@ -46,10 +46,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a library's class whenever an instance of it is made while recording is on.
-
-    When the recording ends, the class is restored.
-    """
+    """Declares a library's class while a recording is on, and restores it afterwards."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

@@ -14,7 +14,6 @@ class Metrics:
     Args:
         metric_fn: returns (value, update) of each metric by name.
         values: the function's arguments for one batch, whose types and shapes apply to all batches.
-            Arguments other than tensors are passed as they are.
 
     Attributes:
         specs: the types and shapes of the results, by name.

@@ -60,11 +60,7 @@ class SparseCoreLimits:
 
     @classmethod
     def of(cls, limits: Object) -> SparseCoreLimits:
-        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults.
-
-        Raises:
-            WrongType: it is anything else.
-        """
+        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults."""
         if limits is None or isinstance(limits, cls):
             return limits or cls()
         names = [field.name for field in dataclasses.fields(cls)]
@@ -143,11 +139,7 @@ class Need:
 
 
 def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
-    """Computes what each stack, by name, needs for one batch of one core.
-
-    Raises:
-        InvalidSpec: the activations of a feature cannot be divided among the SparseCores.
-    """
+    """Computes what each stack, by name, needs for one batch of one core."""
     by_stack: dict[str, list[Lookup]] = {}
     for lookup in lookups:
         _check(lookup, layouts[lookup.table])

@@ -54,11 +54,7 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, TableLayout]:
-    """Parses a `SparseCoreTableLayouts` into layouts by table.
-
-    Raises:
-        InvalidSpec: the bytes cannot be decoded, or a layout is impossible.
-    """
+    """Parses a `SparseCoreTableLayouts` into layouts by table."""
     message = _LAYOUTS()
     try:
         message.ParseFromString(data)

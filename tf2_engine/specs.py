@@ -210,17 +210,8 @@ def from_feature_config(
     """Makes the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
     Tables are in the order of first use. They are compared by identity, so two equal TableConfigs
-    are two tables. Arguments are not changed.
-
-    Args:
-        feature_config: any nest of FeatureConfigs.
-        optimizer: the optimizer for tables without one, of this engine or of
-            `tf.tpu.experimental.embedding`.
-        **options: further fields of `EngineSpec`.
-
-    Raises:
-        InvalidSpec: as the specs do.
-        WrongType: a leaf is not a FeatureConfig, or an optimizer has an unknown class.
+    are two tables. `optimizer` is for tables without one; `options` are further fields of
+    `EngineSpec`.
     """
     configs = _feature_configs(feature_config)
     tables = {
@@ -236,11 +227,7 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's.
-
-    Raises:
-        WrongType: the engine has no counterpart.
-    """
+    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's."""
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
     counterpart = OPTIMIZERS.get(type(optimizer).__name__)

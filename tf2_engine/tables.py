@@ -132,8 +132,7 @@ def variable_factory(
 
     Args:
         hosts: the device of each shard's host. Hosts without rows of the vocabulary then get no
-            variable, as in stock, so that checkpoints hold only the vocabulary. None makes every
-            shard on the device in scope.
+            variable, as in stock. None makes every shard on the device in scope.
         servers: the parameter servers whose devices hold the parts of tables.
     """
 
@@ -210,8 +209,7 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable, the names of the slots, and their initializers. The
-    variables that it makes are spread over hosts like the table.
+    The function gets the table as one variable. The variables that it makes are spread over hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

@@ -34,12 +34,10 @@ class TableColumn:
 
     @property
     def key(self) -> str:
-        """The feature with the ids, and later the activations."""
         return key_of(self.ids)
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_{self.suffix}"
 
     @property
@@ -50,7 +48,6 @@ class TableColumn:
 
     @property
     def feature_config(self) -> Object:
-        """The FeatureConfig for the engine."""
         length = self.max_sequence_length
         return _FeatureConfig(self.table, max_sequence_length=length, name=self.key)
 
@@ -240,11 +237,7 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`.
-
-    Raises:
-        InvalidSpec: the feature has several numbers.
-    """
+    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`."""
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
@@ -296,11 +289,7 @@ def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:
-    """Sorts columns by table and feature, and lists each feature once.
-
-    Raises:
-        WrongType: a column has no table of the engine.
-    """
+    """Sorts columns by table and feature, and lists each feature once."""
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
         if not isinstance(each, TableColumn):

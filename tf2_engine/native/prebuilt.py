@@ -1,8 +1,8 @@
 """Finds a library in the wheel that fits this process and processor.
 
-The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources;
-see `build`. What remains to check is whether this processor has the instructions, and, with a
-digest beside the file, whether the file is intact.
+The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources.
+What remains to check is whether this processor has the instructions, and whether the file is
+intact.
 """
 
 from __future__ import annotations

@@ -44,9 +44,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: a loss with weights, and metrics.
 
-    Args:
-        arguments: the arguments of the subclass by name, for its config.
-        weight_column, reduction, loss_fn, suffix, name: the `options` of `BinaryClassHead`.
+    `arguments` are those of the subclass, for its config; the others are the `options` of
+    `BinaryClassHead`.
     """
 
     units = 1

@@ -39,17 +39,16 @@ class EmbeddingLayer(PassiveLayer):
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
 
-    With "tpu" arithmetic an engine holds the tables, and the layer has one virtual variable.
-    Computing its gradient, which is zero, updates the tables, once per call of the layer. With
-    "keras" arithmetic the tables are trainable variables, and Keras optimizers train them like all
-    others.
+    With "tpu" arithmetic an engine holds the tables, and computing the zero gradient of a virtual
+    variable updates them, once per call of the layer. With "keras" arithmetic the tables are
+    trainable variables.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
             `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained
-            and have no slots.
+            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained and
+            have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
@@ -159,9 +158,6 @@ class EmbeddingLayer(PassiveLayer):
 
         Under a TPUStrategy they are sharded stand-ins for exports, which are only up to date when a
         checkpoint is written.
-
-        Raises:
-            OutOfOrder: the tables do not exist yet, because the layer has not been called.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -187,14 +183,8 @@ class EmbeddingLayer(PassiveLayer):
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
         """Makes the layer look up in small copies of its tables inside the context.
 
-        A SavedModel that is written there contains the copies instead of the layer's variables.
-
-        Args:
-            table_dtypes: the type of each table by its name; see `serving_table`.
-
-        Raises:
-            OutOfOrder: the tables do not exist yet, because the layer has not been called.
-            InvalidSpec: a type cannot hold a row; the message names both.
+        A SavedModel that is written there contains the copies. `table_dtypes` is the type of each
+        table by its name; see `serving_table`.
         """
         assert self.embedding_tables  # raises if there are none
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
@@ -211,11 +201,7 @@ class EmbeddingLayer(PassiveLayer):
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the tables to one of Keras' own files.
-
-        Raises:
-            InvalidSpec: the arithmetic is "tpu". Such files only hold Keras variables.
-        """
+        """Writes the tables to one of Keras' own files, which only hold Keras variables."""
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
@@ -258,9 +244,6 @@ class EmbeddingLayer(PassiveLayer):
         """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
         The layer accepts them in place of a batch; see `TPUEmbedding.pack` of the engine.
-
-        Raises:
-            InvalidInput, WrongType: the batch does not fit; the message names the feature.
         """
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
@@ -318,7 +301,7 @@ class _State:
     """The state of a layer, in an object that Keras does not look into.
 
     If the tables are trained, the gradient of `virtual` triggers their update. `served` are tables
-    in small types, by name, while an export with such tables is written.
+    in small types, by name, during such an export.
     """
 
     configuration: Configuration
@@ -357,7 +340,6 @@ class _State:
 
 
 def _warn_of_servers(layer: str) -> None:
-    """Warns under a ParameterServerStrategy that Keras 3 does not train models there."""
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
             "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
@@ -445,9 +427,8 @@ def _placeholders(plan: Plan) -> Nest:
 def _with_sparse_restored(value: Object) -> Object:
     """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
-    Keras 3 uses dense tensors when it builds a model under a strategy; only shapes matter then.
-    Also, programs declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but
-    feed [batch, ids].
+    Keras 3 uses dense tensors when it builds a model under a strategy. And programs declare sparse
+    inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)

@@ -82,7 +82,6 @@ _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    """Lists the kinds that an annotation allows; empty if one of its types has no `Kind`."""
     # Annotations of named tuples are references that hold the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():

@@ -90,7 +90,6 @@ class Occurrences:
         return rows
 
     def explicit(self) -> Columns:
-        """Returns cells and gains with one value per id, in place of None."""
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -138,7 +137,6 @@ _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
 
 def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
-    """Computes the shape of a batch's activation without `dim`."""
     check_kind(f"Feature {name!r}", value)
     rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
     if isinstance(value, tf.RaggedTensor):
@@ -162,7 +160,6 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
 
 
 def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> FlatBatch:
-    """Checks one core's ids and weights, and converts them to the form of the enqueue ops."""
     check_ids(feature, value, weight)
     return read_unchecked(value, weight)
 
@@ -236,7 +233,6 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
 def occurrences_in(
     feature: FeaturePlan, raw: FlatBatch, per_row: int | None, out_of_range: str
 ) -> Occurrences:
-    """Does the work of `occurrences`, given the result of `check_layout` as `per_row`."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
@@ -288,7 +284,6 @@ def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
 
 
 def checks_samples(feature: FeaturePlan, raw: FlatBatch) -> bool:
-    """Whether the size of a batch can only be checked at run time."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 

@@ -6,9 +6,7 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
 Each is one tensor with rows in the order of ids, so a checkpoint depends neither on the number of
-hosts nor on the partition strategy, and stock and this engine read each other's checkpoints. With
-"div" each host writes a slice. With "mod" the rows are reordered, which takes memory for up to two
-more copies of the tables while a checkpoint is written or read.
+hosts nor on the partition strategy, and stock and this engine read each other's checkpoints.
 
 An engine updates its variables before a save, and its driver reads them after a restore. A restore
 before the engine is built is deferred. In two cases the caller has to call `load`: in a `tf.Graph`,
@@ -59,7 +57,6 @@ class RetrieveOnce:
 def table_tensors(
     spec: EngineSpec, tables: Mapping[str, Table], wait_for: Callable[[], Op]
 ) -> dict[str, TableTensor]:
-    """Lists the tensors that a checkpoint holds for an engine's tables, by checkpoint name."""
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(
             f"Table {table.name!r}, {variable}",

@@ -28,7 +28,6 @@ def key_of_table(name: str) -> str:
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
-    """Lists the legacy names of a checkpoint's variables, with the global step, and tables."""
     names = []
     for key, _ in tf.train.list_variables(checkpoint):
         if key == KEY_OF_STEP:
@@ -44,7 +43,6 @@ def _key(place: str, name: str) -> str:
 
 
 def legacy_names(table: TableSpec) -> re.Pattern[str]:
-    """Makes a pattern for the names that a table's variable can have in a legacy program."""
     name = re.escape(str(table.name).removeprefix("tbl_"))
     return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
 

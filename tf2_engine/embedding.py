@@ -60,18 +60,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer for tables that have none. If no table has one, the engine only
-            looks up. As in TF 2.3, an int before the optimizer is taken as `batch_size`.
-        pipeline_execution_with_tensor_core: activations do not include the update of the previous
-            step.
+        optimizer: for tables that have none. If no table has one, the engine only looks up. As in
+            TF 2.3, an int before the optimizer is taken as `batch_size`.
+        pipeline_execution_with_tensor_core: activations do not include the previous step's update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
         batch_size: the fixed global batch size. None takes it from `build` or the first batch.
         verify_output_shapes: checks each batch against the shapes for which the engine was built.
-        driver: the driver that runs the plan, by name or as an object. None is "tpu" under a
-            TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
-        num_cores: how many cores to emulate on one machine. None is one per replica of the
-            strategy. With several cores outside a strategy, batches, activations and gradients are
-            lists with one entry per core.
+        driver: by name or as an object. None is "tpu" under a TPUStrategy, "ps" under a
+            ParameterServerStrategy, and otherwise "host".
+        num_cores: how many cores to emulate on one machine; by default one per replica. With
+            several cores outside a strategy, batches, activations and gradients are lists with one
+            entry per core.
         synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
             gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
             together. With None, each function updates the tables itself.
@@ -82,8 +81,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
-        OutOfOrder: driver="tpu" without a TPUStrategy, or the TPU should already be initialized but
-            is not.
+        OutOfOrder: the driver needs a TPUStrategy, or an initialized TPU, that is missing.
     """
 
     def __init__(
@@ -511,7 +509,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _batch(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> Batch:
-        """Checks the batch of a step. The first one builds the engine; `fixed` fixes its size."""
         if tf.inside_function():
             forks.check()
         parts = {core: self._read(**values) for core, values in by_core.items()}

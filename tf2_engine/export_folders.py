@@ -30,6 +30,5 @@ def names_of_exports(base: str) -> list[str]:
 
 
 def keep_latest(base: str, count: int) -> None:
-    """Deletes all but the latest exports below `base`."""
     for name in names_of_exports(base)[:-count]:
         tf.io.gfile.rmtree(os.path.join(base, name))

@@ -53,6 +53,5 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
 
 
 def do_not_convert(function: _Function) -> _Function:
-    """Excludes a function of the engine from AutoGraph, which has nothing to convert there."""
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted

@@ -43,7 +43,6 @@ class Metrics:
         self._session.run(self._updates, dict(feeds))
 
     def values(self) -> dict[str, Object]:
-        """Returns the values over all batches so far."""
         return dict(self._session.run(self._values))
 
     def results(self) -> dict[str, Object]:

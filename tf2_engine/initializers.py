@@ -77,7 +77,6 @@ class ByShard:
     strategy: str
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns all rows, [vocabulary, dim], on one host."""
         if self.num_hosts > 1:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
@@ -101,7 +100,6 @@ class ByShard:
 def initial_value(
     table: str, initializer: Initializer, shard: int, shape: tuple[int, int]
 ) -> Tensor:
-    """Computes the initial values of a host's rows of a table or slot: float32 of `shape`."""
     if isinstance(initializer, ByShard):
         value = initializer.rows_of(shard, shape, tf.float32)
     else:

@@ -284,10 +284,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    Attributes:
-        holding: the watch of the training in the main thread, or None.
-        numbers: the signals on which it acts, as far as Python has a handler for them.
-        ended_by: the signal for which it has ended a step, or None.
+    `holding` is the watch of the training in the main thread. `numbers` are the signals on which it
+    acts, and `ended_by` is the one for which it has ended a step.
     """
 
     holding: _Watch | None = None
@@ -392,7 +390,6 @@ class _Watch:
         return is_rescued
 
     def _end(self, number: int, deadline: float) -> None:
-        """Ends the step, or the process if the step is still running at the deadline."""
         name, seconds = _NAMES[signal.Signals(number)], self._seconds / 2
         log.warning("%s: %s for %g s; %s.", name, self._now.cause, seconds, self._steps.state())
         # Some ops can be cancelled; a Python generator, for instance, cannot.

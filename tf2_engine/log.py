@@ -59,7 +59,6 @@ class _TensorFlowLogger(PlainLogger):
         return logger
 
     def fact(self, message: str, *values: object) -> None:
-        """Logs at INFO which engine runs where; see `say_facts`."""
         self._log(logging.INFO, message, values)
         if _say is not None and not self._logger().isEnabledFor(logging.INFO):
             _say(message % values if values else message)

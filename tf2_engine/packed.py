@@ -221,7 +221,6 @@ def _tensors(packed: PackedBatch, layout: PackedLayout) -> list[tuple[Ids, Ids |
 
 
 def _pieces_of_offsets(placed: Sequence[tuple[FeatureLayout, int]]) -> list[_Piece]:
-    """Lists the pieces of `offsets`, one per feature that has any: rows + 1, or ids times rank."""
     pieces = []
     for feature, start in placed:
         if feature.kind == "ragged":

@@ -109,7 +109,6 @@ class TablePlacement:
         return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
 
     def ids_of(self, part: int) -> Array:
-        """Lists the ids of a part's rows in the order of the rows, int64."""
         return np.concatenate(
             [
                 np.arange(r.first, r.first + r.rows * r.step, r.step, dtype=np.int64)
@@ -215,7 +214,6 @@ def place_tables(
 
 
 def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
-    """Assigns equal numbers of consecutive cores to each worker."""
     if num_workers < 1 or num_cores < 1 or num_cores % num_workers:
         raise errors.InvalidSpec(
             f"{num_cores} cores cannot be spread evenly over {num_workers} workers. Make the "
@@ -225,7 +223,6 @@ def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
 
 
 def octaves(rows: int, num_parts: int) -> tuple[tuple[int, int], ...]:
-    """Computes the ranges of the layout "octaves" in order: first row and part of each."""
     edges = [rows]
     while edges[-1] > 2 * _SMALLEST_PART * num_parts:
         edges.append(edges[-1] // 2)

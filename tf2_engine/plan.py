@@ -67,7 +67,6 @@ class FeaturePlan:
 
     @property
     def cells_per_sample(self) -> int:
-        """The number of activations per step along the first dimension."""
         return math.prod(size for size in self.output_shape[1:] if size is not None)
 
     @property
@@ -166,14 +165,12 @@ def make_plan(
 
 
 def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...]:
-    """Lists [rows, dim] of each host's shard of a table, or of each parameter server's part."""
     if table.placement is not None:
         return tuple((rows, table.dim) for rows in table.placement.part_rows)
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
 def agree(expected: Shape, actual: Shape) -> bool:
-    """Whether shapes have equal rank, and equal sizes where both are known."""
     return len(expected) == len(actual) and all(
         a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
     )

@@ -25,8 +25,6 @@ def add_rows(
         row_of: [num_terms] int64, or None where term i is row i.
         into: [num_terms] int64.
 
-        each_has_terms: promises that every sum has at least one term.
-
     Returns:
         [count, dim] float32.
     """

@@ -50,10 +50,8 @@ def cpu_embedding_lookup(
             the config. Features may be left out.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
         tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
-            variable, a tensor or an array, a list or tuple of shards as in
-            `TPUEmbedding.embedding_tables`, or a `Table`. Shards follow the EngineSpec's
-            `partition_strategy`, or "div" with FeatureConfigs. Rows may be float16 or bfloat16, or
-            int8 with scales, as `serving_table` makes them.
+            variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or
+            what `serving_table` makes.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -167,7 +165,6 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
 
 
 def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[int | None]]:
-    """Computes how many activations each ragged row has, and the shape of all of them."""
     dim, shape = feature.table.dim, feature.declared
     if shape is None:
         length = feature.max_sequence_length

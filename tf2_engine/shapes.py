@@ -34,7 +34,6 @@ def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None)
 
 
 def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
-    """Computes the per-core output shapes of a batch, whose values belong to one or more cores."""
     return [
         _of_ids(feature, value, cores) for feature, value in zip(spec.features, values, strict=True)
     ]

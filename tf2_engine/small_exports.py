@@ -64,7 +64,6 @@ class SmallTables:
                 first_row += int(part.shape[0])
 
     def check(self, signatures: Mapping[str, Message]) -> None:
-        """Refuses outputs that still read a float32 table, neither by a gather nor as a whole."""
         graph = v1.get_default_graph()
         originals = {each.original.op.name: each for each in self._replaced}
         for name in _outputs(signatures.values()):
@@ -113,7 +112,6 @@ def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) 
 
 
 def _redirect(table: Tensor, stored: Variable) -> None:
-    """Redirects all ops that gather rows of a table, or read it, to the `stored` variable."""
     whole: Tensor | None = None
     for op in table.consumers():
         if _gathers(op):
@@ -166,7 +164,6 @@ def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
 
 
 def _ancestors(op: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields each op on which an op depends, together with an op that reads it."""
     seen, waiting = {op.name}, [op]
     while waiting:
         reader = waiting.pop()

@@ -67,17 +67,14 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
 
 
 def stored_dtype(table_dtype: str) -> DType:
-    """The dtype of the variable that stores a type. For int8 it is uint8."""
     return _STORED[table_dtype]
 
 
 def stored_width(dim: int, table_dtype: str) -> int:
-    """The number of elements per row of the variable. For int8 it is more than `dim`."""
     return dim + _BYTES_OF_ROW if table_dtype == "int8" else dim
 
 
 def shape_of(variable: Object) -> tuple[int, ...]:
-    """Returns the shape [rows, dim] of the table in a variable of any of the types."""
     shape = tuple(tf.TensorShape(variable.shape).as_list())
     if tf.as_dtype(variable.dtype) != tf.uint8 or len(shape) != 2:
         return shape
@@ -102,7 +99,6 @@ def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Arr
 
 
 def decode(stored: Tensor) -> Tensor:
-    """Decodes stored rows, [..., stored_width], to [..., dim] float32."""
     if stored.dtype == tf.uint8:
         codes = tf.cast(stored[..., :-_BYTES_OF_ROW], tf.float32)
         numbers = stored[..., -_BYTES_OF_ROW:]

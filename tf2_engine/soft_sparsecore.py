@@ -80,7 +80,6 @@ def num_waiting() -> int:
 
 
 def _as_the_hardware() -> bool:
-    """Whether ids outside their tables are silently used, as by the hardware."""
     return _library is None or _out_of_range_ids == "hardware"
 
 

@@ -77,7 +77,6 @@ def start(
 
 
 def num_starts() -> int:
-    """How often the software TPU was started. Each start empties its tables."""
     return _starts
 
 
@@ -111,9 +110,8 @@ def instead_of_tpu() -> Iterator[None]:
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
     """A TPUStrategy over software cores, one per replica; raises as `start`.
 
-    `strategy.run` runs the function once per core, on CPU threads of this process. Code finds a
-    TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, `run` traces inside
-    a TPU computation, and TPU embedding ops execute.
+    `strategy.run` runs the function once per core, on CPU threads of this process, inside a TPU
+    computation in which TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
@@ -186,7 +184,6 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def tpu_system_metadata(num_cores: int) -> Object:
-    """Describes the TPU to TensorFlow: one host and a row of chips with one core each."""
     host = "/job:localhost/replica:0/task:0/device:"
     kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
     coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
@@ -360,7 +357,6 @@ def _as_arguments(values: Nest) -> Nest:
 
 
 def _as_outputs(values: Nest) -> Nest:
-    """Copies the tensors that a function returned, so that running a copy also runs its ops."""
     ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
     def copy(value: Nest) -> Nest:

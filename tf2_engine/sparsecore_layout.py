@@ -116,7 +116,6 @@ class TableLayout:
 
     @property
     def shard_rows(self) -> int:
-        """The number of rows in each shard, including padding."""
         return self.padded_rows // self.sparse_cores.total
 
     @property
@@ -128,7 +127,6 @@ class TableLayout:
         return (ids + self.rotation) % self.sparse_cores.total
 
     def row_in_shard(self, ids: Array) -> Array:
-        """Finds the row inside its shard for each id, from ids [n] int64."""
         return self.row_offset + ids // self.sparse_cores.total
 
     def stored(self, ids: Array) -> Array:
@@ -152,7 +150,6 @@ class TableLayout:
 def table_layouts(
     tables: Iterable[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
 ) -> dict[str, TableLayout]:
-    """Computes the layout of each table, by name, as stock's TPUEmbeddingV2 does."""
     groups: dict[Hashable, list[_Stack]] = {}
     for number, table in enumerate(sorted(tables, key=lambda table: table.name)):
         padded_dim = _round_up(table.dim, ALIGNMENT)
@@ -193,7 +190,6 @@ def stacked(
 
 
 def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    """Extracts the tables, [rows, dim] each, from a stack, without padding; inverts `stacked`."""
     return {
         layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
         for layout in layouts

@@ -54,7 +54,6 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, TableLayout]:
-    """Parses a `SparseCoreTableLayouts` into layouts by table."""
     message = _LAYOUTS()
     try:
         message.ParseFromString(data)

@@ -66,7 +66,6 @@ def check(table: str, optimizer: Optimizer) -> None:
 
 
 def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
-    """Replaces the optimizer's rule by that of SparseCores."""
     check(table, optimizer)
     return _RULES[type(optimizer)](**vars(optimizer))
 

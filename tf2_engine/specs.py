@@ -194,7 +194,6 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Nest) -> list[Object]:
-    """Lists the distinct table configs in a nest of FeatureConfigs, in order of first use."""
     configs = _feature_configs(feature_config)
     return list({id(config.table): config.table for config in configs}.values())
 
@@ -293,7 +292,6 @@ def _read_quantization(table: str, config: Object) -> Quantization | None:
 
 
 def _feature_names(feature_config: Nest) -> list[str]:
-    """Names features for messages. Unnamed features get their path in the nest as a name."""
     paths = tf_compat.flatten_with_paths(feature_config)
     used = {config.name for _, config in paths if config.name}
     names = []

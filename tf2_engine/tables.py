@@ -46,7 +46,6 @@ class Table:
 
     @property
     def num_shards(self) -> int:
-        """The number of hosts over which the rows are spread."""
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
@@ -70,7 +69,6 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
-        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 

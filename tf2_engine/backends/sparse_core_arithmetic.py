@@ -19,7 +19,6 @@ NAME: Final = "sparsecore"
 
 
 def make_driver(limits: Object = None) -> Driver:
-    """Makes a driver that computes what SparseCores compute, on the TPU or on a host."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         say = log.warning if SparseCoreLimits.of(limits).allow_id_dropping else log.info

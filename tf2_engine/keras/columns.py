@@ -42,7 +42,6 @@ class TableColumn:
 
     @property
     def weight_key(self) -> str | None:
-        """The feature with the weights of the ids, or None."""
         ids = self.ids.column if isinstance(self.ids, preprocessing.Sequence) else self.ids
         return ids.weight_key if isinstance(ids, preprocessing.Weighted) else None
 
@@ -272,7 +271,6 @@ class ByStep:
 
 
 def with_padding(column: TableColumn, padding: int | None) -> TableColumn:
-    """Returns a column in whose dense ids a number stands for no id."""
     if padding is None:
         return column
     return dataclasses.replace(column, ids=_padded(column.ids, padding))

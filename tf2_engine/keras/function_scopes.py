@@ -127,5 +127,4 @@ def _call_at_root(layer: Object, *arguments: Object, **options: Object) -> Objec
 
 
 def _at_root() -> contextlib.AbstractContextManager[Object]:
-    """Leaves name scopes, which Keras 2 would write into the names of variables."""
     return tf.name_scope("function_model/")

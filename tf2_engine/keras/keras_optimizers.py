@@ -99,10 +99,9 @@ def translate_keras_optimizer(
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             and of `tf.tpu.experimental.embedding` are returned as the engine's.
-        bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
-            depends on `iterations`, which `apply_gradients` has to count up; epsilon is added to
-            the root; and all rows move in every step. False is Adam as on a TPU by default: no
-            correction, epsilon inside the root, and only rows of the batch move.
+        bias_correction: True is Adam as in Keras: the rate includes the bias correction; epsilon is
+            added to the root; and all rows move in every step. False is Adam as on a TPU by
+            default: no correction, epsilon inside the root, and only rows of the batch move.
         lazy_adam: whether only rows of the batch move. None decides as above.
 
     Raises:

@@ -75,7 +75,6 @@ class Setting:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Object]) -> Setting:
-        """Reads what `get_config` wrote."""
         reader = _Reader()
         for each in config["objects"]:
             reader.objects.append(reader.read(each))
@@ -111,7 +110,6 @@ class Configurable:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        """Makes a layer from arguments that `get_config` returned, or that a file contains."""
         return cls(**{key: from_file(value) for key, value in config.items()})
 
 

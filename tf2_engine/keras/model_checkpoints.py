@@ -126,7 +126,6 @@ class ModelCheckpoints:
 
     @property
     def _optimizer_names(self) -> dict[int, str]:
-        """Names of optimizers by identity. The second optimizer of a class gets a number."""
         names: dict[int, str] = {}
         counts: collections.Counter[str] = collections.Counter()
         for optimizer in self._model.optimizers:

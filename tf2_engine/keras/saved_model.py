@@ -63,7 +63,6 @@ def export_saved_model(
 
 @contextlib.contextmanager
 def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
-    """Makes a model use tables in small types inside the context; yields whether there are any."""
     layers = [each for each in tf_compat.flat_layers(model) if isinstance(each, EmbeddingLayer)]
     dtypes = small_types.checked(
         table_dtype, {name for each in layers for name in each.table_names}

@@ -78,7 +78,6 @@ class TableModelBase:
                 self.minimize(loss, tape)
                 return {"loss": loss}
 
-    A subclass defines those of `train_step`, `test_step` and `predict_step` that it needs.
     Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables are
     called by the names of layers, joined by "/", and by the names of slots in `tf.compat.v1.train`.
     The betas of an Adam are rounded to float32, as in the legacy program.
@@ -367,7 +366,6 @@ class TableModelBase:
 
     @property
     def eval_dir(self) -> str | None:
-        """The folder with the event files of evaluations by `fit`. None without checkpoints."""
         checkpoints = self._state.checkpoints
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
@@ -480,7 +478,6 @@ class TableModelBase:
 
     @property
     def optimizers(self) -> list[Object]:
-        """The optimizer of `compile`, and those that are attributes."""
         candidates = [self.optimizer, *vars(self).values()]
         return [
             *{id(each): each for each in candidates if hasattr(each, "apply_gradients")}.values()
@@ -488,7 +485,6 @@ class TableModelBase:
 
     @property
     def dense_variables(self) -> list[Object]:
-        """The variables that optimizers train: all except tables."""
         virtual = {id(each) for each in self.with_tables.tables.trainable_variables}
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
@@ -503,7 +499,6 @@ class TableModelBase:
         self._read_checkpoint(purpose)
 
     def data_to_build(self, x: Dataset, training: bool) -> Dataset:
-        """Returns the part of the data `x` that makes all variables; labels are for training."""
         return x if training else x.map(lambda *parts: parts[0])
 
     def _read_checkpoint(self, purpose: str) -> None:

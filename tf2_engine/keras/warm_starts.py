@@ -27,7 +27,6 @@ class WarmStart(NamedTuple):
     old_names: Mapping[str, str] | None = None
 
     def assign(self, variables: Mapping[str, Variable], engine: Object = None) -> None:
-        """Assigns the values in the checkpoint to variables, by name, and to an engine's tables."""
         reader = tf.train.load_checkpoint(self.checkpoint)
         shapes = reader.get_variable_to_shape_map()
         for name, variable in variables.items():

@@ -56,7 +56,6 @@ def flags() -> tuple[str, ...]:
 
 
 def compiler() -> tuple[str, ...]:
-    """Returns the command of the C++ compiler: $CXX with its arguments, or g++."""
     command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     path = shutil.which(command[0])
     if path is None:

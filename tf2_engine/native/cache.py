@@ -44,7 +44,6 @@ def folder() -> pathlib.Path:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[None]:
-    """Makes the folder of a library, private to this user, and locks it against other processes."""
     path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     _check(path.parent)
     with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:

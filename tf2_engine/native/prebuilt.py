@@ -62,7 +62,6 @@ def runs_here() -> bool:
 
 
 def processor_flags() -> frozenset[str]:
-    """The flags of this processor as Linux lists them; empty if it does not."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             key, _, value = line.partition(":")

@@ -125,7 +125,6 @@ class Optimizer:
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
-        """The initial value of each slot: a setting, or 0."""
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
@@ -154,7 +153,6 @@ class Optimizer:
         return []
 
     def proto_fields(self) -> dict[str, float]:
-        """The fields of this optimizer's own proto message."""
         return self._settings_by("proto")
 
     def _settings_by(self, key: str) -> dict[str, float]:
@@ -179,7 +177,6 @@ def _contains(allowed: ranges.Range, value: object) -> bool:
 
 
 def one_minus(beta: float) -> np.float32:
-    """Computes 1 - beta in float32, the type of the proto, as the device does."""
     return np.float32(1.0) - np.float32(beta)
 
 

@@ -19,7 +19,6 @@ class Column:
 
     @property
     def parts(self) -> tuple[Column, ...]:
-        """The columns inside this one."""
         settings = (getattr(self, field.name) for field in dataclasses.fields(self))
         values = itertools.chain(
             *(each if isinstance(each, tuple) else [each] for each in settings)

@@ -34,7 +34,6 @@ class RawFeatures:
         return value
 
     def sparse(self, key: str, missing: int | None = None) -> SparseTensor:
-        """Returns a feature as a SparseTensor; `missing` is as in `to_sparse`."""
         return to_sparse(self.raw(key), missing)
 
     def _read(self, key: str) -> Ids:

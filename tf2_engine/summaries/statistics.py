@@ -118,7 +118,6 @@ def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
 
 
 def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
-    """Renames statistics for TensorBoard, and drops those that are undefined."""
     return {
         f"tables/{table.name}/{statistic}": float(value)
         for statistic, value in values

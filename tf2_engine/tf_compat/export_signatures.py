@@ -30,7 +30,6 @@ export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_
 
 
 def export_output_classes() -> dict[str, type]:
-    """Returns the classes that `export_outputs` accepts, by name. They have no public name."""
     names = ("ExportOutput", "ClassificationOutput", "RegressionOutput", "PredictOutput")
     return {name: getattr(_export_output, name) for name in (*names, "EvalOutput")}
 

@@ -68,7 +68,6 @@ with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_
 
 
 def weighted_sum(**arguments: object) -> Tensor:
-    """Sums a column's weights over the values of each example, [batch, units]."""
     return _feature_column_v2._create_weighted_sum(**arguments)
 
 

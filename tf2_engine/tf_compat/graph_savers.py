@@ -31,7 +31,6 @@ def checkpoint_key(variable: Variable) -> str:
 
 
 def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
-    """Returns the shape of the whole tensor under `checkpoint_key`; None if unknown."""
     part = variable._get_save_slice_info()
     if part:
         return tuple(part.full_shape)
@@ -189,7 +188,6 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[Object]:
-        """Returns one entry per spec: a tensor, or the order in which slices are restored."""
         others = [each for each in saveables if not isinstance(each, VariableInSlices)]
         arguments = filename_tensor, others, preferred_shard, restore_sequentially
         tensors = iter(super().bulk_restore(*arguments) if others else ())

@@ -63,7 +63,6 @@ def keras_learning_rate(optimizer: Object) -> Object:
 def start_keras_optimizer(
     optimizer: Object, start: Callable[..., None], learning_rate: object, name: str
 ) -> None:
-    """Calls the constructor `start` that an optimizer inherits from its Keras."""
     if hasattr(optimizer, "_build_learning_rate"):  # Keras 2
         start(name=name, jit_compile=False)
         optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
@@ -117,12 +116,10 @@ def has_keras_weights(model: Object) -> bool:
 
 
 def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
-    """Sets the example weights in a compiled Keras model of a graph, one tensor per output."""
     model._compile_weights_loss_and_weighted_metrics(weights)
 
 
 def keras_train_op(model: Object, is_training: bool) -> Op | None:
-    """Adds a compiled Keras model's losses to its graph; returns its train op in training."""
     if not is_training:
         model._make_test_function()
         return None

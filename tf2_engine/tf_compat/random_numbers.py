@@ -73,7 +73,6 @@ class _Runs:
 
 
 def begin_random_numbers_anew() -> None:
-    """Makes the random ops of `numbered_seeds` draw as if they had never run."""
     _Runs.beginnings += 1
 
 

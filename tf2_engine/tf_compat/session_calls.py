@@ -123,7 +123,6 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
 
 
 def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
-    """Appends the leaves of fetches; returns whether all are of supported kinds."""
     kind = type(fetches)
     if kind in _DICTS:
         return all(_flatten(value, leaves) for value in fetches.values())

@@ -43,7 +43,6 @@ def sparse_cores_of(strategy: Strategy) -> int:
 
 
 def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
-    """Makes a variable creator that gives each core of a TPUStrategy a part of the rows."""
     # TensorFlow 2.15 has neither this module nor a strategy that needs it.
     module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))

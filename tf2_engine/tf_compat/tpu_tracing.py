@@ -51,7 +51,6 @@ _cores_traced: list[TensorLike] = []
 
 
 def core_now() -> TensorLike:
-    """Returns the number of the core whose code `tpu_computation` is tracing; 0 outside it."""
     return _cores_traced[-1] if _cores_traced else 0
 
 

@@ -175,16 +175,14 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls so far in the trace of a function.
 
-    Attributes:
-        enqueued: for each batch that waits for its lookup, whether it may train.
-        looked_up: how many batches wait for their gradients.
+    `enqueued` says of each batch that waits for its lookup whether it may train; `looked_up` counts
+    batches that wait for gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
     looked_up: int = 0
 
     def look_up(self) -> int:
-        """Counts a lookup; returns how many batches of the trace may already wait for gradients."""
         before = self.looked_up
         self.looked_up += self.enqueued.popleft() if self.enqueued else True
         return before
@@ -260,7 +258,6 @@ class PendingUpdate:
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
-        """Applies the pending update, and makes this one pending."""
         # At most one update is pending, even when batches overlap. It is pending in all places, or
         # in none if a gradient cannot be computed.
         others = gradients if len(self._groups) > 1 else ()
@@ -365,7 +362,6 @@ class _Layout:
         return [*flat, tf.convert_to_tensor(step.training, tf.bool)]
 
     def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Step:
-        """Inverts `pack`, and restores the static shapes, which a queue does not keep."""
         tensors = iter(flat)
         cores = [
             [self._next_occurrences(feature, tensors) for feature in self.plan.features]

@@ -113,7 +113,6 @@ def _updates_rows_once(table: Table, num_cores: int) -> bool:
 
 
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
-    """Applies one step to tables that are treated as one, in which their rows follow each other."""
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))
     moved = [

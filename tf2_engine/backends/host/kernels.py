@@ -31,10 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute the same numbers on the same variables.
-
-    `name` describes the ops in messages. Batches wait in the memory of `queue_device`.
-    """
+    """The parts of a step. All kernel sets compute the same numbers on the same variables."""
 
     name: str
     queue_device = "CPU:0"
@@ -46,7 +43,6 @@ class KernelSet(abc.ABC):
         return self.on_core(core)
 
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
-        """Groups the cores, in order, by the device that holds them."""
         return [range(num_cores)]
 
     @abc.abstractmethod
@@ -124,7 +120,6 @@ def rate_of(table: TablePlan, rates: Rates) -> Tensor:
 
 
 def rates_of(tables: Sequence[TablePlan], rates: Rates) -> list[Tensor]:
-    """The learning rate of each table. Tables with equal rates share a tensor."""
     made: dict[object, Tensor] = {}
     for table in tables:
         if _rate(table) not in made:
@@ -160,7 +155,6 @@ def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
 def gradients_of_rows(
     table: TablePlan, per_core: StepOccurrences, gradients: Gradients
 ) -> list[list[RowGradients]]:
-    """Lists the gradients of a table's rows per core and feature."""
     return [
         [
             gradients_of_feature(one, gradient)

@@ -213,7 +213,6 @@ def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str
 
 
 def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
-    """Returns occurrences of dense ids if the static shape shows one id per cell."""
     if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
         return None
     return Occurrences(feature, raw.ids, None, None, feature.cells)

@@ -147,7 +147,6 @@ def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
 
 
 def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
-    """Adds counts to the file of a table, as other processes may do at the same time."""
     os.makedirs(directory, exist_ok=True)
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:

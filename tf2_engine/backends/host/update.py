@@ -59,7 +59,6 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Computes parameters and slots after one step, by name, each [rows, dim] float32."""
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     slots = dict(old)
     w = slots.pop(PARAMETERS)

@@ -62,7 +62,6 @@ def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
 
 
 def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
-    """Joins the rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
     if routed[0].positions is None:
         return rows[0]
     dim = rows[0].shape.as_list()[1]
@@ -260,7 +259,6 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
-        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:

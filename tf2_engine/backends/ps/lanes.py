@@ -47,7 +47,6 @@ class Lanes:
         self._take = tf.function(self._take_from, autograph=False)
 
     def put(self, core: Tensor | int, messages: Messages) -> Op:
-        """Sends the gradients of a core, an int or a scalar integer tensor, to the servers."""
         position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
             tf.logical_and(position >= 0, position < self._num_cores),
@@ -110,7 +109,6 @@ class Lanes:
         }
 
     def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
-        """Removes a server's entries; returns cores and numbers, [count, 2], and the messages."""
         keys, messages = [tf.zeros([0, 2], tf.int64)], []
         with tf.device(self._devices[server]):
             for _ in range(count):

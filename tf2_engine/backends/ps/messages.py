@@ -1,8 +1,8 @@
 """Messages between a core and a server, each one tensor with data for several tables.
 
 Each tensor that one task sends to another costs some 650 bytes and a call. So per step a core and a
-server exchange only four tensors for all tables: the ids of the wanted rows, the rows, and two
-vectors with gradients (`pack_gradients`). A message says which form the gradients of a table have:
+server exchange four tensors for all tables: the ids of the wanted rows, the rows, and two vectors
+with gradients. A message says which form the gradients of a table have:
 
 * occurrences: a gradient for each id.
 * cells: the gradient of each cell, and for each id its cell and gain, which the server multiplies

@@ -31,7 +31,6 @@ def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: 
 
 
 def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
-    """Splits activations by feature, [*output_shape, dim], keyed by position in the plan."""
     per_core = stack.sparse_cores.per_core
     blocks = tf.reshape(activations, [per_core, -1, stack.dim])
     return {
@@ -48,7 +47,6 @@ def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
 
 
 def of_stack(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
-    """Joins the gradients of features: inverts `of_features`."""
     per_core = stack.sparse_cores.per_core
     blocks = []
     for feature in stack.features:

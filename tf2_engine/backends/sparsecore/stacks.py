@@ -53,7 +53,6 @@ class Stack:
 
 
 def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
-    """Computes the stacks of a plan, in the order of stock's TPUEmbeddingV2."""
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name
     layouts = sparsecore_layout.table_layouts(

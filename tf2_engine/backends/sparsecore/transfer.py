@@ -68,7 +68,6 @@ class DeviceTable:
         return ops
 
     def _shards(self, layout: TableLayout, table: Table, name: str) -> Tensor:
-        """The rows of a table by SparseCore, [SparseCores, rows, padded dim]."""
         if name in table.variables:
             rows = table.gather(name, _ids(layout))
         else:

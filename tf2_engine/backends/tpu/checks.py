@@ -35,7 +35,6 @@ def check_control_flow(computation: Graph | None) -> None:
 
 
 def check_direct(where: str, value: Ids | None) -> None:
-    """Refuses an input that is not an argument of the function that `strategy.run` calls."""
     for tensor in _components(value):
         op = tensor.op
         if op.type != "Placeholder" and not _is_argument(op):
@@ -51,7 +50,6 @@ def check_direct(where: str, value: Ids | None) -> None:
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input on a TPU, because ids reach the embedding hardware through the host."""
     for tensor in _components(value):
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
@@ -95,7 +93,6 @@ def _components(value: Ids | None) -> Iterator[Tensor]:
 
 
 def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Finds the tensors from which a tensor comes; in a TPU computation one per replica."""
     if not hasattr(tensor, "graph"):
         return (tensor,)
     op = tensor.op

@@ -99,7 +99,6 @@ def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
 
 
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
-    """Cuts part `number` of `count` along the first dimension. None for `count` cuts nothing."""
     if count is None or value is None:
         return value
     if isinstance(value, tf.SparseTensor):

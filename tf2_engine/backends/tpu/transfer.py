@@ -57,7 +57,6 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
 
 
 def set_name(op: Op, name: str | None) -> None:
-    """Sets the attribute that pairs the op, or a tensor's op, with the other ops of its batch."""
     if name is not None and not tf.executing_eagerly():
         op = op.op if isinstance(op, tf.Tensor) else op
         tf_compat.set_attributes(op, {tf_compat.LAYER_ATTRIBUTE: name})
@@ -87,7 +86,6 @@ def _read(
 
 
 def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
-    """Makes row splits, or coordinates with one column more than the activation has axes."""
     assert raw.index is not None
     index: Tensor = tf.cast(raw.index, tf.int32)
     if raw.kind == "ragged":

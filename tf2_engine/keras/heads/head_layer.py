@@ -101,7 +101,6 @@ class HeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Tensor, logits: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics. The arguments are those of `loss`."""
         losses = self._of_batch(labels, logits, features)
         self._metric_objects["average_loss"].update_state(losses.values, losses.weights)
         self._update(labels, logits, losses)

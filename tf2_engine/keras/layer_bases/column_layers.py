@@ -266,7 +266,6 @@ def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Te
 
 
 def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> Tensor:
-    """Returns the values of a numeric column, [batch, width] float32."""
     values = tf.convert_to_tensor(features[column.key])
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)

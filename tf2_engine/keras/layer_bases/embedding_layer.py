@@ -51,12 +51,10 @@ class EmbeddingLayer(PassiveLayer):
             have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
-        batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
-            has a known batch size, for instance if all are SparseTensors.
-        arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
-            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras" for Keras. None is
-            "keras" if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own
-            arithmetic; with "sparsecore" a TPU without SparseCores is refused.
+        batch_size: the global batch size. None takes it from the input.
+        arithmetic: whose numbers training gives where there is no TPU: "tpu" for the first
+            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras". None is "keras" if all
+            tables have Keras optimizers, and otherwise "tpu".
         sparse_core_limits: limits on the ids of a step on SparseCores; see
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
@@ -226,8 +224,8 @@ class EmbeddingLayer(PassiveLayer):
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
-            serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
-                the feature config. Features are then looked up on the host, and not trained.
+            serving_config: a nest of FeatureConfigs over the same tables, with which features are
+                looked up on the host and not trained; or None.
 
         Returns:
             The structure of `features` (of the feature config if they are packed), with
@@ -383,7 +381,6 @@ def _served_tables(
 def _activation_proxy(
     activations: Nest, spec: specs.EngineSpec, virtual: Variable, apply_gradients: ApplyGradients
 ) -> Nest:
-    """Makes the activations depend on a variable whose gradient updates the tables."""
     flat = structure.flatten(spec.structure, activations, "activations")
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     is_applied = False

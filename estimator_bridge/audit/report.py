@@ -64,7 +64,6 @@ class AuditedTable:
         return parts
 
     def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Object]:
-        """Returns values that JSON can hold; `hosts` are numbers of hosts to divide it among."""
         parts = {str(count): self.hosts(count) for count in hosts}
         return {**dataclasses.asdict(self), "bytes": self.bytes, "hosts": parts}
 

@@ -11,8 +11,7 @@ from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, con
 from estimator_bridge.canned.network import Activation, NetworkSettings, keras_logits, v1_logits
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
 from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -41,7 +40,7 @@ def dnn_logit_fn_builder(
 ) -> Callable[[Mapping[str, Tensor], str], Tensor]:
     """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables in the open variable scope. The arguments are those of `DNNClassifier`.
+    It creates variables in the open variable scope. Arguments are as in `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 
@@ -149,13 +148,7 @@ class DNNEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimatorV2(EstimatorV2):
-    """A neural network with any head; of `tf.estimator` in TensorFlow 2.
-
-    Args:
-        head: a `Head`.
-
-    The other arguments are the same as in `DNNClassifierV2`.
-    """
+    """A neural network with any `Head`; the other arguments are as in `DNNClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Adagrad")
@@ -172,7 +165,4 @@ class DNNRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressorV2(EstimatorV2):
-    """Predicts numbers with a neural network; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNRegressor` and `DNNClassifierV2`.
-    """
+    """Predicts numbers with a neural network; see `DNNRegressor` and `DNNClassifierV2`."""

@@ -30,9 +30,7 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Sums, for each example, the weights of its categories and its numbers times their weights.
-
-    Columns are added in the order of their names, and then the bias.
+    """Adds the weights of each example's categories, its numbers times their weights, and the bias.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
@@ -56,12 +54,10 @@ class LinearLayer(Layer):
 
     @property
     def state(self) -> Object:
-        """The variables of the columns, as the columns' own methods take them."""
         return self._state
 
     @property
     def bias_parts(self) -> list[Variable]:
-        """The bias, [units], or the parts into which a partitioner has split it."""
         return _parts([self.bias])
 
     def weights_of(self, column: Object) -> list[Variable]:

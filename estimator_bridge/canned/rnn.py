@@ -89,14 +89,12 @@ class RNNEstimator(Estimator):
     """A recurrent network with any head; of `tf.estimator.experimental`.
 
     Args:
-        head: a `Head`.
         sequence_feature_columns: sequence columns; their values at each step are the input.
         context_feature_columns: dense columns, whose values are added to the input of every step.
         units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
-        cell_type: 'simple_rnn', 'lstm', 'gru', or a class of cells; 'simple_rnn' by default.
+        cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
-        return_sequences: whether every step has logits, for a sequential head, or only the last
-            one.
+        return_sequences: whether every step has logits, for a sequential head, or only the last.
         optimizer: as in `DNNClassifierV2`, but a name has a learning rate of 0.05 and clips
             gradients to a norm of 5.
 

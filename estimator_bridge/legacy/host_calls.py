@@ -112,7 +112,6 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
 
 
 def _sources(op: Op, control: bool = False) -> set[Op]:
-    """Returns an op and all ops it is computed from; with `control`, also its control inputs."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

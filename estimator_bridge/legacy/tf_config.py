@@ -62,11 +62,7 @@ class Task:
 
 
 def tf_config() -> TFConfig:
-    """Parses the environment variable TF_CONFIG; returns {} if it is not set.
-
-    Raises:
-        InvalidSpec: it is not a JSON object.
-    """
+    """Parses the environment variable TF_CONFIG; returns {} if it is not set."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)

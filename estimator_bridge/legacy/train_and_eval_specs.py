@@ -19,8 +19,8 @@ Hooks: TypeAlias = Object
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
-_HOOK = "`SessionRunHook`"
-_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener`"
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances"
 _ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
 _AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
 _TRAIN = {
@@ -59,7 +59,7 @@ class TrainSpec(NamedTuple):
     def _checked(self) -> TrainSpec:
         requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
         listeners = checked_all(self.saving_listeners, Listener, _LISTENERS)
-        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), saving_listeners=listeners)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), saving_listeners=listeners)
 
 
 @requirements.checked
@@ -92,7 +92,7 @@ class EvalSpec(NamedTuple):
     def _checked(self) -> EvalSpec:
         requirements.check_settings("EvalSpec", self._asdict(), _EVALUATION)
         exporters = _checked_exporters(self.exporters)
-        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), exporters=exporters)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), exporters=exporters)
 
 
 def is_train_spec(thing: Object) -> bool:

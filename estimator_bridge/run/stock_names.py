@@ -24,10 +24,8 @@ class Symbol(NamedTuple):
 
     Attributes:
         home: where the bridge defines it: "module" or "module:attribute".
-        namespace: its public namespace below `tf.estimator`: "" is `tf.estimator` itself, None
-            means that only private modules have it.
-        home_v2: where the bridge defines the version for TensorFlow 2's namespace; mostly equal to
-            `home`.
+        namespace: its public namespace below `tf.estimator`; None if only private modules have it.
+        home_v2: its home for TensorFlow 2's namespace.
         modules: stock's private modules that contain it: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
@@ -117,7 +115,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),
     ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
-    ("runtime.estimator.estimator_v2", None, "estimator", "EstimatorV2"),
+    ("runtime.estimator.base_estimator", None, "estimator", "EstimatorV2"),
     ("runtime.loop.train_and_evaluate", "", "estimator_lib training", "train_and_evaluate"),
     (
         "runtime.loop.train_and_evaluate",
@@ -209,7 +207,7 @@ _IN_V2: Mapping[str, str] = {
         for family, module in _FAMILIES.items()
         for task in _TASKS
     },
-    "Estimator": "runtime.estimator.estimator_v2:EstimatorV2",
+    "Estimator": "runtime.estimator.base_estimator:EstimatorV2",
     "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
     "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",
 }
@@ -297,9 +295,9 @@ RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMES
 """The modules that have `TPUClusterResolver`."""
 
 RESOLVER = "TPUClusterResolver"
-RESOLVER_STAND_IN = "estimator_bridge.run.cluster_resolver:in_place_of"
+_STAND_INS = "estimator_bridge.run.cluster_resolver"
+RESOLVER_STAND_IN = f"{_STAND_INS}:in_place_of"
 
-_TPU_SYSTEM = "estimator_bridge.run.tpu_system"
 STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (RESOLVERS, RESOLVER, RESOLVER_STAND_IN),
     (
@@ -308,13 +306,13 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
             *(f"{path}.distribute.experimental" for path in PUBLIC_NAMESPACES),
         ),
         "TPUStrategy",
-        f"{_TPU_SYSTEM}:strategy_in_place_of",
+        f"{_STAND_INS}:strategy_in_place_of",
     ),
     *(
         (
             tuple(f"{path}.tpu.experimental" for path in PUBLIC_NAMESPACES),
             name,
-            f"{_TPU_SYSTEM}:function_in_place_of",
+            f"{_STAND_INS}:function_in_place_of",
         )
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
@@ -367,11 +365,7 @@ _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
 
 
 def lacking(module: str) -> frozenset[str]:
-    """Lists the functions and classes that the bridge lacks of a stock module, given by full path.
-
-    They can be imported and fail only when they are used: many programs import a name that they
-    never need.
-    """
+    """Lists what a stock module, given by its full path, has and the bridge lacks."""
     names = (_lacking_names().get(module.removeprefix(f"{root}."), ()) for root in LIBRARIES)
     return frozenset(name for each in names for name in each)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads.graph_heads import GraphMultiLabelHead
-from estimator_bridge.canned.heads.head import HeadCall, check_one_way_to_train
+from estimator_bridge.canned.heads.graph_heads import GraphMultiLabelHead, train_op_without_updates
+from estimator_bridge.canned.heads.head import HeadCall
 from estimator_bridge.canned.heads.multi_head import MultiHead, merged_outputs
 from estimator_bridge.canned.heads.private_heads import (
     BINARY,
@@ -93,17 +93,8 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
         optimizer: Object = None,
         train_op_fn: Callable[[Tensor], Op] | None = None,
     ) -> EstimatorSpec:
-        by_head = self._by_head(logits, labels)
-        specs = {
-            name: head.create_estimator_spec(
-                features=features,
-                mode=mode,
-                logits=by_head[name],
-                labels=labels[name] if labels else None,
-                train_op_fn=lambda loss: tf.no_op(),
-            )
-            for name, head in self._heads.items()
-        }
+        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
+        specs = self._specs(call)
         predictions = {
             (name, key): value
             for name, spec in specs.items()
@@ -114,12 +105,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
         if mode == ModeKeys.EVAL:
             return self._eval_spec(specs, predictions)
         loss = self._merged([spec.loss for spec in specs.values()])
-        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
-        check_one_way_to_train(call)
-        if train_op_fn is not None:
-            train_op = train_op_fn(loss)
-        else:
-            train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
+        train_op = train_op_without_updates(loss, call)
         with tf.name_scope(""):
             tf.summary.scalar(MetricKeys.LOSS, loss)
         return EstimatorSpec(mode, predictions, loss, train_op)
@@ -135,10 +121,3 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
                 metrics.update(spec.eval_metric_ops or {})
             loss = self._merged([spec.loss for spec in specs.values()])
         return EstimatorSpec(ModeKeys.EVAL, predictions, loss, eval_metric_ops=metrics)
-
-    def _merged(self, losses: Sequence[Tensor | None]) -> Tensor:
-        with tf.name_scope("merge_losses"):
-            if self._weights:
-                pairs = zip(losses, self._weights, strict=True)
-                losses = [tf.multiply(loss, weight) for loss, weight in pairs]
-            return tf.add_n(losses)

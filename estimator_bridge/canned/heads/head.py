@@ -62,7 +62,7 @@ class Head(abc.ABC):
         self,
         labels: Nest,
         logits: Nest,
-        features: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -116,18 +116,8 @@ class Head(abc.ABC):
             InvalidInput: labels, logits or weights have the wrong shape or type; or training does
                 not have exactly one of optimizer and train_op_fn.
         """
-        call = HeadCall(
-            features,
-            mode,
-            logits,
-            labels,
-            optimizer,
-            trainable_variables,
-            train_op_fn,
-            update_ops,
-            regularization_losses,
-        )
-        return self._estimator_spec(call)
+        rest = (optimizer, trainable_variables, train_op_fn, update_ops, regularization_losses)
+        return self._estimator_spec(HeadCall(features, mode, logits, labels, *rest))
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
         try:

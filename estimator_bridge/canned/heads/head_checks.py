@@ -31,11 +31,6 @@ def check_list(name: str, value: Object) -> None:
 
 
 def check_reduction(reduction: Object, known: Iterable[str]) -> None:
-    """Raises InvalidInput if a reduction is unknown or NONE.
-
-    Args:
-        known: the reductions of Keras, or those of `tf.compat.v1.losses`.
-    """
     known = [each for each in known if each != "none"]
     if reduction not in known:
         raise errors.InvalidInput(
@@ -152,8 +147,7 @@ def checked_weights(
 ) -> Tensor | float:
     """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
-    `per_logit` also allows a weight for each logit, [..., logits]. `numeric` requires a numeric
-    column.
+    `per_logit` also allows a weight for each logit, [..., logits].
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:

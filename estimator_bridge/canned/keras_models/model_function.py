@@ -18,10 +18,9 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
 class KerasBatch(NamedTuple):
-    """A batch as a Keras model takes it.
+    """A batch as a Keras model takes it: inputs in the model's order or by name, targets in order.
 
-    `inputs` are in the order of the model's inputs or by name, `targets` in the order of its
-    outputs, and `weights` (those of the examples, or None) as the program gives them.
+    `weights` are those of the examples, or None, as the program gives them.
     """
 
     inputs: Nest
@@ -30,7 +29,6 @@ class KerasBatch(NamedTuple):
 
 
 def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
-    """Orders a batch by a Keras model's inputs and outputs."""
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
         features, weights = features[_FEATURES], features[_WEIGHTS]
@@ -46,7 +44,6 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
 
 
 def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
-    """Lists the weights of the examples for each output of a model; None for an output without."""
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
     if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):

@@ -23,10 +23,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Four numbers for each example, by the hash of its name; saved in checkpoints.
-
-    An example is in table hash modulo `num_shards`.
-    """
+    """Four numbers for each example, by the hash of its name; saved in checkpoints."""
 
     def __init__(self, num_shards: int) -> None:
         with tf.name_scope(_NAME):
@@ -47,7 +44,6 @@ class ExampleTable:
         return tf.add_n([shard.size() for shard in self._shards])
 
     def sums(self) -> Tensor:
-        """Sums each number over all examples, [4] float64."""
         sums: list[Tensor] = []
         for shard in self._shards:
             _, values = shard.export()
@@ -57,7 +53,6 @@ class ExampleTable:
         return tf.add_n(sums)
 
     def lookup(self, keys: Tensor) -> Tensor:
-        """Looks up the numbers of examples, [batch, 4] float32; zeros for new ones."""
         if len(self._shards) == 1:
             return self._shards[0].lookup(keys)
         places = self._places(keys)
@@ -245,10 +240,6 @@ def sdca_spec(
     labels: Nest,
     mode: str,
 ) -> EstimatorSpec:
-    """Makes the EstimatorSpec of a linear model with one logit.
-
-    For a head of TensorFlow 1 the variables are in the open variable scope.
-    """
     loss_type = _loss_type(head)
     check_new_columns(feature_columns)
     name = V1_NAME if isinstance(head, GraphHead) else KERAS_NAME

@@ -155,10 +155,7 @@ def _check_rank(column: Object) -> None:
 
 
 def _distinct(categories: Object) -> SparseValues:
-    """Merges equal categories of an example, adding their weights.
-
-    Drops ids below 0, for instance those of words outside of a vocabulary.
-    """
+    """Merges equal categories of an example, adding their weights; drops ids below 0."""
     ids, weights = categories.id_tensor, categories.weight_tensor
     count = tf.shape(ids.indices)[0]
     values = tf.ones([count], tf.float32) if weights is None else weights.values

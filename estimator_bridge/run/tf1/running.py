@@ -43,9 +43,8 @@ def as_needed(
 
     Args:
         tf1: whether the program gets TensorFlow 1; None decides by its source.
-        tell: called with the reason if the source decided for TensorFlow 1, or with advice if the
-            program fails because of a name of TensorFlow 1.
-        view: called with `script`; returns the context that makes the program import TensorFlow 1.
+        tell: called with the reason for TensorFlow 1, or with advice if the program fails.
+        view: makes the program import TensorFlow 1.
         folder: the folder from which the program imports; by default its own.
     """
     use = None

@@ -70,10 +70,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0.
-
-    Raises InvalidInput if the environment variable is not such a number.
-    """
+    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)
@@ -89,11 +86,7 @@ def patience_seconds() -> float | None:
 
 @contextlib.contextmanager
 def watching(cluster: Cluster | None) -> Iterator[None]:
-    """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
-
-    If a task is silent for too long, this process exits with STATUS, because its session cannot be
-    cancelled.
-    """
+    """Watches the other tasks of a cluster; if one is silent for too long, exits with STATUS."""
     patience = patience_seconds()
     if cluster is None or patience is None:
         yield

@@ -8,16 +8,16 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.estimator_spec import ModeKeys, checked_all, checked_hooks
 from estimator_bridge.legacy.tf_config import TaskType
 from estimator_bridge.runtime.cluster import task_software, tasks
-from estimator_bridge.runtime.cluster.worker_end import ChiefHasEnded, WorkerEnd
+from estimator_bridge.runtime.cluster.tasks import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.estimator import estimator_arguments
 from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
@@ -192,7 +192,7 @@ class Estimator:
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
-        listeners = estimator_arguments.checked_list(
+        listeners = checked_all(
             saving_listeners,
             tf.train.CheckpointSaverListener,
             "`saving_listeners` must be a list of CheckpointSaverListener",
@@ -368,8 +368,7 @@ class Estimator:
         # An engine holds one copy of the tables, and its model runs on TPU cores, not on replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
-        text = "Each hook must be a SessionRunHook"
-        checked = estimator_arguments.checked_list(hooks, tf.train.SessionRunHook, text)
+        checked = checked_hooks(hooks, "Each hook must be a SessionRunHook")
         client = self._client(mode)
         return EstimatorJob(
             build, self._config, checked, checkpoint, strategy, client, self._resource_step
@@ -515,6 +514,18 @@ class Estimator:
                 "checkpoint. `train` comes first."
             )
         return path
+
+
+class EstimatorV2(Estimator):
+    """An Estimator without `export_savedmodel`, the old name of `export_saved_model`."""
+
+    @property
+    def export_savedmodel(self) -> NoReturn:
+        """Raises AttributeError, so that `hasattr` returns False."""
+        raise AttributeError(
+            "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Please use "
+            "`export_saved_model`, or `tf.compat.v1.estimator.Estimator`."
+        )
 
 
 def _check_members(kind: type) -> None:

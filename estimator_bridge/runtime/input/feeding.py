@@ -64,8 +64,7 @@ class CoreLayout:
         """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
 
         One core is used in input modes that give each core a batch of its own, which would lose the
-        order of the input. Like stock it raises WrongType for a `batch_axis`, because batches are
-        padded along the first axis.
+        order of the input. Like stock it raises WrongType for a `batch_axis`.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -134,9 +133,6 @@ def read_per_core(
         legacy: tells, for `batch_axis`, which features are ids.
         notify_of_python: called if other tasks should read the input, but it calls Python and so
             must stay in this process.
-
-    Raises:
-        InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (

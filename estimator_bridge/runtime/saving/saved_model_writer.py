@@ -50,9 +50,6 @@ def write_saved_model(
     The complete SavedModel is moved there, so a server that watches the base directory never loads
     half of one. Each mode of `receiver_fns` gets a graph. `table_dtypes` maps variables of tables,
     by name without scope, to types other than float32.
-
-    Raises:
-        InvalidInput: there is no mode, or the checkpoint lacks a variable of the model.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

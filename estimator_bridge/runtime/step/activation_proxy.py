@@ -50,10 +50,6 @@ class ActivationProxy:
     Args:
         shapes: [batch, (T,) dim] of each activation.
         dummies: the dummy variable of each feature's table. None records no gradients.
-
-    Attributes:
-        features: the float32 tensors that the model_fn receives.
-        gradients: the gradients of the activations, once the model_fn has computed them.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:

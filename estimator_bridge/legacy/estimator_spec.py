@@ -60,10 +60,8 @@ class EstimatorSpec(_EstimatorSpec):
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
         eval_metric_ops: a (value, update op) or a Keras metric by name.
-        export_outputs: the outputs of a SavedModel, by signature name. None exports the
-            predictions.
+        export_outputs: the outputs of a SavedModel, by signature name; None exports `predictions`.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
-        scaffold: a `tf.compat.v1.train.Scaffold`.
 
     Raises:
         InvalidSpec: an argument that the mode needs is missing, or has the wrong graph or shape.

@@ -108,9 +108,7 @@ class LatestExporter(_SavedModelExporter):
 
     Args:
         name: the name of the directory for the exports.
-        serving_input_receiver_fn: returns a `ServingInputReceiver`.
-        assets_extra: files to add, by their path in the SavedModel.
-        as_text: whether to write the graph as text.
+        serving_input_receiver_fn, assets_extra, as_text: as for `export_saved_model`.
         exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
 
     Raises:

@@ -46,7 +46,7 @@ class ServingInputReceiver(_ServingInputReceiver):
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders to feed, by name. A single one gets the name "input".
+        receiver_tensors: the placeholders to feed, by name; a single one gets the name "input".
         receiver_tensors_alternatives: other sets of tensors that may be fed instead, by name, or
             None. Each gets its own signatures.
 

@@ -44,7 +44,7 @@ class EmbeddingConfigSpec(_Spec):
     """Tables, features, optimizer and engine options: a tuple of the ten fields that stock has.
 
     Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
-    the bridge's: they are recognized by their attributes.
+    the bridge's.
 
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and

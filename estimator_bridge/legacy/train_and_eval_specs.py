@@ -41,10 +41,8 @@ class TrainSpec(NamedTuple):
     """The training of `train_and_evaluate`.
 
     Attributes:
-        input_fn: as for `train`.
+        input_fn, hooks, saving_listeners: as for `train`.
         max_steps: the global step to stop at; None trains until the input ends.
-        hooks: SessionRunHooks.
-        saving_listeners: CheckpointSaverListeners.
 
     Raises:
         InvalidSpec: `max_steps` is not positive.
@@ -67,10 +65,7 @@ class EvalSpec(NamedTuple):
     """The evaluations of `train_and_evaluate`.
 
     Attributes:
-        input_fn: as for `evaluate`.
-        steps: number of batches; None evaluates until the input ends.
-        name: the name of the evaluation.
-        hooks: SessionRunHooks.
+        input_fn, steps, name, hooks: as for `evaluate`.
         exporters: called after each evaluation, in this order.
         start_delay_secs: seconds before an evaluator process starts; unused in other processes.
         throttle_secs: the least number of seconds between the starts of two evaluations. The last

@@ -51,8 +51,7 @@ def model_to_estimator(
             names of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
-        export_outputs: for each output of the model, the class of its export signature. The
-            default signature has all outputs.
+        export_outputs: for each output of the model, the class of its export signature.
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,

@@ -18,7 +18,7 @@ from tf2_engine.types import Object, Tensor, Variable
 class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
-    It minimizes the mean loss of the examples plus l1 and l2 regularization, and has no learning
+    It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
     rate. It keeps four numbers for every example, so examples need names. It is for classifiers of
     two classes and regressors of one number, with columns of `tf.feature_column`.
 
@@ -30,8 +30,8 @@ class LinearSDCA:
         symmetric_l2_regularization: the factor of half the sum of squares, above 0.
         adaptive: whether to train examples with a larger loss more often.
 
-    Reference: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
-    Loss Minimization", 2013; with the distributed variant of Ma et al., 2015.
+    References: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
+    Loss Minimization", 2013; Ma et al., 2015 (the distributed variant).
     """
 
     example_id_column: str
@@ -85,8 +85,7 @@ class Examples(NamedTuple):
         sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
         dense: the numbers of each dense column, [batch, width] float32, and ones for the bias.
         dense_weights: the variable of each dense column, and the bias, or their parts.
-        labels, importance: [batch] float32.
-        names: [batch] string.
+        labels, importance, names: [batch].
     """
 
     sparse: list[SparseValues]

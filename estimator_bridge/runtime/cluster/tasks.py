@@ -1,7 +1,7 @@
 """The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-When the chief's program ends, the chief tells all other tasks. Parameter servers, and workers that
-only run the chief's ops, then exit; workers with their own training loop stop after a step.
+When the chief's program ends, it tells all other tasks. Parameter servers, and workers that only
+run the chief's ops, then exit; workers with their own training loop stop after a step.
 """
 
 from __future__ import annotations
@@ -239,10 +239,8 @@ class WorkerEnd:
     """Waits for the end of the chief, and tells the chief when this worker stops training.
 
     Parameter servers serve until all workers have left. If the worker's step does not end in time
-    after the chief, the process exits, because nothing it computes would be saved.
-
-    Attributes:
-        come: set once the chief has ended.
+    after the chief, the process exits, because nothing it computes would be saved. `come` is set
+    once the chief has ended.
     """
 
     def __init__(self, cluster: Cluster) -> None:

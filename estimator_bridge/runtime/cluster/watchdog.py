@@ -1,9 +1,9 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
 Sessions recover when a process dies, because that resets its connections. When a machine freezes,
-the connections stay open and a session waits forever, and so does any attempt to cancel the step.
-So a thread polls every task, and ends the chief if one is silent for too long. Whatever restarts
-tasks also restarts the chief, which continues from the last checkpoint.
+a session, and any attempt to cancel its step, waits forever. So a thread polls every task, and ends
+the chief if one is silent for too long. Whatever restarts tasks also restarts the chief, which
+continues from the last checkpoint.
 """
 
 from __future__ import annotations

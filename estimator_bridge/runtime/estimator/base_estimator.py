@@ -113,7 +113,6 @@ class Estimator:
         self._assign(session_config=config)
 
     def _assign(self, **values: Object) -> None:
-        """Changes the config. Has no effect before `__init__`, as in stock."""
         if "_config" in vars(self):
             self._config = self._config.replace(**values)
 
@@ -121,7 +120,7 @@ class Estimator:
         _check_members(type(self))
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
-        """Creates the global step of a graph. Libraries that build their own graphs call it."""
+        """Creates the global step of a graph; libraries call it."""
         return tf.train.create_global_step(graph)
 
     @property
@@ -286,8 +285,7 @@ class Estimator:
 
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
-            serving_input_receiver_fn: returns a receiver: the tensors to feed and the features that
-                are computed from them.
+            serving_input_receiver_fn: returns the tensors to feed, and the features they give.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
@@ -345,15 +343,15 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None if none was written."""
+        """Returns the path of the latest checkpoint, if there is one."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Lists the variables of the latest checkpoint; raises NotTrained if there is none."""
+        """Lists the variables of the latest checkpoint; raises NotTrained without one."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
     def get_variable_value(self, name: str) -> Array:
-        """Reads a value from the latest checkpoint; raises NotTrained if there is none."""
+        """Reads a value from the latest checkpoint; raises NotTrained without one."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
     def _job(

@@ -24,9 +24,9 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: by feature of the spec, ids of any integer type: a SparseTensor [n, length], for
-            sequences [n, T, ids per position], or a Tensor [n] with one id per sample.
-        weights: by feature of the spec, a float32 SparseTensor [n, length]. None means ones.
+        ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
+            per position], or a Tensor [n] with one id per sample.
+        weights: by feature, a float32 SparseTensor [n, length]. None means ones.
         features: the other features for the model_fn, nests of [n, ...], and the lengths of
             sequence features, int64 [n].
     """

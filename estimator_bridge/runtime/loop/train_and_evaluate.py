@@ -33,8 +33,7 @@ def train_and_evaluate(
     """Trains an estimator and evaluates its checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates. The estimator and the specs may be stock's or the
-    bridge's.
+    only trains, and an evaluator only evaluates. All arguments may be stock's or the bridge's.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if

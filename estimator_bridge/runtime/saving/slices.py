@@ -38,8 +38,7 @@ def in_slices(
         objects: the objects to save, with all parts of each variable.
         tables: the tables of the job. Parts of a table in "mod" order stay whole, because their
             number tells where each row is.
-        most_bytes: the largest size of a slice. None makes a slice of each range of consecutive
-            rows.
+        most_bytes: the largest size of a slice. None makes a slice of each range of rows.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -61,7 +60,6 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to read it again for each slice cut from it."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation passes through a custom gradient together with a trainable dummy variable, which has
-the same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work
-as in stock. The custom gradient records the activation's gradient.
+Each activation passes through a custom gradient, which records its gradient, together with a
+trainable dummy variable of stock's name. So `minimize`, `compute_gradients` and the checkpoint keys
+of slots work as in stock.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 As in stock, the model_fn is called only once, so it may keep variables and tensors in objects.
 Variables and other state belong to core 0, and only core 0 assigns to variables and runs
-UPDATE_OPS. (On a TPU every core has a copy of the variables, and a checkpoint saves the copy of
-core 0.)
+UPDATE_OPS, as a checkpoint of a TPU saves the copy of core 0.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
@@ -13,7 +11,7 @@ from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.program_types import Features, ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -67,9 +65,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     return model_fn
 
 
-def _checked_batch(
-    features: Mapping[str, Tensor], weight_key: str | None
-) -> tuple[Tensor, list[Op]]:
+def _checked_batch(features: Features, weight_key: str | None) -> tuple[Tensor, list[Op]]:
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
         raise errors.InvalidInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import tensorflow.compat.v1 as tf
@@ -15,7 +15,7 @@ from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, 
 from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.program_types import ModelFn
+from estimator_bridge.runtime.program_types import Columns, ModelFn
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object
 
@@ -210,7 +210,7 @@ def check_features(features: Nest) -> None:
         )
 
 
-def check_new_columns(columns: Sequence[Object]) -> None:
+def check_new_columns(columns: Columns) -> None:
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
             "Received a feature column from TensorFlow v1, but this is a TensorFlow v2 Estimator. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -15,7 +15,7 @@ from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.program_types import Columns, Features, ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -33,20 +33,20 @@ _REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 
 
 def linear_logit_fn_builder(
-    units: int, feature_columns: Sequence[Object], sparse_combiner: str = "sum"
-) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    units: int, feature_columns: Columns, sparse_combiner: str = "sum"
+) -> Callable[[Features], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
     It creates variables in the open variable scope. Arguments are as in `LinearClassifier`.
     """
 
-    def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:
+    def linear_logit_fn(features: Features) -> Tensor:
         return v1_linear(feature_columns, units, sparse_combiner, features)
 
     return linear_logit_fn
 
 
-def default_rate(largest: float, columns: Sequence[Object]) -> float:
+def default_rate(largest: float, columns: Columns) -> float:
     return min(largest, 1.0 / math.sqrt(len(columns)))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.constructor_arguments import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.program_types import Columns, Features
 from estimator_bridge.settings import quirks, render
 from estimator_bridge.settings.row import TRAINING
 from tf2_engine import log, tf_compat
@@ -30,31 +31,27 @@ class NetworkSettings:
     """The arguments of a network, as `DNNClassifier` describes them; it may have no columns."""
 
     hidden_units: Sequence[int] | None
-    feature_columns: Sequence[Object] | None
+    feature_columns: Columns | None
     activation_fn: Activation | None = tf.nn.relu
     dropout: float | None = None
     batch_norm: bool = False
 
 
 def v1_logits(
-    settings: NetworkSettings,
-    units: int,
-    features: Mapping[str, Tensor],
-    mode: str,
-    input_partitioner: Object,
+    settings: NetworkSettings, units: int, features: Features, mode: str, input_partitioner: Object
 ) -> Tensor:
     return _V1Network(settings, units, input_partitioner)(features, mode)
 
 
 def keras_logits(
-    settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
+    settings: NetworkSettings, units: int, features: Features, mode: str
 ) -> tuple[Tensor, list[Variable], list[Op]]:
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
     return logits, trained_variables(network, settings.feature_columns or ()), network.updates
 
 
-def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variable]:
+def trained_variables(network: Object, columns: Columns) -> list[Variable]:
     """Lists what a Keras optimizer trains: the variables of a network, and shared tables.
 
     Stock never trains the tables of `shared_embeddings`, which belong to no layer; quirks="stock"
@@ -120,7 +117,7 @@ class _Network(Model):
         )
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+    def call(self, features: Features, mode: str) -> Tensor:
         is_training = mode == ModeKeys.TRAIN
         output = self._inputs(features, is_training)
         for number, layer in enumerate(self._hidden_layers):
@@ -134,10 +131,10 @@ class _Network(Model):
         add_layer_summaries(logits, self._tags[-1])
         return logits
 
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    def _make_input(self, columns: Columns) -> Object:
         raise NotImplementedError
 
-    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+    def _inputs(self, features: Features, is_training: bool) -> Tensor:
         return self._input_layer(features, training=is_training)
 
     def _dense_names(self, scope: Object) -> dict[str, Object]:
@@ -156,13 +153,13 @@ class _V1Network(_Network):
         self._input_partitioner = input_partitioner
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+    def call(self, features: Features, mode: str) -> Tensor:
         # Otherwise the model's own scope would appear twice in the names of ops and summaries.
         outer = tf_compat.name_scope_now().rsplit("/", 1)[0]
         with tf.name_scope(f"{outer}/"):
             return super().call(features, mode)
 
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    def _make_input(self, columns: Columns) -> Object:
         if tf_compat.is_new_column(columns):
             layers = tf_compat.keras2_v1().layers
             return layers.DenseFeatures(feature_columns=columns, name=_INPUT_NAME)
@@ -170,7 +167,7 @@ class _V1Network(_Network):
             feature_columns=columns, name=_INPUT_NAME, create_scope_now=False
         )
 
-    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+    def _inputs(self, features: Features, is_training: bool) -> Tensor:
         with tf.variable_scope(_INPUT_SCOPE, partitioner=self._input_partitioner):
             if isinstance(self._input_layer, tf_compat.V1InputLayer):
                 return self._input_layer(features)
@@ -187,7 +184,7 @@ class _KerasNetwork(_Network):
     _kinds = keras.layers
     _open_scope = staticmethod(tf.name_scope)
 
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    def _make_input(self, columns: Columns) -> Object:
         check_new_columns(columns)
         with tf.name_scope(_INPUT_SCOPE) as scope:
             return keras.layers.DenseFeatures(feature_columns=columns, name=scope + _INPUT_NAME)

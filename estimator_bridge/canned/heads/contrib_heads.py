@@ -24,6 +24,7 @@ from estimator_bridge.canned.heads.private_heads import (
 from estimator_bridge.canned.heads.regression import LogisticRegressionHead, PoissonRegressionHead
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 _MEAN = tf.losses.Reduction.SUM_OVER_BATCH_SIZE
@@ -63,9 +64,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
     program's own, only need the members of `_Head`.
     """
 
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Nest, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:
         by_head = self._by_head(logits, labels)
         heads: Mapping[str, Object] = self._heads
         losses = {
@@ -86,7 +85,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
 
     def create_estimator_spec(  # type: ignore[override]
         self,
-        features: Mapping[str, Tensor],
+        features: Features,
         mode: str,
         logits: Nest,
         labels: Nest = None,

@@ -92,11 +92,7 @@ class GraphHead(SingleHead):
         )
 
     def _named_metrics(
-        self,
-        labels: Nest,
-        losses: Losses,
-        predictions: Predictions,
-        regularization: Tensor | None,
+        self, labels: Nest, losses: Losses, predictions: Predictions, regularization: Tensor | None
     ) -> MetricOps:
         with self._metrics_scope():
             metrics = self._metric_ops(labels, losses, predictions)

@@ -6,12 +6,13 @@ return their tensor behind an assertion, which raises InvalidArgumentError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import argument_names
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor
 
@@ -138,7 +139,7 @@ def checked_labels(
 
 
 def checked_weights(
-    features: Mapping[str, Tensor],
+    features: Features,
     column: Object,
     logits: Tensor,
     *,

@@ -17,6 +17,7 @@ from estimator_bridge.canned.heads.head import (
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -74,7 +75,7 @@ class MultiHead(Head):
         self,
         labels: Nest,
         logits: Nest,
-        features: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -119,7 +120,7 @@ class MultiHead(Head):
     def update_metrics(
         self,
         eval_metrics: Metrics,
-        features: Mapping[str, Tensor],
+        features: Features,
         logits: Nest,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.canned.heads.graph_heads import (
@@ -16,6 +16,7 @@ from estimator_bridge.canned.heads.graph_heads import (
 )
 from estimator_bridge.canned.heads.single_head import SingleHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine.types import Nest, Object, Tensor
 
 
@@ -46,14 +47,12 @@ class _Head:
         """The size of the last axis of the logits."""
 
     @abc.abstractmethod
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Nest, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:
         """Computes the loss of a batch."""
 
     def create_estimator_spec(
         self,
-        features: Mapping[str, Tensor],
+        features: Features,
         mode: str,
         logits: Nest,
         labels: Nest = None,
@@ -84,9 +83,7 @@ class PrivateHead(GraphHead, _Head):
 
     create_estimator_spec = _Head.create_estimator_spec  # type: ignore[assignment]
 
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Tensor, labels: Nest) -> LossSpec:
         losses = self._losses(logits, labels, features)
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 

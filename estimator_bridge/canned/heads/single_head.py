@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.heads.head import (
     REDUCTIONS,
-    Features,
     Head,
     HeadCall,
     Metrics,
@@ -22,6 +21,7 @@ from estimator_bridge.canned.heads.head import (
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -15,6 +15,7 @@ from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer
 from estimator_bridge.canned.sdca.linear_sdca import Examples, LinearSDCA, read_examples
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Columns, Features
 from tf2_engine import log
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -235,8 +236,8 @@ def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
 def sdca_spec(
     optimizer: LinearSDCA,
     head: Object,
-    feature_columns: Sequence[Object],
-    features: Mapping[str, Tensor],
+    feature_columns: Columns,
+    features: Features,
     labels: Nest,
     mode: str,
 ) -> EstimatorSpec:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.linear_model import LinearLayer
+from estimator_bridge.runtime.program_types import Columns, Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Tensor, Variable
 
@@ -43,7 +43,7 @@ class LinearSDCA:
 
 
 def check_sdca(
-    optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
+    optimizer: Object, columns: Columns, sparse_combiner: str, outputs: int, most: int
 ) -> None:
     if not isinstance(optimizer, LinearSDCA):
         return
@@ -100,8 +100,8 @@ class Examples(NamedTuple):
 def read_examples(
     optimizer: LinearSDCA,
     layer: LinearLayer,
-    feature_columns: Sequence[Object],
-    features: Mapping[str, Tensor],
+    feature_columns: Columns,
+    features: Features,
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
@@ -134,9 +134,7 @@ def read_examples(
     )
 
 
-def _importance(
-    features: Mapping[str, Tensor], weight_column: Object, batch_size: Tensor
-) -> Tensor:
+def _importance(features: Features, weight_column: Object, batch_size: Tensor) -> Tensor:
     if not weight_column:
         return tf.ones([batch_size])
     # A numeric column has the key of its feature.

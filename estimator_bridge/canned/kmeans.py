@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.single_head import DEFAULT
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -146,7 +147,6 @@ def _spec(
     }
     output: Object = tf_compat.export_output_classes()["PredictOutput"]
     outputs = {key: output(value) for key, value in predictions.items()}
-    default = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     return EstimatorSpec(
         mode,
         predictions,
@@ -154,7 +154,7 @@ def _spec(
         train_op,
         eval_metric_ops={KMeansClustering.SCORE: tf.metrics.mean(loss)},
         training_hooks=hooks,
-        export_outputs={**outputs, default: output(indices[0])},
+        export_outputs={**outputs, DEFAULT: output(indices[0])},
     )
 
 

@@ -9,14 +9,11 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from estimator_bridge.legacy.estimator_spec import checked_all, checked_hooks
+from estimator_bridge.legacy.estimator_spec import Hooks, checked_all, checked_hooks
 from estimator_bridge.legacy.exporters import Exporter
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
-Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple once they are checked."""
-
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 _HOOKS = "All hooks must be `SessionRunHook` instances"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.single_head import DEFAULT
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
@@ -100,7 +101,6 @@ def _tensor(value: Object) -> Tensor:
 
 keras = tf_compat.keras2()
 
-_SERVING = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _NUMBER_OF_CLONE = re.compile(r"_\d$")
 
 Outputs = Mapping[str, Callable[[Tensor], Object]]
@@ -167,7 +167,7 @@ class KerasSource:
         self, names: Sequence[str], predictions: Mapping[str, Tensor]
     ) -> dict[str, Object]:
         predict: Object = tf_compat.export_output_classes()["PredictOutput"]
-        outputs = {_SERVING: predict(predictions)}
+        outputs = {DEFAULT: predict(predictions)}
         chosen = self.export_outputs or {}
         unknown = sorted(set(chosen) - set(names))
         if unknown:

@@ -27,10 +27,7 @@ class _Reached(BaseException):
 class AuditedProgram(NamedTuple):
     """A program, and how it is run.
 
-    Attributes:
-        tf1: whether the program sees TensorFlow 1; None decides by its source.
-        tell: called with a sentence if the source decided, or if TensorFlow 1 was missed.
-        is_module: whether `script` is the name of a module, as for `python -m`.
+    `tf1` tells whether it sees TensorFlow 1; None decides by its source, and says so with `tell`.
     """
 
     script: str

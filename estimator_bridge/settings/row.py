@@ -101,13 +101,13 @@ class SettingRow:
     Attributes:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
+        cpu: stock's effect with use_tpu=False.
         tf2: its effect or counterpart in TensorFlow 2.
-        cpu: stock's effect with use_tpu=False; by default the effect of all settings of updates.
         way_out: what to do about it; empty if there is nothing to do.
         bridge: the bridge's effect for docs/differences.md, if it differs whatever `quirks` are.
         why: the reason for it. Rows with a reason are listed in docs/differences.md.
         quirks: the bridge's effect for each value of `quirks`, if it depends on that.
-        sparse_core: the effect on TPUs with SparseCores; by default the same as `tpu`.
+        sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
             all optimizers.

@@ -193,13 +193,9 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The number of ops is that of stock's queues, because TensorFlow derives seeds from it.
-
-    Args:
-        batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
-        shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue`
-            rows, by default a quarter of the capacity.
-        num_epochs: how often each thread passes over the rows; None means no end.
+    The number of ops is that of stock's queues, because TensorFlow derives seeds from it. With
+    `shuffle`, the queue holds at least `min_after_dequeue` rows, by default a quarter of the
+    capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

@@ -322,9 +322,8 @@ class Reading(ast.NodeVisitor):
     ) -> bool:
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
-        Args:
-            before: the known values before every block except the first; None if they are the same.
-            is_sure: whether every run with TensorFlow 2 executes the first block.
+        `before` are the known values before every block except the first, if they differ. With
+        `is_sure`, every run with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)

@@ -77,11 +77,8 @@ def of_this_process() -> TaskReport:
 def native_devices(cluster: Cluster) -> frozenset[str]:
     """Lists the devices of the tasks that have native ops; empty if this process has none.
 
-    Waits for tasks that have not started yet, as a session does.
-
-    Raises:
-        InvalidInput: a task has another version of this package or of TensorFlow, has another
-            TF_CONFIG, or runs its own training loop.
+    Waits for tasks that have not started yet, as a session does. Raises InvalidInput for a task
+    with other versions, with another TF_CONFIG, or with its own training loop.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))

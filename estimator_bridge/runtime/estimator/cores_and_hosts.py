@@ -43,8 +43,8 @@ def input_hosts(
 ) -> tuple[str, ...]:
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
-    As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode. Predictions, which keep
-    the input's order, and BROADCAST mode always use this process alone.
+    As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode; predictions and
+    BROADCAST mode always use this process alone.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1

@@ -59,8 +59,8 @@ def maybe_overwrite_model_dir_and_session_config(
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a version 1 ParameterServerStrategy is also read as None, because a
-    cluster in TF_CONFIG already trains the way that this strategy does.
+    With `between_graph`, a version 1 ParameterServerStrategy is None too, because a cluster in
+    TF_CONFIG already trains the way that this strategy does.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):

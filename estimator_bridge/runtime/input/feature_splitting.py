@@ -42,11 +42,6 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     `notify` gets a line for each feature whose ids the engine reads in an unexpected way.
-
-    Raises:
-        MissingFeature: an id or weight feature is missing.
-        InvalidInput: ids or weights have a type or rank that cannot be looked up.
-        WrongType: `features` is not a dict.
     """
     if not isinstance(features, Mapping):
         raise errors.WrongType(
@@ -239,8 +234,8 @@ def _warning(feature: LegacyFeature, when: str, quirks: str | None = None) -> st
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
-    Returns the nest and the number of samples in the batch, int64, or None if the batch is known to
-    be full. The op fails at run time if the batch has more samples than `size`.
+    Also returns the number of samples in the batch, int64, or None if the batch is known to be
+    full. The op fails at run time if the batch has more samples than `size`.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

@@ -171,10 +171,10 @@ def _length(batch: Mapping[str, Nest]) -> int:
 
 
 class _StopAfterHook(tf.train.SessionRunHook):
-    """Stops an evaluation after a number of steps.
+    """Stops an evaluation after a number of steps; must be the last hook.
 
-    With `update`, it runs all steps but the last inside the first session call. It must then be the
-    last hook, so that other hooks run once.
+    With `update`, it runs all steps but the last inside the first session call, so that other
+    hooks run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:

@@ -1,7 +1,7 @@
 """Ends a training in a session on a signal: after the current step, or while it waits for input.
 
-A step is only cancelled if none of its ops has run except input ops. Counters of arrived batches
-and finished steps tell.
+A step is only cancelled if none of its ops has run except input ops, as counters of arrived
+batches and finished steps tell.
 """
 
 from __future__ import annotations

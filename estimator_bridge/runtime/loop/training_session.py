@@ -56,8 +56,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
     It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph,
-    where hooks and the program cannot reach its tensors.)
+    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph.)
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -117,8 +116,8 @@ def train(
 ) -> np.floating | None:
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
-    If the input ends inside a device loop, the steps so far are counted and saved. (Stock raises
-    OutOfRangeError instead.) Returns the loss of the last step, or None if there was no step.
+    If the input ends inside a device loop, the steps so far are counted and saved; stock raises
+    OutOfRangeError. Returns the loss of the last step, or None.
     """
     config, stop = job.config, StopHook()
     with (

@@ -42,10 +42,8 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, because a job killed meanwhile would lose
-      it.
-    * Each task stores the rows that it holds of a large variable in slices, so that no task needs
-      memory for a second copy of the table.
+    * It never overwrites the checkpoint that it restored: a job killed meanwhile would lose it.
+    * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that are missing in the checkpoint get their initial values.
     * If a table was saved with partition_strategy="mod" on another number of hosts or servers, its
       rows are put into this job's order.

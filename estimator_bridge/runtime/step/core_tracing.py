@@ -211,8 +211,7 @@ def _assigns(op: Op) -> bool:
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
     """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on where the terms are.
 
-    `AddN` starts with whichever term it can overwrite. A barrier keeps graph optimization from
-    turning the chain into `AddN`.
+    `AddN` starts with whichever term it can overwrite; a barrier keeps the chain from becoming one.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

@@ -1,7 +1,7 @@
 """Builds steps with use_tpu=True: the engine holds the tables, and the model reads activations.
 
-The model_fn is traced first, with placeholders as activations: only then are the variable scopes
-known in which its columns put the tables, and with them the names of the table variables.
+The model_fn is traced first, with placeholders as activations: only then are the variable scopes,
+and so the names, of its tables known.
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ def _group(ops: list[Op]) -> Op:
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
     """Replaces the ids of features that are configured by dicts by their activations.
 
-    Activations have the same shapes and numbers as with use_tpu=True. Each table is one trainable
-    float32 variable [vocabulary_size, dimension], with the same name as with use_tpu=True, so jobs
-    of both kinds can continue from each other's checkpoints.
+    Activations have the same shapes and numbers as with use_tpu=True. Each table is a trainable
+    float32 variable [vocabulary_size, dimension] of the same name, so jobs of both kinds can
+    continue from each other's checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)

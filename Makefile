@@ -270,12 +270,16 @@ demo: $(ENVS)/tf$(TF)/.ready  ## train the MovieLens example, a legacy program r
 
 .PHONY: port-demo
 port-demo: PORT = $(MOVIELENS)/model_dir/port
-port-demo: $(ENVS)/tf215/.ready $(ENVS)/bench-torch/.ready  ## record the example, replay it in PyTorch, and verify both
+port-demo: FLAGS = --data_dir $(MOVIELENS)/data --use_tpu
+port-demo: $(ENVS)/tf215/.ready $(ENVS)/torch/.ready  ## train the example, go on in PyTorch, and verify 20 of its steps there
 	$(ENVS)/tf215/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
 	rm -rf $(PORT)
-	$(ENVS)/tf215/bin/estimator-bridge record -o $(PORT)/recorded $(MOVIELENS)/train.py \
-	    --data_dir $(MOVIELENS)/data --model_dir $(PORT)/model --use_tpu --dropout=0
-	PYTHONPATH=. $(ENVS)/bench-torch/bin/python $(MOVIELENS)/port_to_pytorch.py \
+	$(ENVS)/tf215/bin/estimator-bridge run $(MOVIELENS)/train.py $(FLAGS) --model_dir $(PORT)/model
+	$(ENVS)/tf215/bin/estimator-bridge convert --to torch $(PORT)/model/model.ckpt-800 $(PORT)/converted
+	$(ENVS)/torch/bin/python $(MOVIELENS)/train_on_in_pytorch.py --data_dir $(MOVIELENS)/data $(PORT)/converted
+	$(ENVS)/tf215/bin/estimator-bridge record -o $(PORT)/recorded --begin-from $(PORT)/model/model.ckpt-800 \
+	    $(MOVIELENS)/train.py $(FLAGS) --model_dir $(PORT)/unused --dropout=0
+	$(ENVS)/torch/bin/python $(MOVIELENS)/port_to_pytorch.py \
 	    --data_dir $(MOVIELENS)/data $(PORT)/recorded $(PORT)/replayed
 	$(ENVS)/tf215/bin/estimator-bridge verify --against-recording $(PORT)/recorded $(PORT)/replayed
 

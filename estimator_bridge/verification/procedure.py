@@ -53,7 +53,8 @@ def side_by_side(
     progress: Progress = no_progress,
 ) -> Result:
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
-    record(RecordingRequest(A, place_a, options.begin_from))
+    then = B if options.checkpoint is None else None
+    record(RecordingRequest(A, place_a, options.begin_from, next_role=then))
     start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
     batches = None if options.own_input else place_a

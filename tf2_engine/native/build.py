@@ -158,7 +158,7 @@ def _compiled(source: str, again: bool) -> pathlib.Path:
 def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     handle, temporary = tempfile.mkstemp(suffix=".so", prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)
-    _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
+    _log.info("Compiling %s; this takes up to half a minute, once.", source.name)
     started = time.monotonic()
     try:
         _run_compiler(source, pathlib.Path(temporary), flags())

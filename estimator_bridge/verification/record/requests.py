@@ -22,6 +22,8 @@ class RecordingRequest:
         sketches: whether to record a sketch of what each op of the model computes.
         steps: after how many steps the run may end; None means when the program ends.
         seconds: after how many seconds it fails; None means never.
+        next_role: the role of the recording that follows, in a folder beside this one. Its process
+            starts meanwhile, and waits.
     """
 
     role: str
@@ -33,10 +35,15 @@ class RecordingRequest:
     sketches: bool = False
     steps: int | None = None
     seconds: float | None = None
+    next_role: str | None = None
 
     @property
     def side(self) -> str:
-        return B if self.role.partition("-")[0] == B else A
+        return side_of_role(self.role)
+
+
+def side_of_role(role: str) -> str:
+    return B if role.partition("-")[0] == B else A
 
 
 Record = Callable[[RecordingRequest], None]

@@ -22,7 +22,7 @@ from estimator_bridge.recording.files import (
     RecordingWriter,
     Step,
 )
-from estimator_bridge.verification.compare import comparison, lockstep, network_rounding, power
+from estimator_bridge.verification.compare import comparison, network_rounding, power, steps
 from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
 from estimator_bridge.verification.compare.joined_cores import joined_step
 from estimator_bridge.verification.explain import causes
@@ -204,9 +204,9 @@ def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
     """Two counts of rare events are alike if one mean explains both, and not if it doubles."""
     draw = np.random.default_rng(7)
     pairs = draw.poisson(mean, (20_000, 2)).tolist()
-    assert not any(lockstep.is_more(ours, theirs) for ours, theirs in pairs)
-    assert lockstep.is_more(200, 100)
-    assert lockstep.is_more(21, 0)
+    assert not any(steps.is_more(ours, theirs) for ours, theirs in pairs)
+    assert steps.is_more(200, 100)
+    assert steps.is_more(21, 0)
 
 
 @pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])

@@ -1,9 +1,7 @@
 """Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
 
-TensorFlow's own reader loads a whole slice even for a few rows, and its writer takes only whole
-slices; a slice may be larger than memory.
-
-Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
+TensorFlow's own reader and writer take whole slices, which may be larger than memory. Reference:
+tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads only the index, and compares the sizes in the index with the files before it
-    allocates memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing,
-    shorter than the index says, or not a checkpoint.
+    Opening it reads only the index, and compares it with the sizes of the files before it allocates
+    memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing, too short, or
+    not a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -79,7 +77,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
+        """Compares the checksums of a tensor; UnreadableCheckpoint names it if one is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
         elif tensor.dtype.size:  # Only TensorFlow can check variants and the like.
@@ -90,10 +88,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
-        """Reads rows of a tensor whose slices are blocks of rows: [num_rows, ...].
-
-        The rows are distinct int64, in any order; neighbouring rows are read together.
-        """
+        """Reads distinct rows, int64 in any order, of a tensor stored in blocks of rows."""
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy)
         if not out.size:
             return out
@@ -117,7 +112,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         return np.frombuffer(data, tensor.dtype.as_numpy).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
-        """Reads and verifies the elements of a string tensor."""
         return [element for piece in tensor.slices for element in self._strings(piece, tensor)]
 
     def _strings(self, piece: StoredSlice, tensor: StoredTensor) -> Iterator[bytes]:
@@ -227,8 +221,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 class Writer:
     """Writes a checkpoint with one data file; the index, which makes it a checkpoint, comes last.
 
-    Calls `wrote` with the number of bytes after each write. Raises CannotWrite, with the file's
-    name.
+    Calls `wrote` with the bytes of each write. Raises CannotWrite, with the file's name.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -260,7 +253,7 @@ class Writer:
             sizes: the size of each slice in bytes, by the slice's extents.
             buffers: pairs of a run's number and the next bytes of that run.
             crcs: the masked checksums of the slices; None computes them.
-            runs: how many runs of equal length a slice consists of; numbered through all slices.
+            runs: how many runs of equal length a slice has; they are numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -360,7 +353,6 @@ def naming(path: str) -> Iterator[None]:
 
 
 def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
-    """Yields the ranges of positions in the sorted `rows` that are read at once."""
     rows_per_chunk = max(1, CHUNK // max(1, tensor.row_size))
     far = np.diff(rows) * tensor.row_size > max(_MAX_GAP, tensor.row_size)
     cut = far | (np.diff((rows - rows[0]) // rows_per_chunk) > 0)

@@ -46,7 +46,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def script(parsers: dict[str, argparse.ArgumentParser]) -> str:
-    """Writes the script for the parsers of commands, given by name."""
     values, options = [], []
     for command, parser in parsers.items():
         names: list[str] = []

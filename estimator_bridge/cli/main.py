@@ -32,9 +32,8 @@ class _Parser(argparse.ArgumentParser):
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Makes the parser of command lines, and the parser of each command by name.
 
-    A command is a module of this package with the functions `configure` and `execute`; the latter
-    returns the exit status (None is 0). The command's name is the module's with hyphens, and its
-    help is the module's docstring.
+    A command is a module of this package with the functions `configure` and `execute`, which
+    returns the exit status (None is 0). Its help is the module's docstring.
     """
     parser = _Parser(
         prog="estimator-bridge",
@@ -61,9 +60,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    The status is 0 if the command did what was asked, 2 if it could not (the cause is on stderr),
-    130 after Ctrl-C, and 143 after SIGTERM. Commands that answer a question, such as `verify`,
-    return 1 for no, and `run` returns the status of the program.
+    The status is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143
+    after SIGTERM. `verify` and the like return 1 for no, and `run` the program's status.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()

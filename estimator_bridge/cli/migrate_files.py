@@ -79,7 +79,6 @@ def new_path(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
 
 
 def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
-    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
     target = new_path(path, options)
     is_folder = path.is_dir()
     overwrites = options.in_place or (options.force and not is_folder)
@@ -130,7 +129,7 @@ def _main_of(
     sources: Sequence[SourceFile],
     options: argparse.Namespace,
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the new and the old program of a folder that is run to try it."""
+    """Finds the new and the old program of a folder that is run to try it."""
     programs = [
         each.name for each in sources if each.name == "__main__.py" or _RUN.search(each.text)
     ]
@@ -159,10 +158,7 @@ def _tried(
 
     Args:
         places: where the new program, or its folder, is now, and where it will be.
-        flags: flags of the old program that the new one lacks; absl is told to ignore them.
-
-    Raises:
-        Untranslatable: it cannot make a step.
+        flags: the old program's that the new one lacks; absl is told to ignore them.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]
@@ -186,7 +182,6 @@ def _tried(
 def _verified(
     new: StartedProgram, old: StartedProgram, form: Form, arguments: Sequence[str]
 ) -> int:
-    """Compares the programs with `verify`, tells if they differ, and returns its status."""
     from estimator_bridge.cli import verify
 
     parser = argparse.ArgumentParser(prog="estimator-bridge verify")

@@ -110,7 +110,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _calibrate(path: str | None) -> Coefficients:
-    """Measures this machine, and writes the coefficients to `path` if there is one."""
     from estimator_bridge.planner import calibration
 
     with progress_line.working("measuring this machine", expected=60.0):

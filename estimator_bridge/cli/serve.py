@@ -15,7 +15,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Serves; returns 0 when the chief has ended."""
     from estimator_bridge.legacy.base_run_config import RunConfig
     from estimator_bridge.runtime.cluster import task_software
     from estimator_bridge.runtime.cluster.tasks import cluster_of

@@ -14,10 +14,9 @@ _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 @contextlib.contextmanager
 def in_order() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number) inside the context.
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), which cleans up.
 
-    This ends processes that the command started and removes its temporary files, as after Ctrl-C. A
-    signal that is ignored or already has a handler is left alone.
+    A signal that is ignored or already has a handler is left alone.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]

@@ -104,7 +104,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compares; returns the exit status, a `findings.Status`."""
     # With a missing package nothing else needs to be told.
     importlib.import_module("estimator_bridge.verification.procedure")
     from estimator_bridge.verification.findings import Status
@@ -183,7 +182,6 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _report(result: Result, options: argparse.Namespace) -> int:
-    """Prints the result, and writes the requested files; returns the exit status."""
     outputs: dict[str, Callable[[], None]] = {"the result": lambda: output.show(result)}
     if options.json:
         outputs[f"--json {options.json}"] = lambda: output.write_json(
@@ -214,7 +212,6 @@ def _write_page(options: argparse.Namespace, result: Result) -> None:
 
 
 def _write_error(options: argparse.Namespace, error: str) -> None:
-    """Writes a JSON file that says why there is no verdict."""
     from estimator_bridge.verification.result import without_verdict
 
     if options.json:
@@ -225,7 +222,6 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 
 
 def _refusals_of_watch(options: argparse.Namespace) -> Iterator[str]:
-    """Yields the reasons why options cannot be combined with `--watch`."""
     for name in _OF_TWO_SIDES:
         if options.watch and getattr(options, name):
             option = f"--{name.replace('_', '-')}"
@@ -233,10 +229,7 @@ def _refusals_of_watch(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Watches side B; returns 0 if all checks hold, 1 if one does not, 2 if the program failed.
-
-    The status is 1 if the program failed after a violation, which is the likelier cause.
-    """
+    """Returns 0 if all checks hold, 1 for a violation, 2 if the program failed without one."""
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verification.record.requests import A, B

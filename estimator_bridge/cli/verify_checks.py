@@ -89,7 +89,6 @@ def _of_reports(options: argparse.Namespace) -> Iterator[str]:
 
 
 def refusals_of_record(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why `record` cannot do what its options say."""
     yield from _of_program("", options.script, options.is_module)
     yield from _of_numbers(options)
     if os.path.exists(options.output):

@@ -66,7 +66,7 @@ class Coefficients:
 
 
 class Measured(NamedTuple):
-    """One measurement of a step: the messages that were sent, and what they cost.
+    """One measurement of a step.
 
     Attributes:
         payload: bytes of ids, rows and gradients.
@@ -84,10 +84,9 @@ class Measured(NamedTuple):
 def fit(
     measurements: Sequence[Measured], source: str, base: Coefficients | None = None
 ) -> Coefficients:
-    """Fits coefficients to at least three different measurements.
+    """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    It is a least-squares fit of the relative errors. Coefficients that the measurements do not
-    determine come from `base`. A coefficient that noise makes negative becomes 0.
+    Coefficients that the measurements do not determine come from `base`; a negative one becomes 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

@@ -62,10 +62,9 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def as_array(value: Object) -> Array:
-    """Converts a value to an array, keeping NULs at the end of `bytes`, which numpy would drop.
+    """Converts a value to an array; `bytes` keep the NULs at their end, which NumPy would drop.
 
-    A list of arrays that do not stack becomes an array of objects, [length]. Other objects become
-    text.
+    Arrays that do not stack become a list of arrays, [length]; other objects become text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())

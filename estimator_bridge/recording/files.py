@@ -50,7 +50,6 @@ class RuleDescription(TypedDict):
 
     Attributes:
         kind: the name of the engine's class.
-        rates: the learning rate of each step.
         multipliers: of the activations' gradients in each step; empty means 1.
     """
 
@@ -66,7 +65,7 @@ class TableDescription(TypedDict):
     Attributes:
         variable: the name of the variable with the rows.
         slots: the names of slots by their variables.
-        features: by key, the maximum sequence length (or 0) and the key of the weights (or None).
+        features: by key, the maximum sequence length (or 0) and the key of the weights.
         rule: None if the model's own optimizer trains the table.
     """
 
@@ -86,7 +85,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """The description of one side, as docs/verify.md lists it under `sides`.
+    """One side, as docs/verify.md lists it under `sides`.
 
     Attributes:
         computed: legacy variables that a Keras model computes from the step instead.
@@ -111,8 +110,8 @@ class Step(NamedTuple):
     """One step of training.
 
     Attributes:
-        number: the global step after this step; the first recorded step is the start.
-        values: the arrays by group and name. A step inside a device loop has no variables.
+        number: the global step afterwards; the first recorded step is the start.
+        values: the arrays by group and name, without variables inside a device loop.
     """
 
     number: int
@@ -133,7 +132,7 @@ class RecordingWriter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def note(self, name: str, value: object) -> None:
-        """Writes a fact about the run as JSON, which a property of `Recording` reads."""
+        """Writes a fact about the run as JSON; a property of `Recording` reads it."""
         write_json(self.directory / f"{name}.json", value)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
@@ -179,13 +178,12 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads files of steps in order, because each only has the rows that changed."""
+    """Reads the files of steps in order, because each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
 
     def read(self, path: pathlib.Path) -> Step:
-        """Returns the next step with complete variables."""
         values: dict[str, Values] = {}
         stored = read_arrays(path)
         for key, array in stored.items():
@@ -210,10 +208,10 @@ class Recording:
         self.directory = pathlib.Path(directory)
 
     def check(self) -> None:
-        """Checks that the directory holds a whole recording that this version can read.
+        """Checks that this version can read the recording, and that it is complete.
 
         Raises:
-            InvalidInput: it does not.
+            InvalidInput: it is not.
         """
         file = self.directory / "format.json"
         stored = read_json(file, {})
@@ -244,7 +242,7 @@ class Recording:
 
     @property
     def replays(self) -> str | None:
-        """The hash of the recording that this one replays, if it does."""
+        """The hash of the recording that this one replays."""
         return read_json(self.directory / "replays.json", None)
 
     @property
@@ -257,7 +255,7 @@ class Recording:
 
     @property
     def measured(self) -> Recording | None:
-        """The recording from a start with changed last bits, if there is one."""
+        """Side A's recording from a start with changed last bits."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 
@@ -305,7 +303,7 @@ class Recording:
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Returns the types of each signature's inputs and outputs, and why some failed."""
+        """Reads the types of each signature's inputs and outputs, and why some failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
@@ -340,7 +338,7 @@ def _number(path: pathlib.Path) -> int:
 
 
 def is_outside(name: str) -> bool:
-    """Whether a variable is no part of a model: a stand-in of stock for a table, or a counter."""
+    """Recognises stock's stand-in for a table, and counters of early stopping."""
     return any(part in name for part in _OUTSIDE)
 
 

@@ -1,7 +1,6 @@
 """The files of a training's outcomes, and of the values from which they were computed.
 
-Evaluations, predictions, exports and answers of exported models are named by kind and number, such
-as "evaluation-0".
+Outcomes are named by kind and number, such as "evaluation-0".
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class About(TypedDict, total=False):
     Attributes:
         variables: digests of the model's variables, by name.
         replayed: whether all of its batches came from another recording.
-        unlike: the reasons why its batches could not be replayed.
+        unlike: why batches could not be replayed.
         failed: the error that ended the call.
     """
 
@@ -133,7 +132,7 @@ def read_json(path: pathlib.Path, default: Object) -> Object:
 
 
 def write_json(path: pathlib.Path, value: object) -> None:
-    """Writes a JSON file, so that other processes see the whole file or none."""
+    """Writes a JSON file; other processes see the whole file or none."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

@@ -54,7 +54,7 @@ class Evidence(NamedTuple):
     Attributes:
         states: both sides at the last two reads of the variables before the step, the latest first.
         after, following: both sides after the step, and after the next one, if any.
-        batch: what the step was trained on; None if unknown.
+        batch: what the step was trained on.
         position: the number of the step, from 0.
         ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
         residuals: by group and side A's name; empty in a free run.

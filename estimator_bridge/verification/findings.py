@@ -110,12 +110,11 @@ class Series:
         name: side A's.
         role: one of `STAGES`, or "slot <name>".
         visible: the smallest error that would have been seen, as a factor on how far the array
-            moves (or on its values, if it is computed from scratch in each step); infinite if none
-            would.
+            moves, or on values that are computed from scratch in each step; infinite if none would.
         moved: whether it moved, or has values other than zero.
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
             of a tenth would have been seen.
-        undecided_row: a row that moved but is not decided, or None.
+        undecided_row: a row that moved but is not decided.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -316,10 +315,7 @@ def listed(parts: Sequence[str]) -> str:
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields each setting that differs: its spec, table or feature, its name, and both values.
-
-    Yields nothing if one of the programs has no legacy spec.
-    """
+    """Yields each setting that differs: its spec, table or feature, its name, and both values."""
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]

@@ -32,7 +32,7 @@ class ComparisonOptions:
     """The options of a comparison; see also `api.verify`.
 
     Attributes:
-        checkpoint: a checkpoint that is side B; None means that side B is recorded.
+        checkpoint: a checkpoint that is side B.
         pythons: by the role of a side, the interpreter that queries exported models.
     """
 
@@ -121,7 +121,6 @@ def _explained(result: Result, seconds: float, progress: Progress) -> Search:
 
 
 def _may_be_rounding(result: Result) -> bool:
-    """Whether the sides start alike and differ by no more than rounding may cause."""
     if any(result.only) or causes.are_conclusive(result):
         return False
     if result.first is None:

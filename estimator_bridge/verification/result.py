@@ -21,11 +21,7 @@ class Result(Findings):
         return plain_text.Lines(*text.lines(self))
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the result for JSON, as docs/verify.md describes it.
-
-        Non-finite numbers become the strings "Infinity" and "NaN"; invisible characters are
-        escaped.
-        """
+        """Converts the result for JSON; non-finite numbers become strings such as "Infinity"."""
         result = {
             "equal": _VERDICTS.get(self.status),
             "status": self.status.name.lower(),

@@ -1,4 +1,4 @@
-"""The interface of a format: how to read a checkpoint, and how to place tensors in a new one."""
+"""How a format reads a checkpoint, and where it places tensors in a new one."""
 
 from __future__ import annotations
 
@@ -69,10 +69,7 @@ class StoredTable(NamedTuple):
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of the parameters or of a slot; a missing slot is filled.
-
-        Raises InvalidInput if nobody has given the initial value of a missing slot.
-        """
+        """Describes the rows of a part; a missing slot is filled, as only a spec says."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
@@ -110,10 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts, "div" or "mod"; a note states what is assumed.
-
-    Each table whose parameters are named in `whole` is on a single host.
-    """
+    """How a writer spread tables over hosts; tables in `whole` are on a single one."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -126,10 +120,7 @@ class WriterHosts(NamedTuple):
 
 
 class CheckpointTarget(abc.ABC):
-    """A checkpoint to write: the places of tables and variables in it.
-
-    Its files are named `basename`, plus the step if the form needs it.
-    """
+    """A new checkpoint: its files are named `basename`, plus the step if the form needs it."""
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
@@ -141,11 +132,7 @@ class CheckpointTarget(abc.ABC):
 
     @abc.abstractmethod
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
-        """Yields the move of a variable outside of tables, or nothing if it is to be left behind.
-
-        The variable has a legacy name, or a full name in the program that saved it by object, or
-        neither.
-        """
+        """Yields the move of a variable; its legacy or full name may be unknown."""
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
         """Yields the tensors that the new checkpoint has besides `targets`."""
@@ -154,22 +141,17 @@ class CheckpointTarget(abc.ABC):
     def writer(
         self, prefix: str, moves: Sequence[TensorMove], wrote: Callable[[int], None]
     ) -> Writer:
-        """Opens the files to write; calls `wrote` with each number of bytes written."""
         return Writer(prefix, wrote)
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the tensors that no move creates: the step, and the object graph."""
+        """Writes what no move creates: the step, and the object graph."""
 
     def reader(self, prefix: str) -> Reader:
-        """Opens the written files."""
         return Reader(prefix)
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the files beside the tensors; `lines` describe the conversion.
-
-        Raises CannotWrite if the library that the files are for does not see all tensors.
-        """
+        """Writes the files beside the tensors, once TensorFlow sees all tensors."""
         import tensorflow as tf  # Inspecting, which uses this module, works without it.
 
         folder, name = os.path.split(prefix)
@@ -183,7 +165,7 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints: its name, `form`, and the form it is converted to by default."""
+    """A format of checkpoints; `converts_to` is the form it is converted to by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
@@ -213,11 +195,7 @@ class Format(abc.ABC):
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
-        """Plans a new checkpoint of this format.
-
-        The old checkpoint has its rows in the order of `strategy`; the new one gets the names or
-        objects of `like`.
-        """
+        """Plans a checkpoint of this format; the old one has its rows in this order."""
 
 
 def split_gaps(items: Iterable[Item | Gap]) -> tuple[list[Item], list[Gap]]:
@@ -231,7 +209,6 @@ def part_names(tables: Iterable[StoredTable]) -> set[str]:
 
 
 def known_tables(options: ConversionOptions) -> list[KnownTable]:
-    """Reads the tables of the spec, and checks that it has the tables named in the options."""
     known = [] if options.spec is None else tables_of_spec(options.spec)
     unknown = set(options.tables) - {table.name for table in known}
     if known and unknown:
@@ -243,7 +220,6 @@ def known_tables(options: ConversionOptions) -> list[KnownTable]:
 
 
 def known_kind(table: KnownTable, options: ConversionOptions) -> str | None:
-    """The optimizer of a table according to the spec or the user; None if neither says."""
     if table.kind is not None or options.optimizer is None:
         return table.kind
     return optimizer_kind(options.optimizer)
@@ -256,11 +232,7 @@ def stored_table(
     names: Mapping[str, str],
     variable: str | None = None,
 ) -> Iterator[StoredTable | Gap]:
-    """Yields a table of a checkpoint, and the slots that it lacks.
-
-    `names` maps the engine's names of parts to tensors; at least the parameters must have a tensor.
-    Raises InvalidInput for a tensor whose shape, type or slices do not fit the table.
-    """
+    """Yields a table and the slots that it lacks; `names` maps the engine's parts to tensors."""
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:
         raise errors.InvalidInput(
@@ -298,10 +270,7 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 def row_moves(
     table: StoredTable, places: Mapping[str, str], layout: RowLayout | None = None
 ) -> Iterator[RowMove]:
-    """Yields the moves of a table's parts to the tensors `places`; missing slots are filled.
-
-    The new rows are in `layout`, by default in the order of their ids.
-    """
+    """Yields the moves of a table's parts, by default into the order of their ids."""
     layout = layout or RowLayout(table.shape[0])
     for part, target in places.items():
         described = f"table {table.known.name!r}, {part}"

@@ -91,7 +91,7 @@ class NameFormat(common.Format):
 
 
 class NameTarget(common.CheckpointTarget):
-    """A new name-based checkpoint; tables and variables have the names that they have in `like`."""
+    """A new name-based checkpoint, with the names that tables and variables have in `like`."""
 
     basename = "model.ckpt"
     needs_step = True
@@ -175,9 +175,9 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Finds the tables that are whole on one host while others are divided.
+    """Finds tables that are whole on one host while others are divided.
 
-    Alternatively, a Saver has cut such a table into slices, with rows in the order of their ids.
+    Or a Saver has cut such a table into slices, with rows in the order of their ids.
     """
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()

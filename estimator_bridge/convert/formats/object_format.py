@@ -69,11 +69,7 @@ class ObjectFormat(common.Format):
 
 
 class ObjectTarget(common.CheckpointTarget):
-    """A new object checkpoint: tables below the root, variables by their legacy names.
-
-    If the `old` checkpoint is a SparseCore checkpoint, it already has objects, and its variables
-    stay in place.
-    """
+    """A new object checkpoint; variables of an `old` one for SparseCores stay in place."""
 
     basename = "ckpt"
     registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
@@ -135,10 +131,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of a template, such as one that a Keras program saved.
-
-    `rename` maps legacy names to names or paths of variables in the template.
-    """
+    """An object checkpoint with all objects of a template, such as one of a Keras program."""
 
     basename = "ckpt"
 

@@ -1,8 +1,7 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
-Tables are stacked, and the stacks are stored as the SparseCores hold them; the checkpoint says in
-which layout. Only the numbers of cores and of SparseCores matter, not the number of hosts or the
-kind of TPU.
+Tables are stored in stacks, as the SparseCores hold them; the checkpoint has their layout, which
+depends on the numbers of cores and SparseCores, and not on hosts or the kind of TPU.
 
 Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. Their
 restore into another layout keeps the tables and silently resets their slots.
@@ -198,8 +197,7 @@ def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
     In such rows a slot differs from its initial value: 0, or for an accumulator the smallest value
-    in the padding. None if the table has no slots or is not on SparseCores. Ids that are large
-    enough to train rows of the next table of the stack are not recognised.
+    in the padding. None without slots or SparseCores.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:

@@ -173,7 +173,6 @@ class TorchTarget(common.CheckpointTarget):
         return torch_files.open_files(os.path.dirname(prefix))
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the report, and the state dict if PyTorch is installed."""
         folder = os.path.dirname(prefix)
         report = "\n".join([*lines, ""]).encode()
         bundle.write_durably(os.path.join(folder, "report.txt"), report)
@@ -195,7 +194,6 @@ def _other_slots(table: StoredTable) -> str:
 
 
 def _key(options: ConversionOptions, table: str) -> str:
-    """Returns the key of a table's parameters in the state dict of the model."""
     return f"{options.root}." * bool(options.root) + f"embedding_bags.{table}.weight"
 
 
@@ -232,7 +230,7 @@ def _tables(
 
 
 def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
-    """Finds the names of parameters by table; `root` is the module that holds the tables."""
+    """Finds the names of parameters by table."""
     names: dict[str, str] = {}
     for name in keys:
         match = _TABLE.search(name)
@@ -249,7 +247,6 @@ def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
 
 
 def _variable(remembered: Mapping[str, Mapping[str, str | None]], key: str) -> str | None:
-    """The variable from which this project wrote a table; None if another program wrote it."""
     return remembered.get(key, {}).get("variable")
 
 

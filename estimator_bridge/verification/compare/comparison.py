@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording.files import (
@@ -18,10 +18,10 @@ from estimator_bridge.verification import findings
 from estimator_bridge.verification.compare import scope
 from estimator_bridge.verification.compare.after import input_data, outcomes
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences
-from estimator_bridge.verification.compare.free_run import FreeComparison
-from estimator_bridge.verification.compare.lockstep import LockstepComparison
-from estimator_bridge.verification.compare.steps import StepComparison
-from estimator_bridge.verification.compare.tolerance import Sensitivity, Tolerance, terms
+from estimator_bridge.verification.compare.free_run import Tolerance, judged_freely, terms
+from estimator_bridge.verification.compare.lockstep import judged_in_lockstep
+from estimator_bridge.verification.compare.paired_steps import Pairing
+from estimator_bridge.verification.compare.steps import ComparedSteps
 from estimator_bridge.verification.result import Result
 
 
@@ -31,36 +31,36 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Compares two recordings, without searching for causes.
-
-    Differences that a perturbed run causes are added to the tolerance.
-    """
+    """Compares without searching for causes; the tolerance includes what a perturbed run moves."""
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
-    steps = _steps(a, b, perturbed, num_terms)
-    steps.run(progress)
-    for series in steps.series.values():
+    tolerance = _tolerance(a, b, perturbed, num_terms)
+    steps = _steps(a, b, perturbed, tolerance, progress)
+    every = list(steps.series.values())
+    for series in every:
         if series.first is not None:
-            series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
+            series.first = _with_ids(series, series.first, steps.numbers[0], a, settings[0])
     compared: list[findings.Outcome] = []
     if settings[1]["engine"] != CHECKPOINT:
-        compared.extend(outcomes.compare_outcomes(a, b, _carried(a, b, steps, perturbed)))
+        compared.extend(
+            outcomes.compare_outcomes(a, b, _carried(a, b, steps, tolerance, perturbed))
+        )
     result = Result(
         settings=settings,
         num_terms=num_terms,
-        steps=steps.steps,
-        series=sorted(steps.series.values(), key=lambda series: series.order),
+        steps=steps.numbers,
+        series=sorted(every, key=lambda series: series.order),
         config=_differences(*(scope.compared_config(*settings))),
         batches=input_data.compare_training(a, b),
         outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
-        remarks=steps.remarks,
+        remarks=[*steps.remarks, *tolerance.remarks],
         evidence=steps.evidence,
         measured=perturbed is not None,
         lockstep=b.follows,
-        undecided=list(_undecided(steps)),
+        undecided=list(_undecided(every)),
         not_compared=list(scope.not_compared(a, b)),
         failures=list(scope.failures(a, b)),
     )
@@ -74,25 +74,44 @@ def compare(
 
 
 def _steps(
-    a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
-) -> StepComparison:
+    a: Recording,
+    b: Recording,
+    perturbed: Recording | None,
+    tolerance: Tolerance,
+    progress: Progress,
+) -> ComparedSteps:
+    one, other = a.settings, b.settings
+    pairing = Pairing(one["tables"], other["tables"], scope.computed(one, other))
+    paired = pairing.steps(a, b)
+    steps = ComparedSteps(a, b, pairing.only, lockstep=b.follows)
     if b.follows:
-        return LockstepComparison(a, b, perturbed)
-    sensitivity = {} if perturbed is None else _sensitivity_of(a, perturbed)
-    return FreeComparison(a, b, Tolerance(num_terms, sensitivity))
+        steps.run(judged_in_lockstep(paired, a, b, perturbed), progress)
+    else:
+        steps.run(judged_freely(paired, tolerance), progress)
+    return steps
 
 
-def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
-    steps = FreeComparison(a, perturbed, Tolerance(1, {}))
-    steps.run(no_progress)
-    return {
+def _tolerance(
+    a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
+) -> Tolerance:
+    if b.follows:
+        return Tolerance(1, {})
+    if perturbed is None:
+        return Tolerance(num_terms, {})
+    steps = _steps(a, perturbed, None, Tolerance(1, {}), no_progress)
+    moved = {
         key: {point.step: point.difference for point in series.points}
         for key, series in steps.series.items()
     }
+    return Tolerance(num_terms, moved)
 
 
 def _carried(
-    a: Recording, b: Recording, steps: StepComparison, perturbed: Recording | None
+    a: Recording,
+    b: Recording,
+    steps: ComparedSteps,
+    tolerance: Tolerance,
+    perturbed: Recording | None,
 ) -> outcomes.Carried:
     variables = {
         name: one.points[-1].allowed
@@ -102,15 +121,15 @@ def _carried(
     # In lockstep the sides made only the last step separately.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
-        functools.partial(steps.tolerance.of_outcome, num_updates),
+        functools.partial(tolerance.of_outcome, num_updates),
         outcomes.own_rounding(a),
         variables,
         {} if perturbed is None else outcomes.movements(a, perturbed),
     )
 
 
-def _undecided(steps: StepComparison) -> Iterator[str]:
-    for series in steps.series.values():
+def _undecided(every: Iterable[findings.Series]) -> Iterator[str]:
+    for series in every:
         if not series.decided and series.first is None:
             reason = "no divergence would have been seen"
             if math.isfinite(series.visible):

@@ -59,7 +59,7 @@ _MIN_FOR_JUMPS = 256
 
 
 class Network:
-    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run measures it.
+    """Tolerances for the arrays of a model, by the rounding that a perturbed run measures.
 
     Args:
         samples: the size of a batch, which bounds the terms of sums.
@@ -151,13 +151,13 @@ class Network:
     def _factor_of_sums(self) -> float:
         """By how much the effect of changed bits is multiplied for sums over samples.
 
-        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n, or a tenth of that if errors are random.
+        Changed bits move a sum of n terms by about sqrt(n) roundings of a term; another order of
+        addition by up to n, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Returns the distance of side B from side A's result for the same gradients.
+        """Computes the distance of side B from side A's result for the same gradients.
 
         The perturbed run started from another value, from which the optimizer moves the variable
         unless it recomputes the variable from slots; the smaller distance counts.
@@ -225,14 +225,13 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
-    Multiplying a variable by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
+    Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
     (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
     difference is small.
 
     Args:
         before: the variables before the step, with the powers.
         computed: the variables that only one side has.
-        step: the number of the step, from 1.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -248,12 +247,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """The measure of one scale.
-
-    Attributes:
-        level: the most that usual elements move in any step.
-        top: the most that any element moves.
-    """
+    """The most that usual elements of one scale move in any step, and any of its elements."""
 
     level: float = 0.0
     top: float = 0.0
@@ -269,9 +263,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Thus large elements do not hide an error in an element that is a thousand times smaller. If rows
-    are samples (`has_jumps`), a threshold in the model may move single samples further than the
-    others.
+    Thus large elements hide no error in much smaller ones. If rows are samples (`has_jumps`), a
+    threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

@@ -31,7 +31,7 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Returns the fields of both device configurations that are compared.
+    """Selects the fields of both device configurations that are compared.
 
     The order of rows in a Keras model changes no number, and neither does the order of computed
     rates, which in stock depends on the addresses of functions.

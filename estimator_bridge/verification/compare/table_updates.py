@@ -37,12 +37,8 @@ def table_residuals(
 ) -> Iterator[tuple[str, Residual]]:
     """Yields the residual of each variable, after removing the effect of different gradients.
 
-    Yields nothing if the inputs of the updates do not fit the table.
-
-    Args:
-        table: side A's, with a rule.
-        names_b: side B's name of each of its variables.
-        before: the variables on both sides, by side A's names.
+    Yields nothing if the inputs of the updates do not fit the table. `before` has the variables of
+    both sides, by side A's names.
     """
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)

@@ -285,11 +285,7 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """Returns the cause that `who` alone cuts sequences; empty if no table has sequences.
-
-    Args:
-        function: the function of the program that could cut them.
-    """
+    """States that `who` alone cuts sequences, which `function` of the program could do."""
     features = (feature for table in side["tables"] for feature in table["features"].items())
     lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
     if not lengths:

@@ -19,8 +19,6 @@ from tf2_engine.types import Array
 
 
 class _Lookup(NamedTuple):
-    """A feature whose activations, [batch, ...] on both sides, differ, with its ids."""
-
     table: TableDescription
     feature: Feature
     activations: tuple[Array, Array]

@@ -73,7 +73,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it."""
+    """Some rules, such as Adam's, move rows equally far at any scale; only slots reveal it."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)

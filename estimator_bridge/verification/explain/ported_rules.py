@@ -1,8 +1,4 @@
-"""Update rules of other frameworks that are taken for a table's rule when a program is ported.
-
-Each differs from the table's rule in one way: an epsilon that the rule lacks, a decay, or what
-divides a gradient.
-"""
+"""Update rules of other frameworks that are taken for a table's rule when a program is ported."""
 
 from __future__ import annotations
 

@@ -84,7 +84,6 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
 
 
 def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
-    """Whether a side makes an update one step late."""
     number = "AB".index(side)
     if _stays(update, rows) is None or evidence.following is None:
         return False

@@ -53,7 +53,6 @@ class Guess(NamedTuple):
     """One thing that a side may do differently.
 
     Attributes:
-        name: of the cause.
         text: what the side does, as a continuation of "side B".
         table, steps: the changed rule and inputs.
         variant: what computes the rule, if the table's kind does not.
@@ -72,7 +71,6 @@ class Update:
 
     Attributes:
         before, after: the variables around the update, by the table's names.
-        steps: the inputs of the update.
         goes_on: whether there is time for another guess.
         variant: what computes the rule, if the table's kind does not.
         number: the global step after the update.
@@ -92,7 +90,6 @@ class Update:
 
     @property
     def names(self) -> list[str]:
-        """The variable of the rows, then the variables of the slots."""
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
@@ -186,7 +183,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Returns a correction: the median over elements, weighted by how clear each is."""
+    """Computes a correction: the median over elements, weighted by how clear each is."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -403,7 +400,7 @@ def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
 
 
 def _samples(first: int, last: int, *, outside: bool = False) -> Change:
-    """Returns a change that keeps samples `first` to `last` - 1, or with `outside` the others."""
+    """Keeps samples `first` to `last` - 1, or with `outside` the others."""
 
     def change(occurrences: RecordedIds) -> RecordedIds:
         samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))

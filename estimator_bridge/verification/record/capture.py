@@ -264,7 +264,6 @@ def _place(variable: Object) -> tuple[str, Part | None]:
 def captured_update(
     capture: Capture, gradient: Object, name: str, part: Part | None = None
 ) -> Object:
-    """Captures a gradient when it is applied to a part of the variable, or all of it."""
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

@@ -59,7 +59,7 @@ class Program(NamedTuple):
     Attributes:
         name: the program's name in reports.
         every: steps between reads of the variables, which are one loop of the device.
-        batch_size: of the global batch of a TF2 program; None if unknown.
+        batch_size: of the global batch of a TF2 program.
         is_tf1: whether the program sees TensorFlow 1.
     """
 
@@ -183,7 +183,7 @@ def _keras_version(model: Object) -> str:
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Returns the parts of each variable of the default graph, by the name in a checkpoint.
+    """Groups the parts of each variable of the default graph, by the name in a checkpoint.
 
     Optimizers may name the slot of each part, such as weights/part_1/Adam; the first part's name
     counts.

@@ -203,7 +203,6 @@ def _replaced(original: Function, method: Function) -> Function:
 
 
 def _arithmetic(model: Object) -> str:
-    """Returns the arithmetic of a model's tables; "tpu" without tables."""
     return getattr(model.with_tables.tables, "arithmetic", "tpu")
 
 

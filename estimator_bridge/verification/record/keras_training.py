@@ -34,11 +34,7 @@ class KerasTraining:
 
     @functools.cached_property
     def engine(self) -> TPUEmbedding | NoEngine:
-        """The engine that holds the tables, or its stand-in in a model without tables.
-
-        Raises:
-            InvalidInput: Keras optimizers train the tables, or they are on a TPU.
-        """
+        """The engine of the tables; InvalidInput if verify cannot read them step by step."""
         if topology.is_tpu(self.model.distribute_strategy):
             raise errors.InvalidInput(
                 "The program trains a Keras model under a TPUStrategy, whose tables verify does "
@@ -65,11 +61,7 @@ class KerasTraining:
         return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
-        """Restores all variables, which must exist, from a checkpoint of either form.
-
-        Raises:
-            InvalidInput: a legacy program wrote it, and no recording of that program is known.
-        """
+        """Restores all variables, which must exist, from a checkpoint of either form."""
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
             whole = {name for name, tensor in reader.tensors.items() if tensor.is_whole}
@@ -81,10 +73,7 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns the variables that a legacy checkpoint contains.
-
-        Slots whose parts are stored under several names are only assigned after the first step.
-        """
+        """Assigns what a legacy checkpoint stores whole; others follow after a step."""
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():

@@ -35,9 +35,8 @@ class Recorder:
     Attributes:
         programs: the recorded models that the program made, with their objects, by id.
         side_a: the recording of side A, if known.
-        leader: the recording whose variables the side takes over after each recorded step, or None.
+        leader: the recording whose variables the side takes over after each recorded step.
         max_steps: the most training steps over all calls, and batches of an evaluation.
-        steps_done: of training, so far.
         training: whether a training is running.
     """
 
@@ -90,7 +89,6 @@ class Recorder:
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        """Replaces a program's `model_dir`; models that share one also share the new one."""
         if model_dir:  # Other files of the program still go to its model_dir.
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")

@@ -25,10 +25,9 @@ _MAX_OF_POWER = 4
 
 
 def page(findings: Findings, title: str = "the program") -> str:
-    """Makes the page. The part above the signature usually fits on two sheets of paper.
+    """Makes the page about `title`.
 
-    Args:
-        title: what was compared, such as the program and its arguments.
+    The part above the signature usually fits on two sheets of paper.
     """
     body = "".join(
         [
@@ -60,7 +59,6 @@ def page(findings: Findings, title: str = "the program") -> str:
 
 
 def claim(findings: Findings) -> str:
-    """States the scope of the comparison, without a verdict."""
     a, b = (_named(letter, side) for letter, side in zip("AB", findings.settings, strict=True))
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"

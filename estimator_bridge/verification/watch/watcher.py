@@ -167,7 +167,6 @@ class WatchReport:
 
     Attributes:
         settings: of the job; None if it failed before its training.
-        steps: how many were checked.
         violations: each invariant of each array once, in order.
         notes: what could not be checked, and why.
     """

@@ -1,7 +1,7 @@
 """Compares the metrics of an evaluation, and tells why they differ.
 
-Side B's metric functions also run on side A's values. So three reasons can be told apart: the
-values differ (their tolerance carries over), the functions differ, or the sides evaluate otherwise.
+Side B's metric functions also run on side A's values, so it shows whether the values differ, the
+functions differ, or the sides evaluate otherwise.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _metrics(
 
 
 def _unlike(a: Array | None, b: Array | None) -> str:
-    """Describes a difference of types or shapes, or returns ""; floats may differ in size."""
+    """Describes a difference of types or shapes; floats may differ in size."""
     if a is None or b is None:
         return f"only on side {'B' if a is None else 'A'}"
     if a.shape != b.shape:
@@ -163,8 +163,8 @@ def _mean(losses: Array | None) -> Array | None:
 def _roundings(seen: Mapping[str, Array]) -> float:
     """Estimates how many roundings a metric takes.
 
-    A sum of n terms takes n roundings, of which about √n add up (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2002, section 2.8).
+    Of the n roundings of a sum, about √n add up (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2002, section 2.8).
     """
     sizes = [
         sum(np.size(one) for one in array) if is_list(array) else array.size

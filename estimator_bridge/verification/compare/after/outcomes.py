@@ -20,7 +20,7 @@ from estimator_bridge.verification.compare.after.evaluation_metrics import compa
 from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of
 from estimator_bridge.verification.compare.elements import magnitude
-from estimator_bridge.verification.compare.tolerance import (
+from estimator_bridge.verification.compare.free_run import (
     PERTURBATION_FACTOR,
     allowed,
     ids_of_sample,
@@ -34,13 +34,12 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of the evaluations and predictions that follow a training.
+    """The tolerances of what follows a training.
 
     Attributes:
-        of_outputs: computes the tolerance of outputs if the training left differences.
-        own_rounding: computes their tolerance if the training left no differences, but the sides
-            use other ops, which may round differently.
-        of_variables: the tolerances of variables after the last step, by name.
+        of_outputs: of outputs, if the training left differences.
+        own_rounding: of outputs, if only other ops may round differently.
+        of_variables: of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
 
@@ -51,7 +50,6 @@ class Carried:
 
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
-    """Yields every outcome that both sides have, or that a side lacks without having failed."""
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
     if b.settings["engine"] == PORT:  # a replay records what it likes to
         names_a = [name for name in names_a if name in names_b]
@@ -66,7 +64,6 @@ def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[O
 
 
 def own_rounding(a: Recording) -> Callable[..., float]:
-    """Returns the tolerance of outputs that different ops compute from equal numbers."""
     features = features_of(a.settings["tables"])
     files = (path for name in a.outcomes.names() for path in a.outcomes.batches(name))
     most = max((ids_of_sample(read_arrays(path), features) for path in files), default=1)
@@ -83,10 +80,7 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Returns the errors of a side after its training, by the names of outcomes.
-
-    The name "" stands for a failure of the program elsewhere.
-    """
+    """Maps outcomes to the errors that ended them; "" stands for a failure elsewhere."""
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
         failed = {"": side.failure}
@@ -101,8 +95,6 @@ def same_ops(a: SideDescription, b: SideDescription) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """An outcome that both sides have."""
-
     a: Recording
     b: Recording
     name: str
@@ -153,8 +145,7 @@ def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDiffe
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
     """Whether both sides had the same variables, to the bit, when an outcome began.
 
-    Variables that only one side has do not count, unless they are tables: checkpoints contain slots
-    and counters that evaluations do not read.
+    Only tables must be on both sides: checkpoints have slots that evaluations do not read.
     """
     # Served models have the variables of their export.
     name = name.replace(SERVED, EXPORT)
@@ -178,10 +169,7 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields the exported variables.
-
-    If only one side exports what its checkpoint holds, the other side's export is at fault.
-    """
+    """Yields exported variables; a side whose export differs from its checkpoint is at fault."""
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)

@@ -18,7 +18,7 @@ class SampleDifferences:
     Attributes:
         largest: the largest difference of an element.
         scale: the largest magnitude of an element.
-        note: a difference of types, shapes or numbers of samples in words, or "".
+        note: a difference of types, shapes or numbers of samples in words.
     """
 
     def __init__(self, *, is_new: bool = True) -> None:

@@ -87,7 +87,6 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
 
 
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
-    """Computes an activation with its error bounds, [*shape, dim]."""
     gains = gains_of(occurrences, combiner).reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))
     activation = sums.among_zeros(cells, int(np.prod(occurrences.shape)))
@@ -107,17 +106,13 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Sums the terms of each distinct key, with error bounds; returns the keys and the sums.
+    """Sums the terms, [n, dim], of each distinct key, with error bounds; returns keys and sums.
 
     Each partial sum is rounded. Twice the rounding of the sums in order of occurrence is allowed,
     because another order, or summing in blocks, has other partial sums. The errors of many
     different terms are random, so six times the root of their squares' sum bounds them (Higham and
     Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all round
     the same way.
-
-    Args:
-        keys: [n].
-        terms: [n, dim].
     """
     if not len(keys):
         return keys, terms

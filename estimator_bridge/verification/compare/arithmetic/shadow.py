@@ -1,7 +1,4 @@
-"""Updates a table in float64 by its rule, with a bound of the rounding of each element.
-
-It knows nothing about sides, so it serves to compare two sides, or one side with its rule.
-"""
+"""Updates a table in float64 by its rule, with a bound of the rounding of each element."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Returns the updated rows as they are after the steps, which begin at `state`."""
+        """Computes the updated rows after steps that begin at `state`."""
         sums = [self._row_gradients(step) for step in steps]
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))

@@ -1,7 +1,7 @@
 """The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
 
-Arrays are [rows, dim]; the gradient is already summed and clipped, and the weight decayed.
-Constants are float32, as in the protos.
+Arrays are [rows, dim]; the gradient is summed and clipped, and the weight decayed. Constants are
+float32, as in the protos.
 """
 
 from __future__ import annotations

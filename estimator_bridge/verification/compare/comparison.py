@@ -15,8 +15,7 @@ from estimator_bridge.recording.files import (
     read_arrays,
 )
 from estimator_bridge.verification import findings
-from estimator_bridge.verification.compare import scope
-from estimator_bridge.verification.compare.after import input_data, outcomes
+from estimator_bridge.verification.compare import outcomes, scope
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences
 from estimator_bridge.verification.compare.free_run import Tolerance, judged_freely, terms
 from estimator_bridge.verification.compare.lockstep import judged_in_lockstep
@@ -53,7 +52,7 @@ def compare(
         steps=steps.numbers,
         series=sorted(every, key=lambda series: series.order),
         config=_differences(*(scope.compared_config(*settings))),
-        batches=input_data.compare_training(a, b),
+        batches=outcomes.compare_batches(a, b),
         outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
         remarks=[*steps.remarks, *tolerance.remarks],

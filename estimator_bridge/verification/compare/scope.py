@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, Recording, SideDescription
 from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
-from estimator_bridge.verification.compare.after.outcomes import failures_of
+from estimator_bridge.verification.compare.outcomes import failures_of
 from estimator_bridge.verification.findings import listed
 
 Config = Mapping[str, str]

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, digest, read_arrays
 from estimator_bridge.recording.files import PORT, Recording, SideDescription, parts_of_tables
 from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, SERVED
-from estimator_bridge.verification.compare.after import input_data
-from estimator_bridge.verification.compare.after.evaluation_metrics import compare_metrics
-from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of
-from estimator_bridge.verification.compare.elements import magnitude
+from estimator_bridge.verification.compare.elements import magnitude, type_name
+from estimator_bridge.verification.compare.evaluation_metrics import (
+    SampleDifferences,
+    compare_metrics,
+)
 from estimator_bridge.verification.compare.free_run import (
     PERTURBATION_FACTOR,
     allowed,
@@ -101,7 +103,7 @@ class _Pair:
     carried: Carried
 
     def data(self) -> Batches:
-        return input_data.compare_of_outcome(self.a, self.b, self.name)
+        return batches_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
         equal = self.equal_inputs()
@@ -208,3 +210,49 @@ def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[O
         of_a, of_b = types_a.get(name, {}), types_b.get(name, {})
         for key, one, other in differing(of_a, of_b) if of_a and of_b else ():
             yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")
+
+
+def compare_batches(a: Recording, b: Recording) -> Batches:
+    unlike = tuple(b.unlike)
+    if not b.batches():
+        return Batches(len(a.batches()), True, None, False, unlike)
+    return _batches(
+        [(a.batches(number), b.batches(number)) for number in range(len(a.inputs))], unlike
+    )
+
+
+def batches_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
+    files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
+    about = b.outcomes.about(name)
+    unlike = tuple(about.get("unlike", ()))
+    if about.get("replayed"):
+        return Batches(len(files_a), True, None, False, unlike)
+    return _batches([(files_a, files_b)], unlike)
+
+
+def _batches(
+    inputs: Sequence[tuple[list[pathlib.Path], list[pathlib.Path]]], unlike: tuple[str, ...]
+) -> Batches:
+    number, first, reordered = 0, None, False
+    for files in inputs:
+        pairs = [tuple(map(read_arrays, pair)) for pair in zip(*files, strict=False)]
+        digests = [tuple(map(digest, pair)) for pair in pairs]
+        different = [i for i, (one, other) in enumerate(digests) if one != other]
+        if first is None and different:
+            first = number + different[0]
+            reordered = sorted(one for one, _ in digests) == sorted(other for _, other in digests)
+            unlike = unlike or tuple(_unlike(*pairs[different[0]]))
+        number += len(pairs)
+    return Batches(number, False, first, reordered, unlike)
+
+
+def _unlike(a: Values, b: Values) -> list[str]:
+    reasons = [
+        f"{name} is on side {'A' if name in a else 'B'} alone"
+        for name in sorted(a.keys() ^ b.keys())
+    ]
+    for name in sorted(a.keys() & b.keys()):
+        types = [f"{type_name(side[name])} {list(side[name].shape)}" for side in (a, b)]
+        if type_name(a[name]) != type_name(b[name]) or a[name].ndim != b[name].ndim:
+            reasons.append(f"{name} is {types[0]} on A, {types[1]} on B")
+    return reasons

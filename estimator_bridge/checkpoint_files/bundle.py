@@ -69,7 +69,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
     @property
     def files(self) -> list[str]:
-        """The paths of the index and of the data files that hold tensors."""
         return [self._index, *sorted(self._sizes)]
 
     def chunks(self, piece: StoredSlice) -> Iterator[bytes]:
@@ -105,7 +104,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         return out
 
     def value(self, name: str) -> Array:
-        """Reads a small numeric tensor that is not sliced."""
         tensor = self.tensors[name]
         self.verify(tensor)
         data = b"".join(self.chunks(tensor.slices[0]))

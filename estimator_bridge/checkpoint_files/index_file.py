@@ -145,7 +145,6 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _append(out: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Appends a block of entries; returns its encoded position and size."""
     data, starts = bytearray(), []
     for key, value in entries:
         # Every entry is a restart with its whole key, so that readers may use binary search.

@@ -177,7 +177,6 @@ class _Graph:
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: Path) -> Message:
-        """Finds the node of an object, or creates it and the nodes on the path to it."""
         nodes, number = self._message.nodes, 0
         for name in path:
             if number not in self._children:

@@ -164,7 +164,6 @@ class SafetensorsWriter(Writer):
 def _header(
     tensors: Mapping[str, Described], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """Encodes a header; returns it and the offset of each tensor in the data."""
     # Larger elements first, so that each tensor is aligned for whoever maps the file.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.size)
     ends = list(itertools.accumulate(tensors[name].size for name in names))

@@ -53,7 +53,6 @@ class StoredTensor:
 
     @property
     def row_size(self) -> int:
-        """The bytes of a row."""
         return math.prod(self.shape[1:]) * self.dtype.size
 
     @property

@@ -85,8 +85,6 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
 
 def made_on(kind: str, variable: str, shapes: Shapes) -> str:
-    """Determines which of `PLACES` made a table's slots, from their names."""
-
     def count(place: str) -> int:
         return sum(name in shapes for name in slot_variables(kind, variable, place).values())
 
@@ -98,7 +96,6 @@ def places_of(kind: str) -> tuple[str, ...]:
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
-    """Finds the variable of a table in any scope."""
     table_names = own_names(table)
     named = [name for name in shapes if is_one_of(name, table_names)]
     # If no shape fits, the checkpoint or the spec is the wrong one, which is reported later.

@@ -34,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
-    """Converts the options of a command to keyword arguments of a function of `convert`."""
     others = ("command", "execute", "json", "tf1")
     values = {name: value for name, value in vars(options).items() if name not in others}
     values["spec"] = load(options.spec, options.tf1) if options.spec else None

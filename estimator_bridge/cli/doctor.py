@@ -28,7 +28,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _installed() -> dict[str, str]:
-    """Maps each package to its version, or to how to install it."""
     missing = {
         "TensorFlow": "pip install estimator-bridge (audit and migrate do without)",
         "libcst": "pip install 'estimator-bridge[migrate]' (for audit and migrate)",

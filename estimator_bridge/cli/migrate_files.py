@@ -101,7 +101,6 @@ def _staged_folder(
     sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
-    """Writes the new folder where it can be tried; returns the new sources."""
     from estimator_bridge.migrate import packages, undo
     from estimator_bridge.migrate.syntax import package_names
 
@@ -129,7 +128,6 @@ def _main_of(
     sources: Sequence[SourceFile],
     options: argparse.Namespace,
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """Finds the new and the old program of a folder that is run to try it."""
     programs = [
         each.name for each in sources if each.name == "__main__.py" or _RUN.search(each.text)
     ]

@@ -142,7 +142,6 @@ def _run(
 
 
 def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
-    """Prepares stock's estimator; returns its description."""
     if not options.software_tpu:
         return "stock's estimator; the bridge replaces nothing"
     from estimator_bridge.run import software_tpu
@@ -152,7 +151,6 @@ def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
 
 def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
-    """Installs the bridge in place of stock; returns its description."""
     from estimator_bridge.run import install, software_tpu
 
     names = install.install(replace=True)

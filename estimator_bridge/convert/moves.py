@@ -181,7 +181,7 @@ class RowMove(TensorMove):
         return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of slices in the order of ids, so both files are read sequentially."""
+        """Yields bytes in the order of ids, so both files are read sequentially."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
             values = self.rows.read(reader, ids)

@@ -36,7 +36,6 @@ def has_torch() -> bool:
 
 
 def is_of_torch(path: str) -> bool:
-    """Recognises a file of PyTorch, or a directory with such files and no checkpoint."""
     if os.path.isdir(path):
         names = set(os.listdir(path))
         return "checkpoint" not in names and not names.isdisjoint((*FILES, STATE_DICT))
@@ -44,7 +43,6 @@ def is_of_torch(path: str) -> bool:
 
 
 def open_files(path: str) -> SafetensorsReader | StateDictReader:
-    """Opens the files of a directory, safetensors first, or a single file."""
     paths = [path]
     if os.path.isdir(path):
         names = [name for name in (*FILES, STATE_DICT) if os.path.exists(os.path.join(path, name))]

@@ -140,14 +140,14 @@ class CapacityPlan:
     """What a job needs: memory, bytes and time of a cluster's tasks.
 
     Attributes:
-        cores: the number of cores of all workers together.
+        cores: of all workers together.
         servers_for_memory: the smallest number of parameter servers that can hold the tables.
         servers_for_bandwidth: the smallest number with which the busiest server needs no more time
             than a worker to exchange a step's bytes; None if there is none.
-        memory: the memory of each parameter server.
+        memory: of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: the busiest parameter server's bytes divided by the mean, for each layout.
-        bytes: the bytes sent in a step, over all links together.
+        bytes: sent in a step, over all links together.
         growth: an entry for each number of machines that can hold the tables.
     """
 

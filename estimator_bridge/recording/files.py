@@ -119,7 +119,7 @@ class Step(NamedTuple):
 
 
 class RecordingWriter:
-    """Writes a recording into a directory, which it creates."""
+    """Writes a recording into a directory that it creates."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
@@ -242,7 +242,6 @@ class Recording:
 
     @property
     def replays(self) -> str | None:
-        """The hash of the recording that this one replays."""
         return read_json(self.directory / "replays.json", None)
 
     @property

@@ -109,7 +109,6 @@ class Outcomes:
         return {name: about["failed"] for name, about in named.items() if "failed" in about}
 
     def chunks(self, name: str) -> Iterator[Values]:
-        """Yields the values of an outcome; predictions come in several chunks."""
         first = self._directory / f"{name}.npz"
         rest = sorted(self._directory.glob(f"{name}+*.npz"))
         for path in [first] * first.exists() + rest:

@@ -375,7 +375,6 @@ class Replay:
 
 
 def identity(recording: Recording) -> str:
-    """Computes a hash by which a replay is known to be of this recording."""
     files = [recording.directory / "settings.json", *recording.step_files()[:2]]
     hashed = hashlib.sha256()
     for file in files:

@@ -25,10 +25,9 @@ class Residual(NamedTuple):
     """How far one array of side B is off at one step.
 
     Attributes:
-        apart: of each element, from where it should be, float64; infinite if only one side is NaN.
+        apart: of each element, from where it should be; infinite if only one side is NaN.
         allowed: the tolerance of each element.
-        moved: how far each element moved on side A, or its value if it is computed from scratch
-            in each step.
+        moved: how far each element moved on side A, or its value if it is computed from scratch.
         bias: the tolerance for an error in one direction; None if directions say nothing.
         rows: which rows of a table the arrays hold; None means all.
         jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
@@ -53,13 +52,12 @@ class Evidence(NamedTuple):
 
     Attributes:
         states: both sides at the last two reads of the variables before the step, the latest first.
-        after, following: both sides after the step, and after the next one, if any.
+        after, following: both sides after the step, and after the next one.
         batch: what the step was trained on.
         position: the number of the step, from 0.
-        ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
+        ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: by group and side A's name; empty in a free run.
-        systematic: the factor by which side B moves further, where only all elements together show
-            it.
+        systematic: the factor by which side B moves further, where only all elements show it.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -74,7 +72,6 @@ class Evidence(NamedTuple):
 
     @property
     def before(self) -> StepPair | None:
-        """Both sides just before the step; None if the variables were not read then."""
         is_known = self.states and self.states[0][0].number == self.after[0].number - 1
         return self.states[0] if is_known else None
 

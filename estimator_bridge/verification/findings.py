@@ -68,7 +68,7 @@ class Divergence(NamedTuple):
     """The first difference of an array beyond its tolerance.
 
     Attributes:
-        row: the id in a table, or the sample of an activation; None for a scalar.
+        row: the id in a table, or the sample of an activation.
         element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
@@ -106,15 +106,13 @@ class Series:
     """One array over the steps.
 
     Attributes:
-        group: "variables", "activations", "gradients" or "loss".
         name: side A's.
         role: one of `STAGES`, or "slot <name>".
-        visible: the smallest error that would have been seen, as a factor on how far the array
-            moves, or on values that are computed from scratch in each step; infinite if none would.
+        visible: the smallest error that would have been seen, as a factor on the movement, or on
+            values that are computed from scratch in each step.
         moved: whether it moved, or has values other than zero.
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
             of a tenth would have been seen.
-        undecided_row: a row that moved but is not decided.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -228,21 +226,17 @@ class Cause(NamedTuple):
 
 @dataclasses.dataclass
 class Findings:
-    """Everything that a comparison found.
+    """Everything that a comparison found; docs/verify.md describes the fields.
 
     Attributes:
         num_terms: the most terms in one sum, from which a free run computes its tolerance.
-        measured: whether a perturbed run measured how the model amplifies rounding errors.
         lockstep: whether side B continued from side A's state after every compared step.
-        steps: the global steps that were compared, starting with the initial state.
         series: every array; the one that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
-        only: names of arrays that only one side has.
         remarks: other reasons why the sides are not equal.
         failures: what failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
-        about: see `provenance`.
-        diagnoses: of wrong updates, if the verdict already needed them, else None.
+        diagnoses: of wrong updates, if the verdict already needed them.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -315,7 +309,7 @@ def listed(parts: Sequence[str]) -> str:
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields each setting that differs: its spec, table or feature, its name, and both values."""
+    """Yields where each differing setting is, its name, and both values."""
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]

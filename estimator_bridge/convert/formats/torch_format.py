@@ -230,7 +230,6 @@ def _tables(
 
 
 def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
-    """Finds the names of parameters by table."""
     names: dict[str, str] = {}
     for name in keys:
         match = _TABLE.search(name)

@@ -177,7 +177,6 @@ def _unequal_objects(a: Array, b: Array) -> Array:
 
 
 def _rank(number: Array) -> int:
-    """Returns the position of a float among the floats of its type, from 0 for 0."""
     bits = int(number.reshape(1).view(f"u{number.dtype.itemsize}")[0])
     sign = 1 << (8 * number.dtype.itemsize - 1)
     return bits if bits < sign else sign - bits

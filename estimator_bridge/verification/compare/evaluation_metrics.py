@@ -45,14 +45,14 @@ EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 
 
 class Fault(NamedTuple):
-    """The cause of a difference and the observation; both empty if there is no fault."""
+    """The cause of a difference and the observation, if there is a fault."""
 
     cause: str = ""
     note: str = ""
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, and the same metric recomputed; None where that is not possible.
+    """A metric of both sides, also recomputed where that is possible.
 
     Attributes:
         again_a, again_b: each side's function applied to its own values.
@@ -242,9 +242,8 @@ class SampleDifferences:
     """The differences of one output, of any type and shape.
 
     Attributes:
-        largest: the largest difference of an element.
-        scale: the largest magnitude of an element.
-        note: a difference of types, shapes or numbers of samples in words.
+        largest, scale: the largest difference and magnitude of an element.
+        note: a difference of types, shapes or numbers of samples.
     """
 
     def __init__(self, *, is_new: bool = True) -> None:

@@ -45,7 +45,6 @@ def joined_step(step: Step) -> Step:
 def ids_of_step(
     recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
 ) -> Ids:
-    """Reads the ids of features in the global batch of a step, counted from 0."""
     parts = [recording.batch(position, core, cores) for core in range(cores)]
     known = [part for part in parts if part is not None]
     if len(known) < cores:

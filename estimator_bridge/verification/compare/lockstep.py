@@ -58,7 +58,6 @@ class LockstepStep(NamedTuple):
     """Everything from which one step is judged.
 
     Attributes:
-        perturbed: the arrays of the perturbed run by group.
         before: side A's variables at the last read, from which both sides continued.
         inputs: of the steps since that read, including this one; None if unknown.
         is_first: whether the step is the first one since that read.
@@ -140,7 +139,7 @@ class _StepJudge:
     def _looked_up(
         self, step: LockstepStep, name: PairedName, a: Array, b: Array
     ) -> Residual | Array | float:
-        """Returns the residual of an activation, or else the possible error of its sums."""
+        """Judges an activation, or returns the possible error of its sums."""
         tables = self.settings[0]["tables"]
         table = next((each for each in tables if each["name"] == name.table), None)
         ids = step.ids.get(name.name)
@@ -219,8 +218,7 @@ def table_residuals(
 ) -> Iterator[tuple[str, Residual]]:
     """Yields the residual of each variable, after removing the effect of different gradients.
 
-    Yields nothing if the inputs of the updates do not fit the table. `before` has the variables of
-    both sides, by side A's names.
+    Yields nothing if the inputs of the updates do not fit the table.
     """
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)

@@ -168,7 +168,6 @@ class Network:
         return np.where(np.abs(moved) <= np.abs(anew), moved, anew)
 
     def _is_driven(self, variable: str) -> bool:
-        """Whether the perturbed run applied side B's gradient to a variable or its slot."""
         return any(
             variable == name or variable.startswith(f"{name}/") or f"/{name}/" in variable
             for name in self._substituted
@@ -227,11 +226,7 @@ def relative_error(
 
     Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
     (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
-    difference is small.
-
-    Args:
-        before: the variables before the step, with the powers.
-        computed: the variables that only one side has.
+    difference is small. `computed` are the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0

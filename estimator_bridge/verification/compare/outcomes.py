@@ -39,8 +39,8 @@ class Carried:
     """The tolerances of what follows a training.
 
     Attributes:
-        of_outputs: of outputs, if the training left differences.
-        own_rounding: of outputs, if only other ops may round differently.
+        of_outputs: if the training left differences.
+        own_rounding: if only other ops may round differently.
         of_variables: of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """

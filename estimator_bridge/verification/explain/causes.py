@@ -111,7 +111,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
 
 
 def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    """Yields settings that only one side drops, because SparseCores do not support them."""
+    """Yields settings that only one side drops, because SparseCores lack them."""
     for letter, side, other in (("A", a, b), ("B", b, a)):
         kept = {(where, name) for where, name, _, why in other["settings"] if not why}
         dropped = [

@@ -111,7 +111,6 @@ def _of_next_rows(occurrences: RecordedIds, rows: int, combiner: str | None) -> 
 
 
 def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
-    """Describes activations of rounded numbers, or of rounded rows, that are otherwise right."""
     exact = lookup.of_rows(rows)
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
         # Numbers that are rounded are off by at most half a unit of their last place.

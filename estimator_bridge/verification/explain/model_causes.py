@@ -71,7 +71,6 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
 
 
 def _kept_gradients(evidence: Evidence, names: list[str]) -> Cause | None:
-    """Recognises gradients to which those of the step before are added."""
     a, b = evidence.values(GRADIENTS)
     before = evidence.states[0][0].values.get(GRADIENTS, {}) if evidence.states else {}
     for one, other, side in ((a, b, "B"), (b, a, "A")):

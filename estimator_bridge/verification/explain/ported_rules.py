@@ -42,7 +42,6 @@ def default_epsilon(update: Update, rows: Array) -> Cause | None:
 
 
 def is_default(value: float) -> bool:
-    """Whether a number is 0 or a power of ten, as defaults are."""
     if value <= 0:
         return value == 0
     digits = math.log10(value)
@@ -50,7 +49,6 @@ def is_default(value: float) -> bool:
 
 
 def fitted_variant(update: Update, rows: Array) -> Cause | None:
-    """Recognises an epsilon or a decay that the table's rule does not have."""
     for _, cause in _epsilons(update, rows):
         return cause
     if update.rule["settings"].get("weight_decay_factor"):

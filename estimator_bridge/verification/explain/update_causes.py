@@ -184,7 +184,6 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
 
 
 def _late_decay(update: Update, rows: Array) -> Cause | None:
-    """Recognises rows that decay after their update instead of before."""
     settings = update.rule["settings"]
     factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
     if not factor:
@@ -251,7 +250,7 @@ _TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
 
 
 def _lost_slots(update: Update, rows: Array) -> Cause | None:
-    """Recognises slots that begin with a constant of their own instead of side A's values."""
+    """Recognises slots that begin with a constant instead of side A's values."""
     left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
     begun = dict(update.before)
     lost = []

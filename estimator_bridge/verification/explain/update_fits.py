@@ -70,7 +70,7 @@ class Update:
     """An update of a table on a side that does not follow the table's rule.
 
     Attributes:
-        before, after: the variables around the update, by the table's names.
+        before, after: the variables around the update.
         goes_on: whether there is time for another guess.
         variant: what computes the rule, if the table's kind does not.
         number: the global step after the update.
@@ -317,7 +317,6 @@ def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
 
 
 def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
-    """Guesses updates, one after the other, with a share of each occurrence's gradient."""
     (step,) = update.steps
     known = _counts(step)
     steps = []
@@ -400,8 +399,6 @@ def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
 
 
 def _samples(first: int, last: int, *, outside: bool = False) -> Change:
-    """Keeps samples `first` to `last` - 1, or with `outside` the others."""
-
     def change(occurrences: RecordedIds) -> RecordedIds:
         samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
         inside = (samples >= first) & (samples < last)

@@ -190,8 +190,6 @@ class KerasRecorder:
 
 
 class _Observer:
-    """Captures the values that a model computes while it trains."""
-
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 

@@ -45,7 +45,6 @@ class CapturedMetrics(abc.ABC):
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Applies this model's metric function to recorded batches, if possible."""
         names = self._names
         if (
             names is None

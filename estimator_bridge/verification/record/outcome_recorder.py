@@ -254,7 +254,7 @@ def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
 
 
 class PredictionWriter:
-    """Writes the predictions of a call, sample by sample."""
+    """Writes predictions sample by sample."""
 
     def __init__(self, writer: OutcomeWriter, name: str) -> None:
         self._writer, self._name = writer, name

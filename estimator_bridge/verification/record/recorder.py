@@ -45,11 +45,10 @@ class Recorder:
     """Records the first model that a program trains.
 
     Attributes:
-        programs: the recorded models that the program made, with their objects, by id.
+        programs: the recorded models with their objects, by id.
         side_a: the recording of side A, if known.
         leader: the recording whose variables the side takes over after each recorded step.
         max_steps: the most training steps over all calls, and batches of an evaluation.
-        training: whether a training is running.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Stock's predictions on a TPU repeat the first batch to signal the end."""
+        """Stock on a TPU repeats the first batch to signal the end."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
@@ -143,7 +142,6 @@ class Recorder:
         arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, once its model is built."""
         self.writer.note("settings", side)
         if self.leader is not None:
             self.leader.describe_follower(side)
@@ -338,8 +336,8 @@ class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
     The change shows how far rounding may move loss and gradients; side B's gradients show what the
-    model's optimizer should make of them. Without a side B it applies its own. A run that is not in
-    lockstep is only changed at its start.
+    model's optimizer should make of them. A run that is not in lockstep is only changed at its
+    start.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

@@ -97,7 +97,6 @@ def compared(findings: Findings) -> str:
 
 
 def _first_difference(findings: Findings) -> str:
-    """Describes the first difference in program order: data, steps, outcomes."""
     first = findings.first
     if not findings.batches.equal:
         return str(findings.batches)

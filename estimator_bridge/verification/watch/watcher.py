@@ -155,7 +155,7 @@ class WatchedJob:
 
 @dataclasses.dataclass
 class Kept:
-    """A violation as it was first seen, and the number of steps in which it was seen."""
+    """A violation as it was first seen, and in how many steps."""
 
     first: Violation
     steps: int

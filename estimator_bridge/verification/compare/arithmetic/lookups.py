@@ -41,12 +41,10 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
 
 
 class RecordedIds(NamedTuple):
-    """The ids of one feature in a batch.
+    """The ids of one feature in a batch, [n].
 
     Attributes:
-        cells: [n], the cell of the activation to which each id belongs.
-        ids: [n].
-        weights: [n] float64.
+        cells: the cell of the activation to which each id belongs.
         shape: of the activation without its last dimension.
     """
 
@@ -158,7 +156,7 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of every sample or sequence that is as long as the longest."""
+    """Drops the last id of every sample or sequence of the full length."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
@@ -174,7 +172,7 @@ def without_id_0(occurrences: RecordedIds) -> RecordedIds:
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
-    """Returns, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
+    """Lists, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
     return [
         (hosts, np.concatenate([np.arange(host, rows, hosts) for host in range(hosts)]))
         for hosts in range(2, min(rows, 64) + 1)

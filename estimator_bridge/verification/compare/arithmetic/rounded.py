@@ -65,7 +65,6 @@ class Rounded:
         return Rounded(np.where(condition, 0.0, self.value), np.where(condition, 0.0, self.error))
 
     def among_zeros(self, positions: Array, rows: int) -> Rounded:
-        """Places the rows, [n, dim], among `rows` rows of exact zeros."""
         shape = rows, self.value.shape[1]
         whole = Rounded(np.zeros(shape), np.zeros(shape))
         whole.value[positions], whole.error[positions] = self.value, self.error

@@ -41,7 +41,7 @@ class ShadowInputs(NamedTuple):
 
 
 class ShadowRows(NamedTuple):
-    """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
+    """The numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]
@@ -66,7 +66,6 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Computes the updated rows after steps that begin at `state`."""
         sums = [self._row_gradients(step) for step in steps]
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))

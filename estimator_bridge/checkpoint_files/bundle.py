@@ -257,12 +257,7 @@ class Writer:
         pairs = list(itertools.pairwise(begins))
         positions = [a + (b - a) // runs * run for a, b in pairs for run in range(runs)]
         ends, computed = [*positions[1:], begins[-1]], [0] * len(positions)
-        for number, data in buffers:
-            with naming(self._path):
-                self._file.seek(positions[number])
-                self._file.write(data)
-            self._wrote(len(data))
-            positions[number] += len(data)
+        for number, data in self._written(self._path, self._file, positions, buffers):
             if crcs is None:
                 computed[number] = crc32c(data, computed[number])
         assert positions == ends
@@ -283,6 +278,18 @@ class Writer:
             if sliced:
                 self._entries[stored_tensor.slice_key(name, part)] = target.SerializeToString()
         self._entries[name.encode()] = entry.SerializeToString()
+
+    def _written(
+        self, path: str, file: BinaryIO, positions: list[int], buffers: Iterable[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Writes each buffer at the position of its run, which moves on, and yields it."""
+        for number, data in buffers:
+            with naming(path):
+                file.seek(positions[number])
+                file.write(data)
+            self._wrote(len(data))
+            positions[number] += len(data)
+            yield number, data
 
     def value(self, name: str, value: npt.ArrayLike) -> None:
         value = np.asarray(value)

@@ -159,6 +159,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     new_format = FORMATS[options.to or old_format.converts_to]
     old = old_format.read(reader, options)
     hosts = old_format.writer_hosts(old, options)
+    new_format.check_hosts(options)
     target = new_format.target(old, options, hosts.strategy, like)
     step = old.step() if options.global_step is None else options.global_step
     moves, unplaced = common.split_gaps(_all_moves(old, hosts, target, step))

@@ -165,10 +165,18 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints; `converts_to` is the form it is converted to by default."""
+    """A format of checkpoints; `converts_to` is the form it is converted to by default.
+
+    Attributes:
+        partitions: how it may spread rows over hosts; None where it has no choice.
+        rows_read, rows_written: why hosts do not matter in it.
+    """
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
+    partitions: ClassVar[tuple[str | None, ...]] = (None, "div")
+    rows_read: ClassVar[str] = ""
+    rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
         """Reads the contents; `strict` requires tables, with optimizers that are certain."""
@@ -187,15 +195,27 @@ class Format(abc.ABC):
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         """Reads the contents, with or without tables."""
 
-    @abc.abstractmethod
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
         """Determines how the writer of a checkpoint spread its tables over hosts."""
+        if options.from_partition not in self.partitions or options.from_hosts:
+            raise _no_hosts("from", self.rows_read)
+        return WriterHosts()
+
+    def check_hosts(self, options: ConversionOptions) -> None:
+        if options.to_partition not in self.partitions or options.to_hosts != 1:
+            raise _no_hosts("to", self.rows_written)
 
     @abc.abstractmethod
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
         """Plans a checkpoint of this format; the old one has its rows in this order."""
+
+
+def _no_hosts(side: str, why: str) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"`{side}_partition` and `{side}_hosts` are for name-based checkpoints; {why}."
+    )
 
 
 def split_gaps(items: Iterable[Item | Gap]) -> tuple[list[Item], list[Gap]]:

@@ -84,6 +84,9 @@ class NameFormat(common.Format):
         note = _ONE_HOST if doubtful else None
         return common.WriterHosts(hosts, strategy or "div", note, whole)
 
+    def check_hosts(self, options: ConversionOptions) -> None:
+        """A name-based checkpoint may be for any hosts."""
+
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:

@@ -46,6 +46,12 @@ class SparseCoreFormat(common.Format):
 
     form = "sparsecore"
     converts_to = "names"
+    partitions = (None,)
+    rows_read = "a SparseCore checkpoint states where its rows are"
+    rows_written = (
+        "rows on SparseCores do not depend on hosts. Give the cores of all hosts together "
+        "(`to_cores`)"
+    )
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         objects = graph.read_from(reader)
@@ -65,22 +71,9 @@ class SparseCoreFormat(common.Format):
             reader, self.form, tables, others, gaps, (), objects.names, root, _notes(reader, tables)
         )
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        if options.from_partition or options.from_hosts:
-            raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; a SparseCore "
-                "checkpoint states where its rows are."
-            )
-        return common.WriterHosts()
-
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
-        if options.to_partition or options.to_hosts != 1:
-            raise errors.InvalidInput(
-                "`to_partition` and `to_hosts` are for name-based checkpoints; rows on SparseCores "
-                "do not depend on hosts. Give the cores of all hosts together (`to_cores`)."
-            )
         if like is None:
             return SparseCoreTarget(options, old)
         if not is_sparse_core(like):

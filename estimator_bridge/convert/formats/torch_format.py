@@ -68,6 +68,10 @@ class TorchFormat(common.Format):
 
     form = "torch"
     converts_to = "names"
+    rows_read = "in files of PyTorch rows are in the order of the ids"
+    rows_written = (
+        "for PyTorch, tables are written whole, and TorchRec shards them when it loads them"
+    )
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         keys = {options.rename.get(key, key): key for key in reader.tensors}
@@ -82,22 +86,9 @@ class TorchFormat(common.Format):
                 others[key] = name
         return Contents(reader, self.form, tables, others, gaps)
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        if options.from_partition == "mod" or options.from_hosts:
-            raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; in files of "
-                "PyTorch rows are in the order of the ids."
-            )
-        return common.WriterHosts()
-
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
-        if options.to_partition == "mod" or options.to_hosts != 1:
-            raise errors.InvalidInput(
-                "`to_partition` and `to_hosts` are for name-based checkpoints; for PyTorch, tables "
-                "are written whole, and TorchRec shards them when it loads them."
-            )
         if like is not None:
             raise errors.InvalidInput(
                 f"`like`: {like.prefix} is not used for files of PyTorch. Give the path of the "

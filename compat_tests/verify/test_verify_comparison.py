@@ -16,11 +16,12 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
+from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, free_run
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
 from estimator_bridge.verification.record.requests import PERTURBED, B, RecordingRequest
-from estimator_bridge.verification.report import page, text
+from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from tf2_engine import tf_compat
 

@@ -33,10 +33,15 @@ _OF_PROGRAMS = (
     "keep",
 )
 """Options that need a program to run."""
+_OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 
 
 def refusals(options: argparse.Namespace) -> Iterator[str]:
     """Yields why `verify` cannot do what its options say."""
+    for name in _OF_TWO_SIDES:
+        if options.watch and getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
     if options.against_recording:
         yield from _of_recordings(options)
         return

@@ -44,17 +44,13 @@ _MAX_NAMES = 5
 
 
 # If the training agrees: the cause and the observation for each kind of outcome.
+_OTHER_MODEL = (
+    "The model computes something else when it {0}, reads other variables, or changes variables "
+    "while it {0}, by a train_op, an assignment or an update in every mode."
+)
 _OF_KINDS = {
-    EVALUATION: (
-        "evaluated model",
-        "The model computes something else when it evaluates, reads other variables, or changes "
-        "variables while it evaluates, by a train_op, an assignment or an update in every mode.",
-    ),
-    PREDICTION: (
-        "predictions",
-        "The model computes something else when it predicts, reads other variables, or changes "
-        "variables while it predicts, by a train_op, an assignment or an update in every mode.",
-    ),
+    EVALUATION: ("evaluated model", _OTHER_MODEL.format("evaluates")),
+    PREDICTION: ("predictions", _OTHER_MODEL.format("predicts")),
     EXPORT: ("export", "The sides export other values than they have trained."),
     SERVED: (
         "served model",

@@ -1,10 +1,7 @@
 """The `.index` file of a checkpoint: a sorted table of keys and values, as LevelDB writes them.
 
-A file has blocks of entries, a block with their positions, and a footer. An entry begins with the
-length of the prefix that its key shares with the previous key. After a block come a byte for its
-compression and a masked CRC-32C.
-
-Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
+A file has blocks of entries, a block with their positions, and a footer. Keys share prefixes with
+the previous key. Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
 """
 
 from __future__ import annotations

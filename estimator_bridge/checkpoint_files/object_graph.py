@@ -141,13 +141,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the table variables of the object at `root` in a serialised graph.
-
-    Args:
-        old: the keys of the variables to remove.
-        new: the variables to add: their names in the program, by key.
-        embedding: whether to save the object as a TPUEmbedding.
-    """
+    """Replaces the variables `old` below `root` in a graph by `new`, names by key."""
     message = ObjectGraph.FromString(data)
     gone = {
         number

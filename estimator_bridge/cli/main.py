@@ -32,8 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Makes the parser of command lines, and the parser of each command by name.
 
-    A command is a module of this package with the functions `configure` and `execute`, which
-    returns the exit status (None is 0). Its help is the module's docstring.
+    A command is a module here with `configure`, `execute` and a docstring, which is its help.
     """
     parser = _Parser(
         prog="estimator-bridge",

@@ -154,9 +154,7 @@ def _tried(
 ) -> int:
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
-    Args:
-        places: where the new program, or its folder, is now, and where it will be.
-        flags: the old program's that the new one lacks; absl is told to ignore them.
+    `places` are where it is now and will be; absl ignores `flags` that it lacks.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]

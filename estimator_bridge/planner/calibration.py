@@ -1,7 +1,7 @@
 """Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
 In each step a worker looks up rows on a parameter server and sends gradients back; this process is
-the chief. Each of the two tasks runs this module with `python -m`.
+the chief.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
 
-A file is an `.npz`. Types that numpy's format lacks are stored as bytes with a description. Reading
-never unpickles.
+Types that `.npz` files lack are stored as bytes with a description. Reading never unpickles.
 """
 
 from __future__ import annotations

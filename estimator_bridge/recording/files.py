@@ -85,12 +85,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """One side, as docs/verify.md lists it under `sides`.
-
-    Attributes:
-        computed: legacy variables that a Keras model computes from the step instead.
-        cuts_exports: whether an exported model cuts sequences to their maximum length.
-    """
+    """One side, as docs/verify.md lists it under `sides`."""
 
     program: str
     side: str
@@ -107,12 +102,7 @@ class SideDescription(_OfSome):
 
 
 class Step(NamedTuple):
-    """One step of training.
-
-    Attributes:
-        number: the global step afterwards; the first recorded step is the start.
-        values: the arrays by group and name, without variables inside a device loop.
-    """
+    """One step of training: the global step afterwards, and arrays by group and name."""
 
     number: int
     values: dict[str, Values]

@@ -27,14 +27,7 @@ METRIC_VARIABLE = "variable: "
 
 
 class About(TypedDict, total=False):
-    """The description of an outcome.
-
-    Attributes:
-        variables: digests of the model's variables, by name.
-        replayed: whether all of its batches came from another recording.
-        unlike: why batches could not be replayed.
-        failed: the error that ended the call.
-    """
+    """The description of an outcome, with digests of the variables and the error that ended it."""
 
     variables: dict[str, str]
     replayed: bool

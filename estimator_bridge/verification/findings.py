@@ -1,7 +1,4 @@
-"""The findings of a comparison: plain values from which every report is made.
-
-docs/verify.md describes the fields as part of `--json`.
-"""
+"""The findings of a comparison: plain values from which every report is made."""
 
 from __future__ import annotations
 
@@ -39,13 +36,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step, described by its worst element.
-
-    Attributes:
-        relative: the difference divided by the largest magnitude of the array.
-        ulps: how many floats of its type lie between the two values.
-        systematic: whether elements within their tolerance all differ in one direction.
-    """
+    """One array at one step, by its worst element; `systematic` ones differ in one direction."""
 
     step: int
     difference: float
@@ -191,12 +182,7 @@ class Outcome(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """How many batches were compared, or replayed on side B, and how they differ.
-
-    Attributes:
-        reordered: whether both sides had the same batches in another order.
-        unlike: differences of names, types or shapes, in words.
-    """
+    """How many batches were compared, or replayed on side B, and how they differ."""
 
     number: int
     replayed: bool

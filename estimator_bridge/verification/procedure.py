@@ -29,12 +29,7 @@ It is ten thousand times a float32 rounding.
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison; see also `api.verify`.
-
-    Attributes:
-        checkpoint: a checkpoint that is side B.
-        pythons: by the role of a side, the interpreter that queries exported models.
-    """
+    """The options of a comparison; a `checkpoint` is side B, `pythons` query exported models."""
 
     begin_from: str | None = None
     own_input: bool = False

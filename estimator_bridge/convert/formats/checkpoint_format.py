@@ -165,12 +165,7 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints; `converts_to` is the form it is converted to by default.
-
-    Attributes:
-        partitions: how it may spread rows over hosts; None where it has no choice.
-        rows_read, rows_written: why hosts do not matter in it.
-    """
+    """A format of checkpoints; `converts_to` is the form it is converted to by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]

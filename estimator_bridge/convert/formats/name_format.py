@@ -178,10 +178,7 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Finds tables that are whole on one host while others are divided.
-
-    Or a Saver has cut such a table into slices, with rows in the order of their ids.
-    """
+    """Finds tables that are whole on one host while others are divided, or cut by a Saver."""
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
     return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)

@@ -1,8 +1,4 @@
-"""Compares the metrics of an evaluation, and tells why they differ.
-
-Side B's metric functions also run on side A's values, so it shows whether the values differ, the
-functions differ, or the sides evaluate otherwise.
-"""
+"""Compares the metrics of an evaluation, and recomputes them to tell why they differ."""
 
 from __future__ import annotations
 
@@ -97,10 +93,7 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether everything that metrics are computed from is equal to the bit.
-
-    If the arguments of the metric functions are unknown, their variables have to be equal.
-    """
+    """Whether what metrics are computed from, or else their variables, are equal to the bit."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -174,12 +167,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges the metrics of one evaluation.
-
-    Attributes:
-        is_same: whether everything they are computed from is equal to the bit.
-        values_agree: whether it is equal within its tolerance.
-    """
+    """Judges metrics by whether what they are computed from is equal to the bit, or in tolerance."""
 
     name: str
     allowed: Allowed
@@ -239,12 +227,7 @@ def _apart(one: Array | None, other: Array | None) -> float:
 
 
 class SampleDifferences:
-    """The differences of one output, of any type and shape.
-
-    Attributes:
-        largest, scale: the largest difference and magnitude of an element.
-        note: a difference of types, shapes or numbers of samples.
-    """
+    """The differences of one output; `note` has what numbers do not express."""
 
     def __init__(self, *, is_new: bool = True) -> None:
         self.largest = 0.0

@@ -216,10 +216,7 @@ def table_residuals(
     after: tuple[Values, Values],
     inputs: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
 ) -> Iterator[tuple[str, Residual]]:
-    """Yields the residual of each variable, after removing the effect of different gradients.
-
-    Yields nothing if the inputs of the updates do not fit the table.
-    """
+    """Yields residuals without the effect of different gradients, if inputs fit the table."""
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)
     if not all(each.fits(before[table["variable"]]) for each in (*ours_in, *theirs_in)):

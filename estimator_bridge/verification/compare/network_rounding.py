@@ -83,11 +83,7 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss; `p` is the array of the perturbed run.
-
-        Args:
-            rounding: an additional tolerance for elements that are known to be sums.
-        """
+        """Judges an activation, gradient or loss; `rounding` is allowed besides, for known sums."""
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
@@ -121,7 +117,7 @@ class Network:
         same: bool,
         relative: float = 0.0,
     ) -> Residual:
-        """Judges a variable that the model or its optimizer moves; `p` is the perturbed run's.
+        """Judges a variable that the model or its optimizer moves.
 
         Args:
             same: whether both sides apply the same gradients, bit by bit.

@@ -145,10 +145,7 @@ def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDiffe
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
-    """Whether both sides had the same variables, to the bit, when an outcome began.
-
-    Only tables must be on both sides: checkpoints have slots that evaluations do not read.
-    """
+    """Whether both sides began an outcome with the same variables, slots aside."""
     # Served models have the variables of their export.
     name = name.replace(SERVED, EXPORT)
     digests = [

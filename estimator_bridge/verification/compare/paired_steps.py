@@ -37,12 +37,7 @@ class PairedName(NamedTuple):
 
 
 class PairedStep(NamedTuple):
-    """A step of both sides.
-
-    Attributes:
-        arrays: by group, the arrays of equal type and shape on both sides.
-        unlike: the other arrays that both sides have, by group.
-    """
+    """A step of both sides: by group, the arrays of equal type and shape, and the others."""
 
     sides: StepPair
     arrays: Mapping[str, Mapping[PairedName, ArrayPair]]

@@ -224,9 +224,7 @@ class Power:
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
         """Adds the directions in which elements differ; returns whether they are systematic.
 
-        Args:
-            residual: by how much side B moved too far.
-            bias: the tolerance for an error that all elements share in one direction.
+        `bias` is the tolerance for an error that all elements share in one direction.
         """
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]

@@ -250,10 +250,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes that differ; causes that an outcome shows by itself come first.
-
-    If the data or the training differed already, outcomes have no other cause.
-    """
+    """Yields the causes of outcomes, unless the data or the training differed already."""
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
         notes = (f"{one.title}: {one.note}" for one in unequal if one.cause == cause)

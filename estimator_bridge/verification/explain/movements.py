@@ -91,10 +91,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor between B's values and A's; None if there is none, or it is 1.
-
-    Most elements have to agree on the factor, but not all, because limits may have cut some off.
-    """
+    """Returns the factor on which most elements agree; None if there is none, or it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.

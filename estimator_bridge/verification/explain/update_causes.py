@@ -42,10 +42,7 @@ _FITTED_NAMES = {
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it names the rule, rate or rows by which the sides differ.
-
-    If it does, the difference is not rounding, however much the model amplifies rounding.
-    """
+    """A cause, and whether it explains the difference so well that it is not rounding."""
 
     cause: Cause
     explains: bool = True

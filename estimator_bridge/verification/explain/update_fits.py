@@ -1,7 +1,6 @@
 """Finds the update rule that a side follows: the table's rule with one thing changed.
 
-The guess that reproduces the rows and slots of the deviating side, within the bounds of their
-rounding, describes what that side does.
+A guess fits if it reproduces the deviating side's rows and slots within their rounding.
 """
 
 from __future__ import annotations

@@ -69,10 +69,7 @@ def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:
-    """Gives `wrapper` the signature of `function`, without arguments that a partial fixed.
-
-    Estimators inspect the signature to know which arguments to pass.
-    """
+    """Gives `wrapper` the signature of `function`, which estimators inspect."""
     wrapper.__signature__ = _remaining_signature(function)  # type: ignore[attr-defined]
     return wrapper
 

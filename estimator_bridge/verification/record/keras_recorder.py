@@ -124,10 +124,7 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Makes a step record the loss that it reports, like the loss of a TPUEstimatorSpec.
-
-        Optimizers may minimize another loss, for example one with regularization terms.
-        """
+        """Records the loss that a step reports; optimizers may minimize another one."""
 
         @functools.wraps(train_step)
         def step(batch: Object) -> Object:

@@ -77,10 +77,7 @@ class MetricValues(CapturedMetrics):
         self._metric_fn: Function | None = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
-        """Wraps a model_fn to capture losses and inputs of metrics during evaluations.
-
-        Random ops without a seed get the same numbers on both sides.
-        """
+        """Wraps a model_fn to capture metrics' inputs; random ops agree on both sides."""
 
         @functools.wraps(model_fn)
         def call(*args: Object, **kwargs: Object) -> Object:

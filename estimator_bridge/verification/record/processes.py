@@ -1,6 +1,6 @@
 """Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` with this module and a JSON file runs a side, in the interpreter of that side.
+`python -m` with this module and a JSON file runs a side.
 """
 
 from __future__ import annotations

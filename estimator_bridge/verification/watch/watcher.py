@@ -163,13 +163,7 @@ class Kept:
 
 @dataclasses.dataclass
 class WatchReport:
-    """The findings about a watched job.
-
-    Attributes:
-        settings: of the job; None if it failed before its training.
-        violations: each invariant of each array once, in order.
-        notes: what could not be checked, and why.
-    """
+    """The findings about a watched job, each invariant of each array once."""
 
     settings: SideDescription | None
     steps: int

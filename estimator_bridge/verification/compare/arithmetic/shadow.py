@@ -18,12 +18,7 @@ _ROUNDINGS_OF_RATE = 4
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in one step.
-
-    Attributes:
-        position: the number of the step, from 0.
-        gradients: of the activations, by feature; a missing one counts as zeros.
-    """
+    """The inputs of a table's update in a step, from 0; missing gradients count as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]
@@ -48,12 +43,7 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """The shadow of a table with a rule.
-
-    Args:
-        exact_sums: whether to ignore the rounding of summed gradients.
-        variant: a rule that takes the place of the table's own.
-    """
+    """The shadow of a table; a `variant` replaces its rule, `exact_sums` sums do not round."""
 
     def __init__(
         self, table: TableDescription, *, exact_sums: bool = False, variant: Rule | None = None

@@ -227,7 +227,7 @@ def _apart(one: Array | None, other: Array | None) -> float:
 
 
 class SampleDifferences:
-    """The differences of one output; `note` has what numbers do not express."""
+    """The differences of one output; `note` has what numbers do not say."""
 
     def __init__(self, *, is_new: bool = True) -> None:
         self.largest = 0.0

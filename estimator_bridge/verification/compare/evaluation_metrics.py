@@ -167,7 +167,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges metrics by whether what they are computed from is equal to the bit, or in tolerance."""
+    """The differences of one output; `note` has what numbers do not say."""
 
     name: str
     allowed: Allowed

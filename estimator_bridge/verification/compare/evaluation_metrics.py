@@ -167,7 +167,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """The differences of one output; `note` has what numbers do not say."""
+    """Judges metrics by what they are computed from: equal to the bit, or within tolerance."""
 
     name: str
     allowed: Allowed

@@ -141,7 +141,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the variables `old` below `root` in a graph by `new`, names by key."""
+    """Replaces the variables `old` (keys) of the object at `root` by `new` (names by key)."""
     message = ObjectGraph.FromString(data)
     gone = {
         number

@@ -124,7 +124,8 @@ def step_time(
 ) -> StepTime:
     """Estimates the time of a step; `cores` counts the cores of all workers together.
 
-    Bytes and CPU time are linear in payload and tensors; sender and receiver share them equally.
+    Bytes and CPU time are linear in payload and tensors. Sender and receiver share the CPU time
+    equally.
     """
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0

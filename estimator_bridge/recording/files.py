@@ -191,8 +191,26 @@ class StepReader:
         return Step(_number(path), values)
 
 
+def _fact(name: str, default: Object = None) -> Object:
+    """Makes a property of a fact about the run that `RecordingWriter.note` wrote."""
+    return property(lambda self: read_json(self.directory / f"{name}.json", default))
+
+
 class Recording:
-    """Reads the recording that a `RecordingWriter` wrote."""
+    """Reads the recording that a `RecordingWriter` wrote.
+
+    Attributes:
+        replays: the hash of the recording that this one replays.
+        inputs: after how many steps each input of training began.
+    """
+
+    failure: str | None = _fact("failed")
+    replays: str | None = _fact("replays")
+    steps_done: int = _fact("progress", 0)
+    follows: bool = _fact("follows", False)
+    num_skipped: int = _fact("skipped", 0)
+    inputs: Sequence[int] = _fact("inputs", ())
+    unlike: Sequence[str] = _fact("unlike", ())
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
@@ -227,22 +245,6 @@ class Recording:
         return json.loads((self.directory / "settings.json").read_text())
 
     @property
-    def failure(self) -> str | None:
-        return read_json(self.directory / "failed.json", None)
-
-    @property
-    def replays(self) -> str | None:
-        return read_json(self.directory / "replays.json", None)
-
-    @property
-    def steps_done(self) -> int:
-        return read_json(self.directory / "progress.json", 0)
-
-    @property
-    def follows(self) -> bool:
-        return read_json(self.directory / "follows.json", False)
-
-    @property
     def measured(self) -> Recording | None:
         """Side A's recording from a start with changed last bits."""
         directory = self.directory / MEASURED
@@ -256,10 +258,6 @@ class Recording:
     def substituted(self) -> list[str]:
         return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
-    @property
-    def num_skipped(self) -> int:
-        return read_json(self.directory / "skipped.json", 0)
-
     def steps(self) -> Iterator[Step]:
         reader = StepReader()
         yield from map(reader.read, self.step_files())
@@ -270,11 +268,6 @@ class Recording:
     @property
     def is_described(self) -> bool:
         return (self.directory / "settings.json").exists()
-
-    @property
-    def inputs(self) -> list[int]:
-        """After how many steps each input of training began."""
-        return read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
@@ -309,10 +302,6 @@ class Recording:
     @property
     def model_ops(self) -> list[tuple[str, str, str]]:
         return [tuple(op) for op in read_json(self.directory / "model-ops.json", [])]
-
-    @property
-    def unlike(self) -> list[str]:
-        return list(read_json(self.directory / "unlike.json", []))
 
     def numbers(self) -> list[int]:
         return sorted(map(_number, self.step_files()))

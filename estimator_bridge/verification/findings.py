@@ -36,7 +36,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step, by its worst element; `systematic` ones differ in one direction."""
+    """One array at one step, described by its worst element, or by all of them if `systematic`."""
 
     step: int
     difference: float

@@ -69,7 +69,7 @@ class StoredTable(NamedTuple):
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of a part; a missing slot is filled, as only a spec says."""
+        """Describes the rows of a part; a missing slot has the spec's initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(

@@ -250,7 +250,10 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes, unless the data or the training differed already."""
+    """Yields the causes of outcomes that differ.
+
+    If the data or the training differed already, only what an outcome shows by itself is a cause.
+    """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
         notes = (f"{one.title}: {one.note}" for one in unequal if one.cause == cause)

@@ -43,7 +43,10 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """The shadow of a table; a `variant` replaces its rule, `exact_sums` sums do not round."""
+    """Updates a table by its rule, or by a `variant` of the rule.
+
+    With `exact_sums`, the rounding of summed gradients is ignored.
+    """
 
     def __init__(
         self, table: TableDescription, *, exact_sums: bool = False, variant: Rule | None = None

@@ -34,10 +34,6 @@ complete -o bashdefault -o default -F _estimator_bridge estimator-bridge
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds no argument: one script serves both shells."""
-
-
 def execute(options: argparse.Namespace) -> None:
     # Imported late, because that module imports every command.
     from estimator_bridge.cli import main

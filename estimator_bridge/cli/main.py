@@ -32,7 +32,8 @@ class _Parser(argparse.ArgumentParser):
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Makes the parser of command lines, and the parser of each command by name.
 
-    A command is a module here with `configure`, `execute` and a docstring, which is its help.
+    A command is a module here with `execute`, with `configure` if it has arguments, and with a
+    docstring, which is its help.
     """
     parser = _Parser(
         prog="estimator-bridge",
@@ -51,7 +52,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         by_name[name] = commands.add_parser(
             name, help=summary, description=description, allow_abbrev=False
         )
-        module.configure(by_name[name])
+        if hasattr(module, "configure"):
+            module.configure(by_name[name])
         by_name[name].set_defaults(execute=module.execute)
     return parser, by_name
 

@@ -10,10 +10,6 @@ import argparse
 from estimator_bridge import errors
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds no argument: TF_CONFIG has the cluster, and the place of this task in it."""
-
-
 def execute(options: argparse.Namespace) -> int:
     from estimator_bridge.legacy.base_run_config import RunConfig
     from estimator_bridge.runtime.cluster import task_software

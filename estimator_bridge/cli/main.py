@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import NoReturn
 
 import estimator_bridge
 from estimator_bridge import cli, quiet_start
-from estimator_bridge.cli import failures, output, server_memory, termination
+from estimator_bridge.cli import failures, output, server_memory
 from tf2_engine import plain_text
 
 FAILED = 2
@@ -20,6 +23,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as in shells."""
 _HANDLE_SIGNALS = ("run", "serve")
 """Commands that run a program, which gets the signals."""
+_NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_program:
         server_memory.choose_allocator()
     try:
-        with contextlib.nullcontext() if is_program else termination.in_order():
+        with contextlib.nullcontext() if is_program else terminated_in_order():
             return int(options.execute(options) or 0)
     except KeyboardInterrupt as interrupt:
         output.tell(str(interrupt) or "Ctrl-C.")
@@ -81,3 +85,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         output.tell(failures.cause_of(options.command, error))
         return FAILED
+
+
+@contextlib.contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), which cleans up.
+
+    A signal that is ignored or already has a handler is left alone.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]
+    numbers = usual if in_main_thread else []
+    try:
+        for number in numbers:
+            signal.signal(number, _exit)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -23,7 +23,7 @@ from estimator_bridge.recording.files import (
     Values,
     read_arrays,
 )
-from estimator_bridge.verification.compare import elements, scope
+from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.rounded import (
     SMALLEST_NORMAL,
@@ -38,7 +38,7 @@ from estimator_bridge.verification.compare.arithmetic.shadow import (
 from estimator_bridge.verification.compare.elements import apart
 from estimator_bridge.verification.compare.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verification.compare.network_rounding import Network, relative_error
-from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep
+from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, computed
 from estimator_bridge.verification.compare.steps import Judged
 from estimator_bridge.verification.evidence import Residual, StepPair
 from tf2_engine.types import Array
@@ -175,7 +175,6 @@ class _StepJudge:
     ) -> Iterator[tuple[PairedName, Residual]]:
         same = same_arrays(*(side.values.get(GRADIENTS, {}) for side in step.paired.sides))
         before = step.before or {}
-        computed = scope.computed(*self.settings)
         for name, (a, b) in step.paired.arrays.get(VARIABLES, {}).items():
             if name in judged:
                 continue
@@ -183,7 +182,9 @@ class _StepJudge:
             if start is None:
                 yield name, _of_start(a, b)
                 continue
-            relative = relative_error(name.name, before, computed, step.paired.number)
+            relative = relative_error(
+                name.name, before, computed(*self.settings), step.paired.number
+            )
             yield (
                 name,
                 self.network.updated(name.name, start, a, b, p, same=same, relative=relative),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.recording.files import (
@@ -11,7 +11,7 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     VARIABLES,
     Recording,
-    TableDescription,
+    SideDescription,
     Values,
     is_outside,
     parts_of_tables,
@@ -25,6 +25,10 @@ from tf2_engine.types import Array, Object
 
 ArrayPair = tuple[Array, Array]
 """The same array on sides A and B."""
+
+
+def computed(a: SideDescription, b: SideDescription) -> list[str]:
+    return sorted({*a.get("computed", ()), *b.get("computed", ())})
 
 
 class PairedName(NamedTuple):
@@ -51,24 +55,21 @@ class PairedStep(NamedTuple):
 class Pairing:
     """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks."""
 
-    def __init__(
-        self,
-        a: Sequence[TableDescription],
-        b: Sequence[TableDescription],
-        outside: Collection[str] = (),
-    ) -> None:
-        self._outside = {*outside}
+    def __init__(self, a: Recording, b: Recording) -> None:
+        self._sides, settings = (a, b), (a.settings, b.settings)
+        self._outside = {*computed(*settings)}
+        self._is_checkpoint = settings[1]["engine"] == CHECKPOINT
         self.only: tuple[set[str], set[str]] = (set(), set())
-        self._parts = [parts_of_tables(tables) for tables in (a, b)]
-        self._table_of_feature = {key: table["name"] for table in a for key in table["features"]}
+        tables, _ = both = [each["tables"] for each in settings]
+        self._parts = [parts_of_tables(each) for each in both]
+        self._table_of_feature = {key: each["name"] for each in tables for key in each["features"]}
 
-    def steps(self, a: Recording, b: Recording) -> Iterator[PairedStep]:
-        is_checkpoint = b.settings["engine"] == CHECKPOINT
-        sides = (map(joined_step, side.steps()) for side in (a, b))
+    def steps(self) -> Iterator[PairedStep]:
+        sides = (map(joined_step, side.steps()) for side in self._sides)
         for pair in zip(*sides, strict=False):
             one, other = (step.values for step in pair)
             # A checkpoint only has the variables of the last step.
-            groups = sorted(other if is_checkpoint else {*one, *other})
+            groups = sorted(other if self._is_checkpoint else {*one, *other})
             arrays: dict[str, dict[PairedName, ArrayPair]] = {}
             unlike = []
             for group in groups:

@@ -15,7 +15,6 @@ from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.explain.localisation import localise
 from estimator_bridge.verification.explain.search import SECONDS, Search
-from estimator_bridge.verification.findings import Series
 from estimator_bridge.verification.record import processes
 from estimator_bridge.verification.record.requests import PERTURBED, A, B, Record, RecordingRequest
 from estimator_bridge.verification.result import Result
@@ -125,9 +124,5 @@ def _may_be_rounding(result: Result) -> bool:
         return False
     # Different quirks do not prove that they caused the difference.
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
-    return not (explained or result.config) or _is_slight(result.first)
-
-
-def _is_slight(series: Series) -> bool:
-    first = next(point for point in series.points if not point.equal)
-    return first.relative < _GROSS
+    unequal = next(point for point in result.first.points if not point.equal)
+    return not (explained or result.config) or unequal.relative < _GROSS

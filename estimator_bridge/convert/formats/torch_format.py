@@ -195,7 +195,10 @@ def _tables(
     assert isinstance(reader, (SafetensorsReader, torch_files.StateDictReader))
     remembered = json.loads(reader.metadata.get(_METADATA, "{}"))
     found = _names_of_tables(keys, options.root)
-    recognised = [KnownTable(t, own_name=_variable(remembered, keys[n])) for t, n in found.items()]
+    recognised = [
+        KnownTable(table, own_name=remembered.get(keys[name], {}).get("variable"))
+        for table, name in found.items()
+    ]
     for known in common.known_tables(options) or recognised:
         name = found.get(known.name)
         if name is None:
@@ -234,10 +237,6 @@ def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
             )
         names[match[1]] = name
     return names
-
-
-def _variable(remembered: Mapping[str, Mapping[str, str | None]], key: str) -> str | None:
-    return remembered.get(key, {}).get("variable")
 
 
 def _states(

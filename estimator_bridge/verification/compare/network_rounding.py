@@ -88,11 +88,8 @@ class Network:
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         magnitude = _finite(a)
-        floor = (
-            self._roundings * elements.unit_roundoff(a.dtype) * magnitude
-            + rounding
-            + SMALLEST_NORMAL
-        )
+        roundings = max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
+        floor = roundings * elements.unit_roundoff(a.dtype) * magnitude + rounding + SMALLEST_NORMAL
         noise = self._noise.get((group, name))
         allowed, jumps = floor, None
         if noise is not None and name in self._features:
@@ -104,7 +101,8 @@ class Network:
             allowed = np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
         elif noise is not None:
             allowed = floor + self._factor_of_sums * noise.level(a)
-        return Residual(a, b, difference, allowed, _moved(a), jumps=jumps)
+        moved = elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
+        return Residual(a, b, difference, allowed, moved, jumps=jumps)
 
     def updated(
         self,
@@ -138,10 +136,6 @@ class Network:
             difference = self._from_same_gradients(name, before, b, p)
             return Residual(a, b, difference, allowed, moved, bias)
         return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
-
-    @property
-    def _roundings(self) -> float:
-        return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
 
     @property
     def _factor_of_sums(self) -> float:
@@ -200,10 +194,6 @@ def _of_update(before: Array, a: Array, moved: Array) -> Array:
     terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
     roundings = np.maximum(_finite(before), _finite(a)) / 2 + terms
     return _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * roundings + SMALLEST_NORMAL
-
-
-def _moved(a: Array) -> Array:
-    return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
 
 
 def _rows(beyond: Array) -> int:

@@ -26,7 +26,6 @@ _MAX_EXPANSION = 32
 
 
 def read(path: str) -> dict[bytes, bytes]:
-    """Reads the entries of a file; raises UnreadableCheckpoint if it is missing or damaged."""
     try:
         # Opening a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):

@@ -119,7 +119,6 @@ Layout: TypeAlias = RowLayout | TableLayout
 
 
 def slice_key(name: str, part: Message) -> bytes:
-    """Encodes a `TensorSliceProto` as the key of its entry; keys sort by (name, extents)."""
     key = _number(0) + name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
     key += b"\0\1" + _number(len(part.extent))
     for extent in part.extent:

@@ -32,7 +32,6 @@ def write(
     form: Form,
     options: argparse.Namespace,
 ) -> int:
-    """Writes the new program or folder once it has been tried; returns the exit status."""
     from estimator_bridge.migrate import undo
 
     target, is_folder = _target(path, options), path.is_dir()

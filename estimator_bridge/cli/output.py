@@ -48,7 +48,6 @@ def tell(sentence: object) -> None:
 
 
 def note(*lines: object) -> None:
-    """Prints lines on stderr without a prefix."""
     for line in lines:
         print(plain_text.plain(line), file=sys.stderr)
 

@@ -121,7 +121,6 @@ def _calibrate(path: str | None) -> Coefficients:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """Raises InvalidInput for a file that could not be written, before a program runs."""
     for option in ("chart", *["calibration"] * options.calibrate):
         path = getattr(options, option)
         reason = path and output.why_unwritable(path)

@@ -37,7 +37,6 @@ _OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html
 
 
 def refusals(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why `verify` cannot do what its options say."""
     for name in _OF_TWO_SIDES:
         if options.watch and getattr(options, name):
             option = f"--{name.replace('_', '-')}"
@@ -149,7 +148,6 @@ def _of_interpreter(option: str, side: str, python: str, option_of_python: str) 
 
 
 def _what_it_has(python: str) -> tuple[str, bool, str]:
-    """Returns an interpreter's TensorFlow, whether it has stock, and why it is unusable."""
     if shutil.which(python) is None:
         return "", False, "there is no such program that can be run. Give the path of a Python"
     command = [python, "-c", _PROBE]

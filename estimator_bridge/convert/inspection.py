@@ -225,7 +225,6 @@ def _moved(
     now: Array,
     then: Array,
 ) -> Array:
-    """Compares rows, given by their places, in all pairs of tensors, [n] bool."""
     moved = np.zeros(len(now), bool)
     for new, old in pairs:
         a = reader.rows(new, now).view(np.uint32)

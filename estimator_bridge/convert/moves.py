@@ -212,7 +212,6 @@ class StackedPart:
     padding: float = 0.0
 
     def read(self, reader: Reader, ids: Array) -> Array:
-        """Reads rows of the stack, padding included, [n, padded dim]."""
         values = np.full([len(ids), self.layout.padded_dim], self.padding, np.float32)
         inside = ids < self.layout.rows
         values[inside, : self.layout.dim] = self.rows.read(reader, ids[inside])

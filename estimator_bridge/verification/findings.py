@@ -295,7 +295,6 @@ def listed(parts: Sequence[str]) -> str:
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields where each differing setting is, its name, and both values."""
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]

@@ -191,7 +191,6 @@ class Format(abc.ABC):
         """Reads the contents, with or without tables."""
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Determines how the writer of a checkpoint spread its tables over hosts."""
         if options.from_partition not in self.partitions or options.from_hosts:
             raise _no_hosts("from", self.rows_read)
         return WriterHosts()
@@ -285,7 +284,6 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 def row_moves(
     table: StoredTable, places: Mapping[str, str], layout: RowLayout | None = None
 ) -> Iterator[RowMove]:
-    """Yields the moves of a table's parts, by default into the order of their ids."""
     layout = layout or RowLayout(table.shape[0])
     for part, target in places.items():
         described = f"table {table.known.name!r}, {part}"

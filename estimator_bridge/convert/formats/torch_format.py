@@ -242,7 +242,6 @@ def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
 def _states(
     reader: Reader, keys: Mapping[str, str], table: str, name: str
 ) -> tuple[dict[str, str], list[Gap]]:
-    """Finds the states of a table by TorchRec's names, and those that are no slots."""
     states, unusable = {}, []
     shape = reader.tensors[keys[name]].shape
     # The fused optimizer of an unsharded module has no path before the table.

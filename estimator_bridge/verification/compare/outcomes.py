@@ -145,7 +145,6 @@ def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDiffe
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
-    """Whether both sides began an outcome with the same variables, slots aside."""
     # Served models have the variables of their export.
     name = name.replace(SERVED, EXPORT)
     digests = [

@@ -157,7 +157,6 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    """Recognises rows that do not change, even if their slots do."""
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None

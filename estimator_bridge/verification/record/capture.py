@@ -167,7 +167,6 @@ class Capture:
 def capturing_model_fn(
     model_fn: Function, keys: Collection[str], capture: Capture, is_training: Callable[[], bool]
 ) -> Function:
-    """Wraps a model_fn to capture activations (`keys`), gradients and the loss."""
     signature = _remaining_signature(model_fn)
     cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 

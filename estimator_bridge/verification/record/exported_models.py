@@ -117,7 +117,6 @@ def _tensors(key: str, info: Message) -> dict[str, str]:
 
 
 def _made_up_feed(inputs: Mapping[str, Message]) -> Feed:
-    """Makes small numbers of the types and shapes of the inputs; ids are 0 and 1."""
     feed: Feed = {}
     for key, info in sorted(inputs.items()):
         shape = [_OPEN_SIZE if size.size < 0 else size.size for size in info.tensor_shape.dim]

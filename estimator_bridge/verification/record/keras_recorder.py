@@ -317,7 +317,6 @@ class KerasTraining:
         return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
-        """Restores all variables, which must exist, from a checkpoint of either form."""
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
             whole = {name for name, tensor in reader.tensors.items() if tensor.is_whole}

@@ -34,8 +34,6 @@ class InputRecord(NamedTuple):
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
-    """Wraps an input_fn to write its batches, or to replay others of the same structure."""
-
     def call(*args: Object, **kwargs: Object) -> Object:
         inputs, number = input_fn(*args, **kwargs), record.begin()
         if isinstance(inputs, tuple) and len(inputs) == 2 and inputs[1] is None:

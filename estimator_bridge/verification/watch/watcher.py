@@ -52,7 +52,6 @@ class WatchedJob:
         self._keep(self._violations())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
-        """Runs the job until it ends or fails; `record` may call `look` meanwhile."""
         failure, recording = None, self._recording
         try:
             record(RecordingRequest(B, str(recording.directory), begin_from))

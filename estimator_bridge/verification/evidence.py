@@ -90,28 +90,32 @@ class Evidence(NamedTuple):
         return bool(residual.beyond.any()) or (group, name) in self.systematic
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
-        variables_b = {table["name"]: table["variable"] for table in self.settings[1]["tables"]}
         for table in self.settings[0]["tables"]:
-            pair = self._pair(table["variable"], variables_b.get(table["name"], ""))
-            if pair is not None:
-                yield table, *pair
+            if table["variable"] in (parts := self.parts(table)):
+                yield table, *parts[table["variable"]]
 
     def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
-        variables_b = {
-            slot: variable
-            for other in self.settings[1]["tables"]
-            if other["name"] == table["name"]
-            for variable, slot in other["slots"].items()
-        }
+        parts = self.parts(table)
         for variable, slot in table["slots"].items():
-            pair = self._pair(variable, variables_b.get(slot, ""))
-            if pair is not None:
-                yield slot, variable, *pair
+            if variable in parts:
+                yield slot, variable, *parts[variable]
 
-    def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
+    def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
+        """Pairs the rows and slots of a table that both sides have, by side A's variables."""
+        names_b: dict[str | None, str] = {}
+        for other in self.settings[1]["tables"]:
+            if other["name"] == table["name"]:
+                names_b = {
+                    None: other["variable"],
+                    **{s: name for name, s in other["slots"].items()},
+                }
         values_a, values_b = self.values(VARIABLES)
-        a, b = values_a.get(variable_a), values_b.get(variable_b)
-        return None if a is None or b is None or a.shape != b.shape else (a, b)
+        parts = {}
+        for name, slot in {table["variable"]: None, **table["slots"]}.items():
+            a, b = values_a.get(name), values_b.get(names_b.get(slot, ""))
+            if a is not None and b is not None and a.shape == b.shape:
+                parts[name] = a, b
+        return parts
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:

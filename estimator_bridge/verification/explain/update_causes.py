@@ -276,7 +276,5 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
-    tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
-    values = {one["variable"]: both[side] for one, *both in tables}
-    values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}
+    values = {name: both[side] for name, both in evidence.parts(table).items()}
     return values if len(values) == 1 + len(table["slots"]) else None

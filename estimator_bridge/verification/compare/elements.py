@@ -105,11 +105,12 @@ def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
     size, is_uniform = np.abs(residual.apart), np.ndim(residual.allowed) == 0
     if not size.size:
         return Point(step, 0.0, 0.0, 0, float(np.max(residual.allowed, initial=0.0))), None
-    allowed = np.broadcast_to(residual.allowed, size.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.nan_to_num(np.where(size > 0, size / allowed, 0.0), nan=0.0, posinf=np.inf)
-    worst = np.argmax(size if is_uniform else share)
-    index = tuple(int(i) for i in np.unravel_index(worst, size.shape))
+    allowed, worst = np.broadcast_to(residual.allowed, size.shape), size
+    if not is_uniform:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(size > 0, size / allowed, 0.0)
+        worst = np.where(np.isnan(share), 0.0, share)
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(worst), size.shape))
     one, other = residual.a[index], residual.b[index]
     scale = magnitude(residual.a, residual.b) if is_uniform else magnitude(one, other)
     difference = float(size[index])

@@ -153,7 +153,7 @@ def _tried(
 ) -> int:
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
-    `places` are where it is now and will be; absl ignores `flags` that it lacks.
+    `places` are where it is now and later; absl ignores the `flags` of the old one that it lacks.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]

@@ -203,7 +203,7 @@ class Format(abc.ABC):
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
-        """Plans a checkpoint of this format; the old one has its rows in this order."""
+        """Plans a new checkpoint; the old one has its rows in the order of `strategy`."""
 
 
 def _no_hosts(side: str, why: str) -> errors.InvalidInput:

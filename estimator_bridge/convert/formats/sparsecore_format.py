@@ -189,7 +189,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
-    A slot then differs from its initial value: 0, or for an accumulator the padding's smallest.
+    A slot then differs from its initial value: 0, or an accumulator's smallest in the padding.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:

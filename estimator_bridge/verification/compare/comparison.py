@@ -51,7 +51,7 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Compares without searching for causes; the tolerance includes what a perturbed run moves."""
+    """Compares two recordings without searching for causes; a perturbed run widens tolerances."""
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(read_arrays, a.batches())

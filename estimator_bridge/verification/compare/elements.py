@@ -46,7 +46,7 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values; of complex numbers the part further apart counts."""
+    """Counts the floats between two values; for complex numbers, of the part further apart."""
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0

@@ -93,7 +93,7 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether what metrics are computed from, or else their variables, are equal to the bit."""
+    """Whether the inputs of the metrics, or if unknown their variables, are equal to the bit."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -167,7 +167,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges metrics by what they are computed from: equal to the bit, or within tolerance."""
+    """Judges metrics, given whether their inputs are equal to the bit, or within tolerance."""
 
     name: str
     allowed: Allowed
@@ -227,7 +227,7 @@ def _apart(one: Array | None, other: Array | None) -> float:
 
 
 class SampleDifferences:
-    """The differences of one output; `note` has what numbers do not say."""
+    """The differences of one output; `note` describes what numbers cannot express."""
 
     def __init__(self, *, is_new: bool = True) -> None:
         self.largest = 0.0

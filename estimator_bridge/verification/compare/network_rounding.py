@@ -83,7 +83,7 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss; `rounding` is allowed besides, for known sums."""
+        """Judges an activation, gradient or loss; known sums have an additional `rounding`."""
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
@@ -228,7 +228,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """The most that usual elements of one scale move in any step, and any of its elements."""
+    """How far elements of one scale move at most: usual ones (`level`), and any (`top`)."""
 
     level: float = 0.0
     top: float = 0.0

@@ -281,7 +281,7 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """States that `who` alone cuts sequences, which `function` of the program could do."""
+    """Names the cause that `who` alone cuts sequences; the program's `function` could, too."""
     features = (feature for table in side["tables"] for feature in table["features"].items())
     lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
     if not lengths:

@@ -35,7 +35,7 @@ _NEAR = 0.01
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an epsilon of Adagrad that is a power of ten.
 
-    While accumulators are nearly constant, it moves rows as another rate would, but no round one.
+    While accumulators are nearly constant, an epsilon acts like another rate, but not a round one.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 

@@ -328,7 +328,7 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns what a legacy checkpoint stores whole; others follow after a step."""
+        """Assigns what a legacy checkpoint stores whole; the rest follows after a step."""
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():

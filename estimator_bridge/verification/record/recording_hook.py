@@ -118,7 +118,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records a step before it is saved: the checkpoint holds the state that is followed."""
+    """Records a step before it is saved, so that the checkpoint holds the leader's state."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

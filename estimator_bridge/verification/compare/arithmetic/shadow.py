@@ -18,7 +18,7 @@ _ROUNDINGS_OF_RATE = 4
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in a step, from 0; missing gradients count as zeros."""
+    """The inputs of a table's update in one step; a missing gradient counts as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]

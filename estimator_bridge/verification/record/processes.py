@@ -163,12 +163,7 @@ def query_exported_models(
 ) -> None:
     """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
-    Args:
-        examples: a TFRecord file of serialised Examples for signatures that take them; None makes
-            them from the batches.
-
-    Raises:
-        InvalidInput: `examples` does not exist.
+    Signatures that take Examples get them from the file `examples`, or made of the batches.
     """
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(

@@ -6,8 +6,7 @@
 //   class Staging   with mutex, Get and Copied
 //   static void* StreamOf(OpKernelContext*)
 
-#ifndef TF2_ENGINE_NATIVE_GPU_OPS_H_
-#define TF2_ENGINE_NATIVE_GPU_OPS_H_
+#pragma once
 
 #include <algorithm>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "gpu/step.h"
+#include "host/arguments.h"
 #include "host/lookup_op.h"
 #include "host/update_op.h"
 #include "host/variables.h"
@@ -38,16 +38,7 @@ struct Pieces {
     estimator_bridge::Occurrences piece;
     TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
     TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
-    Occurrences one;
-    one.ids = piece.ids;
-    one.cell = piece.cell;
-    one.splits = piece.splits;
-    one.gain = piece.gain;
-    one.count = piece.count;
-    one.num_splits = piece.num_splits;
-    one.num_cells = num_cells;
-    one.table = table;
-    one.core = core;
+    const Occurrences one{piece, num_cells, table, core};
     read.push_back(piece);
     occurrences.push_back(one);
     data.push_back(const_cast<float*>(of_cells));
@@ -148,10 +139,8 @@ class LookupOnGpu : public LookupOp {
     OP_REQUIRES_OK(context, FindVariables(context, num_variables_, tables_, table_of_variable_,
                                           &stream, &variables, &data));
     tensorflow::OpInputList ids, cells, gains, num_cells;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "num_cells", &num_cells));
     Pieces pieces;
     for (int i = 0; i < ids.size(); ++i) {
       OP_REQUIRES(context, num_cells[i].NumElements() == 1,
@@ -206,11 +195,8 @@ class UpdateOnGpu : public UpdateOp {
   void Compute(OpKernelContext* context) override {
     typename Device::Stream stream(Device::StreamOf(context));
     tensorflow::OpInputList ids, cells, gains, gradients, rates;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    OP_REQUIRES_OK(context, context->input_list("rates", &rates));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients, "rates", &rates));
     Pieces pieces;
     for (int i = 0; i < ids.size(); ++i) {
       int64_t count;
@@ -252,5 +238,3 @@ class UpdateOnGpu : public UpdateOp {
 
 }  // namespace gpu
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_GPU_OPS_H_

@@ -1,13 +1,13 @@
 // From ids, cells and gains to activations: the kernel of `look_up` in backends/host/kernels.py.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
-#define TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/rows.h"
 #include "host/sums.h"
 #include "host/variables.h"
@@ -65,12 +65,10 @@ class SumOp : public tensorflow::OpKernel {
  public:
   explicit SumOp(OpKernelConstruction* context) : OpKernel(context) {
     int num_pieces;
-    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_pieces", &num_pieces,
+                                          "num_shards", &num_shards_, "dims", &dims_,
+                                          "table_of", &table_of_, "sizes", &sizes_,
+                                          "where", &where_));
     const size_t tables = dims_.size(), pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context, num_shards_ >= 1,
                 errors::InvalidArgument("There must be at least one shard."));
@@ -102,10 +100,8 @@ class SumOp : public tensorflow::OpKernel {
            const std::vector<int64_t>& counts, const std::vector<Placement>& placements,
            const CheckRows& check) {
     tensorflow::OpInputList ids, cells, gains, num_cells;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "num_cells", &num_cells));
     const int count = static_cast<int>(table_of_.size());
     std::vector<Job> jobs(count);
     int64_t total = 0;
@@ -322,9 +318,8 @@ class LookupOp : public SumOp {
  public:
   explicit LookupOp(OpKernelConstruction* context) : SumOp(context) {
     std::string strategy;
-    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
-    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_variables", &num_variables_,
+                                          "strategy", &strategy, "rows", &rows_));
     OP_REQUIRES(context,
                 num_variables_ == num_tables() * num_shards_ && rows_.size() == dims_.size(),
                 errors::InvalidArgument("There must be one variable per table and shard."));
@@ -363,5 +358,3 @@ class LookupOp : public SumOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_

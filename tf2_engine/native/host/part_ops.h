@@ -1,8 +1,7 @@
 // A step with tables in parts on servers: what a core asks servers for and sends them, and how they
 // answer and update. The kernels of backends/ps/native_ends.py.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
-#define TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/lookup_op.h"
 #include "host/parts.h"
 #include "host/rows.h"
@@ -19,67 +19,66 @@
 
 namespace estimator_bridge {
 
-// Reads the attributes that describe the routes of tables: per table a number of ranges, and per
-// range its first id and the number of its server.
-inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
-                               std::vector<TableRoute>* routes) {
-  std::vector<int64_t> counts, firsts, servers;
-  std::vector<bool> in_turns;
-  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
-  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
-  TF_RETURN_IF_ERROR(context->GetAttr("servers", &servers));
-  TF_RETURN_IF_ERROR(context->GetAttr("in_turns", &in_turns));
-  if (counts.size() != in_turns.size() || firsts.size() != servers.size()) {
-    return errors::InvalidArgument("Each table must have ranges, and each range a server.");
-  }
+// The ranges of ids of one table: the first id of each, and a number that goes with it.
+struct Ranges {
+  std::vector<int64_t> first, with;
+};
+
+// Reads the ranges of all tables. The attribute `with` has a number for each range.
+inline absl::Status ReadRanges(OpKernelConstruction* context, const char* with,
+                               std::vector<Ranges>* tables) {
+  std::vector<int64_t> counts, firsts, numbers;
+  TF_RETURN_IF_ERROR(GetAttributes(context, "range_counts", &counts, "firsts", &firsts));
+  TF_RETURN_IF_ERROR(context->GetAttr(with, &numbers));
   size_t at = 0;
-  for (size_t table = 0; table < counts.size(); ++table) {
-    const size_t end = at + static_cast<size_t>(counts[table]);
-    if (counts[table] < 1 || end > firsts.size() || firsts[at] != 0) {
-      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows.");
+  for (const int64_t count : counts) {
+    const size_t end = at + static_cast<size_t>(count);
+    if (count < 1 || end > firsts.size() || end > numbers.size()) {
+      return errors::InvalidArgument("Table ", tables->size(), " does not have its ranges.");
     }
-    TableRoute route;
-    route.first.assign(firsts.begin() + at, firsts.begin() + end);
-    route.server.assign(servers.begin() + at, servers.begin() + end);
-    route.in_turns = in_turns[table];
-    routes->push_back(std::move(route));
+    tables->push_back({{firsts.begin() + at, firsts.begin() + end},
+                       {numbers.begin() + at, numbers.begin() + end}});
     at = end;
   }
-  if (at != firsts.size() || !AllBelow(servers.data(), servers.size(), num_servers)) {
-    return errors::InvalidArgument("A range is on none of the ", num_servers, " servers.");
+  return at == firsts.size() && at == numbers.size()
+             ? absl::OkStatus()
+             : errors::InvalidArgument("There are ranges of no table.");
+}
+
+// Reads the attributes that describe the routes of tables: a range has the number of its server.
+inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
+                               std::vector<TableRoute>* routes) {
+  std::vector<Ranges> ranges;
+  std::vector<bool> in_turns;
+  TF_RETURN_IF_ERROR(ReadRanges(context, "servers", &ranges));
+  TF_RETURN_IF_ERROR(context->GetAttr("in_turns", &in_turns));
+  for (size_t table = 0; table < ranges.size(); ++table) {
+    Ranges& one = ranges[table];
+    if (in_turns.size() != ranges.size() || one.first[0] != 0 ||
+        !AllBelow(one.with.data(), one.with.size(), num_servers)) {
+      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows on the ",
+                                     num_servers, " servers.");
+    }
+    routes->push_back({std::move(one.first), std::move(one.with), in_turns[table]});
   }
   return absl::OkStatus();
 }
 
-// Reads the attributes that describe the parts of tables on a server: per table its rows, the step
-// of its ids and a number of ranges, and per range its first id and row.
+// Reads the attributes that describe the parts of tables on a server: a range has its first row.
 inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
-  std::vector<int64_t> counts, firsts, starts, rows, steps;
-  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
-  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
-  TF_RETURN_IF_ERROR(context->GetAttr("starts", &starts));
-  TF_RETURN_IF_ERROR(context->GetAttr("rows", &rows));
-  TF_RETURN_IF_ERROR(context->GetAttr("steps", &steps));
-  if (counts.size() != rows.size() || counts.size() != steps.size() ||
-      firsts.size() != starts.size()) {
-    return errors::InvalidArgument("Each table must have rows, a step and ranges.");
-  }
-  size_t at = 0;
-  for (size_t table = 0; table < counts.size(); ++table) {
-    const size_t end = at + static_cast<size_t>(counts[table]);
-    if (counts[table] < 1 || end > firsts.size() || steps[table] < 1 || starts[at] != 0) {
+  std::vector<Ranges> ranges;
+  std::vector<int64_t> rows, steps;
+  TF_RETURN_IF_ERROR(ReadRanges(context, "starts", &ranges));
+  TF_RETURN_IF_ERROR(GetAttributes(context, "rows", &rows, "steps", &steps));
+  for (size_t table = 0; table < ranges.size(); ++table) {
+    Ranges& one = ranges[table];
+    if (rows.size() != ranges.size() || steps.size() != ranges.size() || steps[table] < 1 ||
+        one.with[0] != 0) {
       return errors::InvalidArgument("The ranges of table ", table, " do not hold its rows.");
     }
-    TablePart part;
-    part.first.assign(firsts.begin() + at, firsts.begin() + end);
-    part.start.assign(starts.begin() + at, starts.begin() + end);
-    part.rows = rows[table];
-    part.step = steps[table];
-    parts->push_back(std::move(part));
-    at = end;
+    parts->push_back({std::move(one.first), std::move(one.with), rows[table], steps[table]});
   }
-  return at == firsts.size() ? absl::OkStatus()
-                             : errors::InvalidArgument("There are ranges of no table.");
+  return absl::OkStatus();
 }
 
 // The table of each piece, and the name of each piece in messages.
@@ -90,9 +89,8 @@ struct Pieces {
 
   absl::Status Read(OpKernelConstruction* context, size_t num_tables) {
     int count;
-    TF_RETURN_IF_ERROR(context->GetAttr("num_pieces", &count));
-    TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
-    TF_RETURN_IF_ERROR(context->GetAttr("where", &where));
+    TF_RETURN_IF_ERROR(GetAttributes(context, "num_pieces", &count, "table_of", &table_of,
+                                     "where", &where));
     const size_t pieces = static_cast<size_t>(count);
     if (table_of.size() != pieces || where.size() != pieces ||
         !AllBelow(table_of.data(), count, static_cast<int64_t>(num_tables))) {
@@ -109,9 +107,8 @@ struct Pieces {
 class RouteOp : public tensorflow::OpKernel {
  public:
   explicit RouteOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
-    OP_REQUIRES_OK(context, context->GetAttr("tables_on", &tables_on_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_,
+                                          "tables_on", &tables_on_));
     OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
     OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
     OP_REQUIRES(context,
@@ -124,8 +121,7 @@ class RouteOp : public tensorflow::OpKernel {
     tensorflow::OpInputList ids;
     OP_REQUIRES_OK(context, context->input_list("ids", &ids));
     tensorflow::OpOutputList positions, requests;
-    OP_REQUIRES_OK(context, context->output_list("positions", &positions));
-    OP_REQUIRES_OK(context, context->output_list("requests", &requests));
+    OP_REQUIRES_OK(context, GetLists(context, "positions", &positions, "requests", &requests));
     std::vector<int64_t*> into(ids.size());
     int64_t total = 0;
     for (int i = 0; i < ids.size(); ++i) {
@@ -208,8 +204,7 @@ class RouteOp : public tensorflow::OpKernel {
 class ServeOp : public tensorflow::OpKernel {
  public:
   explicit ServeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_tables", &num_tables_, "dims", &dims_));
     OP_REQUIRES_OK(context, ReadParts(context, &parts_));
     OP_REQUIRES(context,
                 parts_.size() == static_cast<size_t>(num_tables_) && dims_.size() == parts_.size(),
@@ -299,8 +294,7 @@ class CombineOp : public SumOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList requests, answers;
-    OP_REQUIRES_OK(context, context->input_list("requests", &requests));
-    OP_REQUIRES_OK(context, context->input_list("answers", &answers));
+    OP_REQUIRES_OK(context, GetLists(context, "requests", &requests, "answers", &answers));
     std::vector<float*> shards(dims_.size() * num_shards_);
     std::vector<int64_t> counts(shards.size());
     for (int64_t server = 0; server < num_shards_; ++server) {
@@ -351,10 +345,8 @@ class SendOp : public tensorflow::OpKernel {
  public:
   explicit SendOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string wire;
-    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("wire", &wire));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_,
+                                          "dims", &dims_, "wire", &wire));
     OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
     OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
     OP_REQUIRES(context, routes_.size() == rows_.size() && dims_.size() == rows_.size(),
@@ -366,10 +358,8 @@ class SendOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList ids, cells, gains, gradients;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients));
     const int64_t num_tables = static_cast<int64_t>(rows_.size());
     std::vector<std::vector<Part>> parts(rows_.size());  // by table and server
     std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
@@ -381,8 +371,7 @@ class SendOp : public tensorflow::OpKernel {
     });
     OP_REQUIRES_OK(context, FirstError(results));
     tensorflow::OpOutputList numbers, floats;
-    OP_REQUIRES_OK(context, context->output_list("numbers", &numbers));
-    OP_REQUIRES_OK(context, context->output_list("floats", &floats));
+    OP_REQUIRES_OK(context, GetLists(context, "numbers", &numbers, "floats", &floats));
     std::vector<Task> tasks;
     for (int64_t server = 0; server < num_servers_; ++server) {
       std::vector<int64_t> tables;
@@ -582,9 +571,8 @@ class SendOp : public tensorflow::OpKernel {
 class ReceiveOp : public TableUpdateOp {
  public:
   explicit ReceiveOp(OpKernelConstruction* context) : TableUpdateOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("sent_dims", &sent_dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("numbers_in_message", &number_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "sent_dims", &sent_dims_,
+                                          "numbers_in_message", &number_of_, "names", &names_));
     OP_REQUIRES_OK(context, ReadParts(context, &parts_));
     const size_t tables = tables_.size();
     OP_REQUIRES(context,
@@ -600,8 +588,7 @@ class ReceiveOp : public TableUpdateOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList numbers, floats;
-    OP_REQUIRES_OK(context, context->input_list("numbers", &numbers));
-    OP_REQUIRES_OK(context, context->input_list("floats", &floats));
+    OP_REQUIRES_OK(context, GetLists(context, "numbers", &numbers, "floats", &floats));
     std::vector<Job> jobs(tables_.size());
     for (int core = 0; core < numbers.size(); ++core) {
       GradientMessage message;
@@ -641,5 +628,3 @@ class ReceiveOp : public TableUpdateOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_PART_OPS_H_

@@ -3,14 +3,14 @@
 // Occurrences are sorted by row, stably, and one thread sums and updates each distinct row in order
 // of occurrence. So the result is the same for any number of threads.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
-#define TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/parts.h"
 #include "host/rows.h"
 #include "host/sums.h"
@@ -33,15 +33,11 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::vector<tensorflow::tstring> optimizers;
     std::vector<int64_t> rows, dims;
     int num_tables;
-    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables));
-    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_cores", &num_cores_));
-    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
-    OP_REQUIRES_OK(context, context->GetAttr("arithmetic", &arithmetic));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims));
-    OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_tables", &num_tables,
+                                          "num_variables", &num_variables_,
+                                          "num_shards", &num_shards_, "num_cores", &num_cores_,
+                                          "strategy", &strategy, "arithmetic", &arithmetic,
+                                          "rows", &rows, "dims", &dims, "optimizers", &optimizers));
     const size_t tables = static_cast<size_t>(num_tables);
     OP_REQUIRES(context,
                 rows.size() == tables && dims.size() == tables && optimizers.size() == tables,
@@ -525,10 +521,9 @@ class UpdateOp : public TableUpdateOp {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : TableUpdateOp(context) {
     int num_pieces;
-    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_pieces", &num_pieces,
+                                          "table_of", &table_of_, "core_of", &core_of_,
+                                          "where", &where_));
     const size_t pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context,
                 table_of_.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
@@ -548,10 +543,8 @@ class UpdateOp : public TableUpdateOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList ids, cells, gains, gradients;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients));
     std::vector<Job> jobs(tables_.size());
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (const int i : pieces_of_[t]) {
@@ -588,5 +581,3 @@ class UpdateOp : public TableUpdateOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_

@@ -5,8 +5,7 @@
 // switches it to TensorFlow's mode of sparse access, in which reading the whole variable makes a
 // copy. If somebody holds the buffer at that moment, the switch copies the table once.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
-#define TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +17,7 @@
 
 #include "host/huge_pages.h"
 #include "host/placement.h"
+#include "host/rows.h"
 #include "host/work_queue.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -259,14 +259,8 @@ enum class GainsOf { kNone, kIds, kCells };
 // `splits`, ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and
 // gains belong to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to
 // cell i.
-struct Occurrences {
-  const int64_t* ids = nullptr;
-  const int64_t* cell = nullptr;
-  const int64_t* splits = nullptr;
-  int64_t num_splits = 0;
+struct Occurrences : OccurrenceArrays {
   GainsOf gains = GainsOf::kNone;
-  const float* gain = nullptr;
-  int64_t count = 0;
 
   int64_t num_cells() const { return num_splits - 1; }
 
@@ -333,5 +327,3 @@ struct Occurrences {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_VARIABLES_H_

@@ -1,8 +1,7 @@
 // Where the cores of the software SparseCores meet: the op of a table on one core waits for the
 // same op on all other cores, because each has a part of the table and a part of the samples.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -120,5 +119,3 @@ class Meeting {
 };
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_

@@ -1,7 +1,6 @@
 // Infeed and outfeed between the host and the cores, and sums over cores.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
+#pragma once
 
 #include <algorithm>
 #include <deque>
@@ -13,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "software_tpu/config.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -92,9 +92,8 @@ class ReplicaSums {
     for (size_t i = 0; i < group.size(); ++i) {
       const tensorflow::Tensor& value = values[group[i]];
       if (value.dtype() != first.dtype() || value.shape() != first.shape()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "Software TPU: CrossReplicaSum adds ", value.shape().DebugString(), " of core ",
-            group[i], " to ", first.shape().DebugString(), " of core ", group[0], "."));
+        return Refuse("CrossReplicaSum adds ", value.shape().DebugString(), " of core ", group[i],
+                      " to ", first.shape().DebugString(), " of core ", group[0], ".");
       }
       absl::Status status = Add(value, i == 0, &total);
       if (!status.ok()) return status;
@@ -134,5 +133,3 @@ class ReplicaSums {
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_

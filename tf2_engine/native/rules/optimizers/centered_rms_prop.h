@@ -1,7 +1,6 @@
 // RMSProp by the variance of the gradient; see optimizers/centered_rms_prop.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_
+#pragma once
 
 #include <array>
 #include <cmath>
@@ -40,5 +39,3 @@ struct CenteredRmsProp : Rule {
 TF2_ENGINE_RULE(CenteredRmsProp);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_

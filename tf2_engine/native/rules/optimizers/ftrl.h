@@ -1,7 +1,6 @@
 // Follow the regularized leader; see optimizers/ftrl.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_
+#pragma once
 
 #include <array>
 
@@ -62,5 +61,3 @@ struct Ftrl : Rule {
 TF2_ENGINE_RULE(Ftrl);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_

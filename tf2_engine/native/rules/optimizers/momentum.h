@@ -1,7 +1,6 @@
 // Gradient descent with momentum; see optimizers/momentum.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
+#pragma once
 
 #include <array>
 
@@ -34,5 +33,3 @@ struct Momentum : Rule {
 TF2_ENGINE_RULE(Momentum);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_

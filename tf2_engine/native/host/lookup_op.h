@@ -123,8 +123,8 @@ class SumOp : public tensorflow::OpKernel {
     }
     std::vector<Task> tasks;
     for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], &tasks);
-    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
-    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+    const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tasks, total, [&](int64_t t) -> absl::Status {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
@@ -133,17 +133,16 @@ class SumOp : public tensorflow::OpKernel {
       const auto check_ids = [&] {
         return check(table, piece.ids + task.begin, task.end - task.begin, where);
       };
-      results[t] = piece.CheckCells(task.begin, task.end, task.first, task.last, where);
-      if (num_shards_ > 1 || counts[table] == 0) results[t].Update(check_ids());
-      if (!results[t].ok()) return;
+      TF_RETURN_IF_ERROR(piece.CheckCells(task.begin, task.end, task.first, task.last, where));
+      if (num_shards_ > 1 || counts[table] == 0) TF_RETURN_IF_ERROR(check_ids());
       const Source from{&shards[table * num_shards_], &placements[table], counts[table]};
-      if (num_shards_ > 1) {
-        Run<false>(job, task, from);
-      } else if (!Run<true>(job, task, from)) {
-        results[t] = check_ids();  // which says what is wrong
+      if (num_shards_ == 1) {
+        // The check says what is wrong.
+        return Run<true>(job, task, from) ? absl::OkStatus() : check_ids();
       }
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      Run<false>(job, task, from);
+      return absl::OkStatus();
+    }));
   }
 
  private:
@@ -318,30 +317,28 @@ class LookupOp : public SumOp {
  public:
   explicit LookupOp(OpKernelConstruction* context) : SumOp(context) {
     std::string strategy;
-    OP_REQUIRES_OK(context, GetAttributes(context, "num_variables", &num_variables_,
+    int num_variables;
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_variables", &num_variables,
                                           "strategy", &strategy, "rows", &rows_));
     OP_REQUIRES(context,
-                num_variables_ == num_tables() * num_shards_ && rows_.size() == dims_.size(),
+                num_variables == num_tables() * num_shards_ && rows_.size() == dims_.size(),
                 errors::InvalidArgument("There must be one variable per table and shard."));
-    for (const int64_t rows : rows_) {
-      OP_REQUIRES(context, rows >= 1, errors::InvalidArgument("rows must be positive."));
-      placements_.emplace_back(rows, num_shards_, strategy == "mod");
+    for (size_t table = 0; table < rows_.size(); ++table) {
+      OP_REQUIRES(context, rows_[table] >= 1, errors::InvalidArgument("rows must be positive."));
+      placements_.emplace_back(rows_[table], num_shards_, strategy == "mod");
+      for (int64_t shard = 0; shard < num_shards_; ++shard) {
+        shapes_.push_back({placements_[table].RowsOf(shard), dims_[table]});
+      }
     }
   }
 
   void Compute(OpKernelContext* context) override {
     LockedVariables variables(LockedVariables::Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
-    std::vector<float*> shards(num_variables_);
-    std::vector<int64_t> counts(num_variables_), elements(num_variables_);
-    for (int i = 0; i < num_variables_; ++i) {
-      const int64_t table = i / num_shards_;
-      int64_t dim = dims_[table];
-      counts[i] = placements_[table].RowsOf(i % num_shards_);
-      OP_REQUIRES_OK(context, variables.Rows(context, i, counts[i], &dim, &shards[i]));
-      elements[i] = counts[i] * dim;
-    }
-    huge_.See(context, shards, elements);
+    std::vector<float*> shards;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &shards));
+    huge_.See(context, shards, shapes_);
+    std::vector<int64_t> counts;
+    for (const VariableShape& shape : shapes_) counts.push_back(shape.rows);
     Sum(context, shards, counts, placements_,
         [this](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
           return CheckIds(ids, count, rows_[table], where);
@@ -349,7 +346,7 @@ class LookupOp : public SumOp {
   }
 
  protected:
-  int num_variables_ = 0;
+  std::vector<VariableShape> shapes_;
   std::vector<Placement> placements_;
   std::vector<int64_t> rows_;
 

@@ -75,12 +75,11 @@ class OccurrencesOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, Prepare(context, i, features_[i], index[i], ids[i], weights[i],
                                       samples[i], &work[i]));
     }
-    std::vector<absl::Status> results(count, absl::OkStatus());
     int64_t total = 0;
     for (const Work& w : work) total += w.count;
-    InParallel(context, count, total,
-               [&](int64_t i) { results[i] = Run(features_[i], &work[i]); });
-    OP_REQUIRES_OK(context, FirstError(results));
+    OP_REQUIRES_OK(context, TryInParallel(context, count, total, [&](int64_t i) {
+      return Run(features_[i], &work[i]);
+    }));
     for (int i = 0; i < count; ++i) {
       Work& w = work[i];
       const bool shorter = w.kept < w.count;

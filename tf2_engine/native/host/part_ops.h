@@ -102,19 +102,39 @@ struct Pieces {
   }
 };
 
-// From ids to requests: what to ask each server for, each row once, and where in the server's
-// answer the row of each id will be, in the form of `Placement::OfPositions`.
-class RouteOp : public tensorflow::OpKernel {
+// The base of the ops that divide what belongs to the pieces of a core among servers.
+class RoutingOp : public tensorflow::OpKernel {
  public:
-  explicit RouteOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_,
-                                          "tables_on", &tables_on_));
+  explicit RoutingOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_));
     OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
     OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
-    OP_REQUIRES(context,
-                routes_.size() == rows_.size() &&
-                    tables_on_.size() == static_cast<size_t>(num_servers_),
+    OP_REQUIRES(context, routes_.size() == rows_.size(),
                 errors::InvalidArgument("There must be a route for each table."));
+  }
+
+ protected:
+  int64_t num_tables() const { return static_cast<int64_t>(rows_.size()); }
+  // Whether a server has a part of a table.
+  bool IsOn(int64_t table, int64_t server) const {
+    const std::vector<int64_t>& servers = routes_[table].server;
+    return std::find(servers.begin(), servers.end(), server) != servers.end();
+  }
+
+  int64_t num_servers_ = 0;
+  std::vector<int64_t> rows_;
+  std::vector<TableRoute> routes_;
+  Pieces pieces_;
+};
+
+// From ids to requests: what to ask each server for, each row once, and where in the server's
+// answer the row of each id will be, in the form of `Placement::OfPositions`.
+class RouteOp : public RoutingOp {
+ public:
+  explicit RouteOp(OpKernelConstruction* context) : RoutingOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("tables_on", &tables_on_));
+    OP_REQUIRES(context, tables_on_.size() == static_cast<size_t>(num_servers_),
+                errors::InvalidArgument("tables_on must have one entry per server."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -130,14 +150,11 @@ class RouteOp : public tensorflow::OpKernel {
       into[i] = output->flat<int64_t>().data();
       total += ids[i].NumElements();
     }
-    const int64_t num_tables = static_cast<int64_t>(rows_.size());
     std::vector<std::vector<std::vector<int64_t>>> wanted(rows_.size());  // by table and server
-    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
-    InParallel(context, num_tables, total, [&](int64_t table) {
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables(), total, [&](int64_t table) {
       wanted[table].resize(num_servers_);
-      results[table] = Route(table, ids, into, &wanted[table]);
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return Route(table, ids, into, &wanted[table]);
+    }));
     for (int64_t server = 0; server < num_servers_; ++server) {
       const int64_t header = Request::Header(tables_on_[server]);
       int64_t size = header;
@@ -146,17 +163,13 @@ class RouteOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, requests.allocate(static_cast<int>(server), {size}, &output));
       int64_t* counts = output->flat<int64_t>().data();
       int64_t* at = counts + header;
-      for (int64_t table = 0; table < num_tables; ++table) {
-        if (!IsOn(routes_[table], server)) continue;
+      for (int64_t table = 0; table < num_tables(); ++table) {
+        if (!IsOn(table, server)) continue;
         const std::vector<int64_t>& rows = wanted[table][server];
         if (header > 0) *counts++ = static_cast<int64_t>(rows.size());
         at = std::copy(rows.begin(), rows.end(), at);
       }
     }
-  }
-
-  static bool IsOn(const TableRoute& route, int64_t server) {
-    return std::find(route.server.begin(), route.server.end(), server) != route.server.end();
   }
 
  private:
@@ -194,10 +207,7 @@ class RouteOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  int64_t num_servers_ = 0;
-  std::vector<int64_t> rows_, tables_on_;
-  std::vector<TableRoute> routes_;
-  Pieces pieces_;
+  std::vector<int64_t> tables_on_;
 };
 
 // Answers a request with rows of parameters, table by table.
@@ -209,19 +219,14 @@ class ServeOp : public tensorflow::OpKernel {
     OP_REQUIRES(context,
                 parts_.size() == static_cast<size_t>(num_tables_) && dims_.size() == parts_.size(),
                 errors::InvalidArgument("There must be one variable per table."));
+    for (int i = 0; i < num_tables_; ++i) shapes_.push_back({parts_[i].rows, dims_[i]});
   }
 
   void Compute(OpKernelContext* context) override {
     LockedVariables variables(LockedVariables::Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_tables_));
-    std::vector<float*> data(num_tables_);
-    std::vector<int64_t> elements(num_tables_);
-    for (int i = 0; i < num_tables_; ++i) {
-      int64_t dim = dims_[i];
-      OP_REQUIRES_OK(context, variables.Rows(context, i, parts_[i].rows, &dim, &data[i]));
-      elements[i] = parts_[i].rows * dim;
-    }
-    huge_.See(context, data, elements);
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
+    huge_.See(context, data, shapes_);
     const Tensor& message = context->input(num_tables_);
     Request request;
     OP_REQUIRES(context,
@@ -240,24 +245,23 @@ class ServeOp : public tensorflow::OpKernel {
     Tensor* output;
     OP_REQUIRES_OK(context, context->allocate_output(0, {size}, &output));
     float* out = output->flat<float>().data();
-    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
-    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+    const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tasks, total, [&](int64_t t) -> absl::Status {
       const Task& task = tasks[t];
       const int64_t dim = dims_[task.table], count = task.end - task.begin;
       std::vector<int64_t> rows(static_cast<size_t>(count));
       const int64_t* ids = request.ids(task.table) + task.begin;
       const int64_t known = parts_[task.table].SetRows(ids, count, rows.data());
       if (known < count) {
-        results[t] = errors::InvalidArgument("This server does not hold row ", ids[known], ".");
-        return;
+        return errors::InvalidArgument("This server does not hold row ", ids[known], ".");
       }
       const float* from = data[task.table];
       for (int64_t i = 0; i < count; ++i) {
         if (i + kUpdateAhead < count) Prefetch<false>(from + rows[i + kUpdateAhead] * dim, dim);
         std::memcpy(out + task.out + i * dim, from + rows[i] * dim, dim * sizeof(float));
       }
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return absl::OkStatus();
+    }));
   }
 
  private:
@@ -271,6 +275,7 @@ class ServeOp : public tensorflow::OpKernel {
   int num_tables_ = 0;
   std::vector<int64_t> dims_;
   std::vector<TablePart> parts_;
+  std::vector<VariableShape> shapes_;
   HugeTables huge_;
 };
 
@@ -341,16 +346,13 @@ class CombineOp : public SumOp {
 };
 
 // From gradients to messages to servers, in one of the forms of messages.py.
-class SendOp : public tensorflow::OpKernel {
+class SendOp : public RoutingOp {
  public:
-  explicit SendOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit SendOp(OpKernelConstruction* context) : RoutingOp(context) {
     std::string wire;
-    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_,
-                                          "dims", &dims_, "wire", &wire));
-    OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
-    OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
-    OP_REQUIRES(context, routes_.size() == rows_.size() && dims_.size() == rows_.size(),
-                errors::InvalidArgument("There must be a route for each table."));
+    OP_REQUIRES_OK(context, GetAttributes(context, "dims", &dims_, "wire", &wire));
+    OP_REQUIRES(context, dims_.size() == rows_.size(),
+                errors::InvalidArgument("There must be a dim for each table."));
     wire_ = wire == "summed"  ? Wire::kSummed
             : wire == "cells" ? Wire::kCells
                               : (wire == "smallest" ? Wire::kSmallest : Wire::kOccurrences);
@@ -360,23 +362,20 @@ class SendOp : public tensorflow::OpKernel {
     tensorflow::OpInputList ids, cells, gains, gradients;
     OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
                                      "gradients", &gradients));
-    const int64_t num_tables = static_cast<int64_t>(rows_.size());
     std::vector<std::vector<Part>> parts(rows_.size());  // by table and server
-    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
     int64_t total = 0;
     for (int i = 0; i < ids.size(); ++i) total += ids[i].NumElements();
-    InParallel(context, num_tables, total, [&](int64_t table) {
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables(), total, [&](int64_t table) {
       parts[table].resize(num_servers_);
-      results[table] = Divide(table, ids, cells, gains, gradients, &parts[table]);
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return Divide(table, ids, cells, gains, gradients, &parts[table]);
+    }));
     tensorflow::OpOutputList numbers, floats;
     OP_REQUIRES_OK(context, GetLists(context, "numbers", &numbers, "floats", &floats));
     std::vector<Task> tasks;
     for (int64_t server = 0; server < num_servers_; ++server) {
       std::vector<int64_t> tables;
-      for (int64_t table = 0; table < num_tables; ++table) {
-        if (RouteOp::IsOn(routes_[table], server)) tables.push_back(table);
+      for (int64_t table = 0; table < num_tables(); ++table) {
+        if (IsOn(table, server)) tables.push_back(table);
       }
       const int64_t header = GradientMessage::kHeader * static_cast<int64_t>(tables.size());
       int64_t num_numbers = header, num_floats = 0;
@@ -560,11 +559,8 @@ class SendOp : public tensorflow::OpKernel {
     }
   }
 
-  int64_t num_servers_ = 0;
   Wire wire_ = Wire::kOccurrences;
-  std::vector<int64_t> rows_, dims_;
-  std::vector<TableRoute> routes_;
-  Pieces pieces_;
+  std::vector<int64_t> dims_;
 };
 
 // Applies what the cores sent to a server, to some of the tables of which it holds a part.

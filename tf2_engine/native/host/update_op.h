@@ -32,9 +32,9 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::string strategy, arithmetic;
     std::vector<tensorflow::tstring> optimizers;
     std::vector<int64_t> rows, dims;
-    int num_tables;
+    int num_tables, num_variables;
     OP_REQUIRES_OK(context, GetAttributes(context, "num_tables", &num_tables,
-                                          "num_variables", &num_variables_,
+                                          "num_variables", &num_variables,
                                           "num_shards", &num_shards_, "num_cores", &num_cores_,
                                           "strategy", &strategy, "arithmetic", &arithmetic,
                                           "rows", &rows, "dims", &dims, "optimizers", &optimizers));
@@ -70,9 +70,14 @@ class TableUpdateOp : public tensorflow::OpKernel {
       first += (1 + table.num_slots) * num_shards_;
       tables_.push_back(table);
     }
-    OP_REQUIRES(context, first == num_variables_,
+    OP_REQUIRES(context, first == num_variables,
                 errors::InvalidArgument("The optimizers need ", first, " variables, there are ",
-                                        num_variables_, "."));
+                                        num_variables, "."));
+    for (const TableOf& table : tables_) {
+      for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
+        shapes_.push_back({table.placement.RowsOf(i % num_shards_), table.dim});
+      }
+    }
   }
 
  protected:
@@ -131,24 +136,13 @@ class TableUpdateOp : public tensorflow::OpKernel {
       total += jobs[t].count;
     }
     // Everything is checked before anything is written.
-    std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
-    InParallel(context, num_tables, total,
-               [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
-    OP_REQUIRES_OK(context, FirstError(results));
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables, total, [&](int64_t t) {
+      return Sort(tables_[t], &jobs[t]);
+    }));
     LockedVariables variables(LockedVariables::Access::kUpdate);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
-    std::vector<float*> data(num_variables_);
-    std::vector<int64_t> elements(num_variables_);
-    for (const TableOf& table : tables_) {
-      for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
-        const int number = static_cast<int>(table.first + i);
-        const int64_t rows = table.placement.RowsOf(i % num_shards_);
-        int64_t dim = table.dim;
-        OP_REQUIRES_OK(context, variables.Rows(context, number, rows, &dim, &data[number]));
-        elements[number] = rows * dim;
-      }
-    }
-    huge_.See(context, data, elements);
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
+    huge_.See(context, data, shapes_);
     std::vector<Task> tasks;
     for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], &tasks);
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
@@ -510,7 +504,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   HugeTables huge_;
 
  protected:
-  int num_variables_ = 0;
+  std::vector<VariableShape> shapes_;
   bool on_sparse_cores_ = false;
   int64_t num_shards_ = 1, num_cores_ = 1;
   std::vector<TableOf> tables_;

@@ -15,14 +15,6 @@
 
 namespace software_tpu {
 
-using tensorflow::AsyncOpKernel;
-using tensorflow::OpInputList;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
 // The name by which enqueue, receive and send ops belong together. Most have none.
 inline std::string BatchName(OpKernelConstruction* construction) {
   std::string name;

@@ -12,11 +12,6 @@
 namespace software_tpu {
 
 using estimator_bridge::GetAttributes;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 // The name of the op that loads or retrieves the tables of an optimizer.
 template <bool kLoad>

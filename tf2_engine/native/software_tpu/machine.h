@@ -14,6 +14,13 @@
 
 namespace software_tpu {
 
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
 // The lock of `wait_queue` guards everything.
 struct Machine {
   WaitQueue wait_queue;

@@ -15,12 +15,6 @@
 
 namespace software_tpu {
 
-using tensorflow::AsyncOpKernel;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
 inline absl::Status CheckGeneration() {
   Machine& machine = Machine::Get();
   return machine.wait_queue.Change([&]() -> absl::Status {
@@ -238,7 +232,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
           if (part->status.ok()) context->set_output(0, part->value);
           return part->status;
         },
-        [=, &machine] { machine.sums.TakeBack(key_, core, part); });
+        [=, &machine] { machine.sums.TakeBack(key_, part); });
   }
 
  private:

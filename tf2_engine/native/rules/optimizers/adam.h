@@ -2,9 +2,6 @@
 
 #pragma once
 
-#include <array>
-#include <cmath>
-
 #include "rules/rule.h"
 
 namespace estimator_bridge {

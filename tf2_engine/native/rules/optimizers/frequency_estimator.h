@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <array>
-
 #include "rules/rule.h"
 
 namespace estimator_bridge {

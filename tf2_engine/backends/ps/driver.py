@@ -29,7 +29,6 @@ NativeTasks: TypeAlias = Callable[[], Collection[str]]
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    One client builds the graph of a step, and its session runs the graph on the tasks of a cluster.
     A core's ids are read and combined on its worker; a row is updated beside its slots, on its
     parameter server. Results equal those of `HostDriver(native=False)` with the same number of
     cores bit for bit, except that powers (FTRL, AdagradMomentum) may be off by a unit in the last
@@ -41,13 +40,12 @@ class PsDriver(HostDriver):
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each has one
             core, or several consecutive ones if `num_cores` says so.
         servers: the devices of the parameter servers.
-        layout: how rows of large tables are spread over the servers; see `placement`.
+        layout: see `placement`.
         whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
         wire: the form in which gradients are sent; see `messages`. "summed" adds up each core's
             gradients first, which rounds differently if there are several cores and gradient
             accumulation.
-        native: returns the devices that have the native ops, when the engine is configured. All
-            others use TensorFlow's ops, which compute the same numbers.
+        native: returns the devices that have the native ops. Others use TensorFlow's ops.
     """
 
     def __init__(
@@ -98,8 +96,7 @@ class StrategyPsDriver(HostDriver):
     applies the updates of different functions one after the other.
 
     Args:
-        layout: how rows of large tables are spread over the servers; see `placement`.
-            tf.train.Checkpoint cannot hold "octaves".
+        layout: see `placement`. tf.train.Checkpoint cannot hold "octaves".
         whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
     """
 
@@ -236,8 +233,7 @@ class _TracedQueues(BatchQueues):
     """The queues of scheduled functions.
 
     Workers run functions at the same time, so a function could take another's batch from a shared
-    queue. Instead, the calls of a step are matched within one trace. This also leaves nothing
-    behind if a function fails.
+    queue. Instead, the calls of a step are matched within one trace.
     """
 
     def named(self, name: str | None) -> BatchQueue:

@@ -3,8 +3,7 @@
 A library compiled for this machine's processor takes precedence over the wheel's, which is not used
 with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
 $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A library's name contains a digest
-of everything it depends on, and only complete files get it. If several processes start at the same
-time, one compiles and the others wait.
+of everything it depends on, and only complete files get it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,14 @@ NAME: Final = "sparsecore"
 
 
 def make_driver(limits: Object = None) -> Driver:
-    """Makes a driver that computes what SparseCores compute: on the TPU, or on a host without limits.
+    """Makes a driver that computes what SparseCores compute, for an engine in the current scope.
+
+    Under a TPUStrategy the TPU does the work. Otherwise the host does, which has no limits.
+
+    Args:
+        limits: the limits on ids; see `SparseCoreDriver`.
+
+    Raises InvalidSpec for a TPU of the first generation, and WrongType for other limits.
     """
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, tf.distribute.TPUStrategy):

@@ -1,16 +1,18 @@
 """Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch is made of tensors of that graph and waits in a Python list.
-Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a
-queue resource, which repeated or failed tracing does not change.
+While a `tf.Graph` is built, a batch consists of tensors of that graph. It waits in a Python list
+per graph, from which a later call takes it. Eagerly and in tf.functions, one function may enqueue
+and another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
+change.
 
-Each core has its own queue; a batch is complete once every core has enqueued its part. Several
-batches may wait for their lookup, first in, first out. After its lookup, a training batch waits for
+Each core has its own queue, and a batch is complete once every core has enqueued its part. Several
+batches may wait for their lookup, first in, first out. After its lookup a training batch waits for
 its gradients.
 
 Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
-failed, and the second step's gradients would go to the first batch. Within one trace or graph,
-where calls are matched while it is built, several may wait.
+failed, and the second step's gradients would be applied to the first batch. Within one trace or
+graph, where calls are matched while it is built, several may wait. Batches of different names are
+independent.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _GRADIENTS_MISSING = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The occurrences of a global batch, and whether gradients will follow.
+    """The occurrences of a global batch per core and feature, and whether gradients will follow.
 
     In a graph, the update waits for the ops in `after`, because the gradients need not depend on
     the lookup.
@@ -76,6 +78,7 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Step:
+        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -88,6 +91,7 @@ class GraphBatchQueue:
             self._queue("looked up").append(step)
 
     def take_looked_up(self) -> Step:
+        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
@@ -122,8 +126,8 @@ class ResourceBatchQueue:
     def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up.
 
-        If an earlier batch never got its gradients, a training batch stays in the queue, and the
-        step fails.
+        Raises OutOfOrder if there is none; or if it is a training batch, which then stays in the
+        queue, and an earlier batch never got its gradients.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -204,6 +208,7 @@ class BatchQueues:
         self._by_name: dict[str | None, BatchQueue] = {}
 
     def named(self, name: str | None) -> BatchQueue:
+        """Returns the queue for a name. Raises OutOfOrder where it cannot be used."""
         if name not in self._by_name:
             with tf.init_scope():
                 self._by_name[name] = self._make()
@@ -244,7 +249,7 @@ class QueuesOfEngine(BatchQueues):
 class PendingUpdate:
     """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
 
-    Each group of cores on one device keeps its part there, in a queue resource.
+    Each group of cores that share a place keeps its part there, in a queue resource.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -318,6 +323,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
+        """Appends a tuple. Raises OutOfOrder if too many tuples wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken. Call `dequeue` for each "
@@ -328,7 +334,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Prepends a tuple; returns how many tuples were waiting before."""
+        """Prepends a tuple; returns how many tuples were waiting, once it is done."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))

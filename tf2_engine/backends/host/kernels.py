@@ -54,7 +54,10 @@ class KernelSet(abc.ABC):
         """Reads the ids of one core, feature by feature; see `batch.occurrences`."""
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads the ids of a batch that is looked up in the same step, which checks them."""
+        """Reads the ids of a batch that this set looks up and updates in the same step.
+
+        Ids may be outside the table here; `look_up` and `update` refuse them.
+        """
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -70,7 +73,7 @@ class KernelSet(abc.ABC):
         """Computes the activations of all cores, each [*output_shape, dim] float32."""
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """Lists the ops that an update has to wait for: those that read the rows, or later ones."""
+        """The ops that an update has to wait for: those that read the rows, or later ones."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
@@ -79,11 +82,17 @@ class KernelSet(abc.ABC):
 
     @abc.abstractmethod
     def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
-        """Applies one step to the tables of the features. For `rates` see `rate_of`."""
+        """Applies one step to the tables of the features. For `rates` see `rate_of`.
+
+        Every core has the same features, and all features of each table.
+        """
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled later."""
+    """A step on TensorFlow's ops, for any table.
+
+    It reads `tables` only when one of its methods is called.
+    """
 
     name = "TensorFlow's ops"
 
@@ -137,6 +146,7 @@ def _rate(table: TablePlan) -> object:
 
 
 def look_up(table: Table, occurrences: Occurrences) -> Tensor:
+    """Computes the activation of one feature on one core, [*output_shape, dim] float32."""
     if occurrences.cell is None or occurrences.gain is not None:
         return combine(table.gather(PARAMETERS, occurrences.ids), occurrences)
     # Without gains, a row need not be copied for each of its occurrences.
@@ -160,7 +170,7 @@ def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
 def gradients_of_rows(
     table: TablePlan, per_core: StepOccurrences, gradients: Gradients
 ) -> list[list[RowGradients]]:
-    """Lists the gradients of a table's rows per core and feature."""
+    """Lists the gradients of a table's rows per core, one entry for each of its features."""
     return [
         [
             gradients_of_feature(one, gradient)

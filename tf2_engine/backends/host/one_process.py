@@ -59,8 +59,9 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Refuses a strategy that spans processes, even if it has a single worker; the message begins with
-    `call`.
+    """Raises InvalidSpec for a strategy that spans processes; the message begins with `call`.
+
+    It is refused even with a single worker, because the program would fail with two.
     """
     for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):

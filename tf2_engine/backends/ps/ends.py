@@ -40,9 +40,10 @@ _MORE_BYTES = 12
 
 
 class Routed(NamedTuple):
-    """The ids of one core that one part of a table holds, in order, [number of ids] int64.
+    """The ids of one core that one part of a table holds, in order: [number of ids] int64.
 
-    `positions` are their positions among all ids, int32, or None if the part holds all ids.
+    `positions` are their positions among all ids, [number of ids] int32, or None if the part holds
+    all ids.
     """
 
     ids: Tensor
@@ -115,6 +116,8 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
+    """One part of a table, which a server holds, identified by the part's number."""
+
     table: TablePlan
     part: int
 
@@ -133,7 +136,13 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """What a core computes in a step, with ops on its device."""
+    """What a core computes in a step, with ops on its device.
+
+    Args:
+        plan: the engine's plan, whose tables have a placement.
+        servers: the number of servers.
+        wire: the form in which gradients are sent.
+    """
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -186,7 +195,11 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core whose rows have not arrived yet. `requests` are packed ids by server."""
+    """A lookup of one core whose rows have not arrived yet.
+
+    Attributes:
+        requests: the ids that the core asks for, by server; see `messages.pack_ids`.
+    """
 
     def __init__(
         self,
@@ -231,7 +244,12 @@ class Asked:
 
 
 class ServerEnd:
-    """What a server computes in a step, with ops on its device, for the variables that it holds."""
+    """What a server computes in a step, with ops on its device.
+
+    Args:
+        tables: all tables by name. Only variables of this server are used.
+        wire: the form of the incoming gradients.
+    """
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables
@@ -274,7 +292,7 @@ class ServerEnd:
 
 
 def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list[TableGradients]:
-    """Packs a table's gradients by cell, if `always` or if that takes fewer bytes."""
+    """The gradients of a table as cells, by part: if `always`, or if that takes fewer bytes."""
     ids, cells_of, gains_of, _ = zip(*(one.explicit() for one, _ in pairs), strict=True)
     gradients = [tf.reshape(gradient, [-1, table.dim]) for _, gradient in pairs]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]

@@ -37,8 +37,8 @@ Messages: TypeAlias = dict[int, Message]
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id, or, if `num_cells` is positive, a row for each cell, and each id has
-    a cell and a gain.
+    There is a row for each id. If `num_cells` is positive, there is a row for each cell instead,
+    and each id has a cell and a gain, [num_ids] int64 and float32.
     """
 
     ids: Tensor
@@ -49,7 +49,9 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables into one vector, which begins with the number of ids of each.
+    """Joins the ids of several tables, each [num_ids] int64, into one vector.
+
+    With more than one table, the vector begins with the number of ids of each.
     """
     if len(ids) == 1:
         return ids[0]
@@ -69,7 +71,7 @@ def pack_rows(rows: Sequence[Tensor]) -> Tensor:
 
 
 def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> list[Tensor]:
-    """Splits a message into rows, one for each id of each table, [num_ids, dim] float32."""
+    """Inverts `pack_rows`: one row for each id of each table, [num_ids, dim] float32."""
     sizes = [tf.size(each, out_type=tf.int64) * dim for each, dim in zip(ids, dims, strict=True)]
     flat = [message] if len(ids) == 1 else tf.split(message, tf.stack(sizes), num=len(ids))
     return [tf.reshape(each, [-1, dim]) for each, dim in zip(flat, dims, strict=True)]
@@ -78,7 +80,7 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are the numbers of ids and of cells of each table, then the ids and cells of each
+    The integers are the number of ids and of cells of each table, then the ids and cells of each
     table. The floats are the gains and the rows of each table.
     """
     sizes: list[Tensor | int] = []
@@ -97,8 +99,9 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
 ) -> list[RowGradients]:
-    """Splits a message into ids and gradients by table. With `may_have_cells=False` rows are not
-    copied.
+    """Splits a message into the ids of each table and a gradient for each id.
+
+    With `may_have_cells=False` the rows are not copied.
     """
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])

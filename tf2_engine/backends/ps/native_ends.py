@@ -1,6 +1,7 @@
 """Both ends of a step with parameter servers on native ops, each one op instead of some twenty.
 
-The messages and numbers are those of TensorFlow's ops, so tasks of both kinds can work together.
+The messages and numbers are the same as with TensorFlow's ops, so tasks of both kinds can work
+together. See native/host/part_ops.h.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _ROW_BITS = 40
 
 
 class NativeCoreEnd(CoreEnd):
+    """A core's part of a step, on native ops."""
+
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
         super().__init__(plan, servers, wire)
         self._ops = ops
@@ -141,7 +144,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part of a step. Tables without a native rule use TensorFlow's ops."""
+    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

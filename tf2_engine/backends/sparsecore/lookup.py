@@ -15,7 +15,8 @@ from tf2_engine.types import Tensor
 def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: Tensor) -> Tensor:
     """Looks up the activations of a stack on a core, [samples, padded dim] float32.
 
-    The samples come in blocks, one per SparseCore, and each block has a part of every feature.
+    `parameters` is the core's part of the table, [rows, padded dim] float32. The samples come in
+    blocks, one per SparseCore, and each block has a part of every feature.
     """
     quantization = stack.tables[0].quantization
     return tf.raw_ops.XlaSparseDenseMatmulWithStaticBufferSize(
@@ -48,7 +49,7 @@ def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
 
 
 def of_stack(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
-    """Joins the gradients of features: inverts `of_features`."""
+    """Joins the gradients of features to the gradients of the stack: inverts `of_features`."""
     per_core = stack.sparse_cores.per_core
     blocks = []
     for feature in stack.features:

@@ -90,6 +90,8 @@ def _ids(layout: TableLayout) -> Tensor:
 
 
 def _filler(value: float) -> Callable[..., Tensor]:
+    """Makes a function of shape and dtype, which stock calls for each core."""
+
     def fill(shape: Object, dtype: DType) -> Tensor:
         return tf.fill(shape, tf.constant(value, dtype))
 

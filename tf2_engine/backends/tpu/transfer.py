@@ -25,8 +25,8 @@ Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Makes a function for each core, by position, that reads the core's ids.
 
-    A replica's part is split over its cores, except inside `strategy.run`, where the graph rewrite
-    gives each core its part (`cores_per_replica=None`).
+    A replica's part of the batch is split over its cores. `cores_per_replica=None` does not split,
+    as is right inside `strategy.run`, where the graph rewrite gives each core its part.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -37,7 +37,10 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 
 
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
-    """Enqueues the batch of one core; the graph rewrite replaces the `ordinal` -1."""
+    """Enqueues the batch of one core.
+
+    `ordinal` is the core's number on its host, or -1, which the graph rewrite replaces.
+    """
     features = read()
     # Dense ids have no index, and weights may be missing: the op takes empty tensors then.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)

@@ -176,12 +176,14 @@ def _is_elsewhere(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Exempts all objects made before the first test from garbage collection.
+    """Exempts what is made before the first test from garbage collection, and makes that rarer.
 
-    It stays until the end: TensorFlow, the suite, and thousands of tests of the other tiers.
+    They stay until the end: TensorFlow, the suite, and thousands of tests of the other tiers. A
+    graph is a hundred thousand objects, so Python would look for garbage many times in one test.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 BEHAVIOR = (

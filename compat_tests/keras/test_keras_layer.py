@@ -252,7 +252,6 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:
-    """Settings of the layer that contradict each other are refused with one of their names."""
     with pytest.raises(errors.InvalidSpec, match=message):
         TPUEmbedding(**{"feature_config": one_table(), "optimizer": KERAS.SGD(0.1), **options})
 

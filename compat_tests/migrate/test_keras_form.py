@@ -389,7 +389,6 @@ def test_metrics_outside_of_an_evaluation_are_refused() -> None:
 
 
 def test_a_program_without_training_is_refused() -> None:
-    """A program that minimizes nothing is refused."""
     source = changed(step="train_op = tf.no_op()")
     with pytest.raises(errors.Untranslatable, match="keras-no-training"):
         migrate_to_keras(textwrap.dedent(source), "it")

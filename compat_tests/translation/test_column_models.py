@@ -51,7 +51,6 @@ def test_reports_are_those_that_were_recorded(name: str, kind: str) -> None:
 
 
 def test_there_are_ten() -> None:
-    """Ten programs are recorded."""
     files = {path.name for path in recorder.GOLDENS.iterdir()}
 
     assert len(recorder.NAMES) == 10

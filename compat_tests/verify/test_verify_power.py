@@ -71,7 +71,6 @@ def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
     [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
 )
 def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
-    """At each batch size no honest pair differs."""
     pairs = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
     with contextlib.closing(Comparer(tmp_path)) as comparer:
         judged = [measure.judge_pair(comparer, pair)[0] for pair in pairs]

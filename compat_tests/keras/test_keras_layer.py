@@ -49,7 +49,6 @@ def loss_of(activations: Any, step: int) -> Any:
 
 
 def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
-    """Trains a layer in a loop and returns its table."""
     for step in range(steps):
         with tf.GradientTape() as tape:
             loss = loss_of(layer(ids_of(step)), step)

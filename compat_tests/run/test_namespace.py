@@ -43,7 +43,6 @@ HEADS = [
 
 
 def stock_of_version_2() -> Any:
-    """Returns stock's namespace of TensorFlow 2."""
     from compat_tests.support import stock
 
     return stock.NAMESPACES[2]

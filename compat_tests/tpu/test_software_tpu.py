@@ -234,7 +234,6 @@ KINDS: dict[str, tuple[Any, list[int], list[Occurrence]]] = {
 
 
 def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> EngineSpec:
-    """Returns a spec of one table and one feature."""
     table = TableSpec("words", ROWS, DIM, combiner, SGD(rate))
     return EngineSpec((table,), (FeatureSpec("title", "words"),), **options)
 

@@ -138,7 +138,7 @@ NEXT_KERAS ?= tf_keras
 .PHONY: test-next
 test-next:  ## the quick tests on the newest TensorFlow, pre-releases included (not part of test)
 	@$(MAKE) --no-print-directory -B $(ENVS)/next/.ready
-	$(ENVS)/next/bin/python -m pytest -m '$(QUICK)' compat_tests
+	$(ENVS)/next/bin/python -m pytest -m '$(SHORT)' compat_tests
 
 # tf_keras and keras-rs are installed without their requirements: the first may lag behind TensorFlow, and the second
 # would bring a second Keras 3.

@@ -111,13 +111,24 @@ RUNS_ANYWHERE = re.compile(r"mark\.(stock|whole)|needs_stock")
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
     """Imports no file in the quick tier whose tests all run on the other version."""
-    expression = config.option.markexpr
-    if not ("not full" in expression and "not elsewhere" in expression and _tests(collection_path)):
+    if not (_leaves_out(config, "full", "elsewhere") and _tests(collection_path)):
         return None
     file = collection_path.relative_to(SUITE).as_posix()
     if not version_shares.is_elsewhere(file, tf.__version__):
         return None
     return RUNS_ANYWHERE.search(collection_path.read_text(encoding="utf-8")) is None or None
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
+    """Makes no items of a test that the tier leaves out: there may be thousands of one."""
+    if not name.startswith("test_"):
+        return None
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())} & {"full", "soak"}
+    return [] if any(_leaves_out(collector.config, mark) for mark in marks) else None
+
+
+def _leaves_out(config: pytest.Config, *marks: str) -> bool:
+    return all(f"not {mark}" in config.option.markexpr for mark in marks)
 
 
 def _tests(path: pathlib.Path) -> bool:

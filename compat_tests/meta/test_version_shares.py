@@ -78,6 +78,19 @@ def test_the_quick_tier_imports_no_file_of_the_other_version(
     assert conftest.pytest_ignore_collect(tmp_path / name, config) is ignored
 
 
+@pytest.mark.parametrize("expression, items", [(QUICK, []), ("not soak", None), ("", None)])
+def test_no_items_are_made_of_what_the_tier_leaves_out(expression: str, items: Any) -> None:
+    """A thorough test is an item in its own tier alone; a quick one always is."""
+    config = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=expression))
+    collector = types.SimpleNamespace(config=config)
+
+    @pytest.mark.full
+    def thorough() -> None: ...
+
+    assert conftest.pytest_pycollect_makeitem(collector, "test_a", thorough) == items
+    assert conftest.pytest_pycollect_makeitem(collector, "test_b", lambda: None) is None
+
+
 def test_marks_that_keep_a_test_here_are_written_in_its_file() -> None:
     """Files that the quick tier does not import are told by their text alone."""
     helpers = [path for path in SUITE.rglob("*.py") if not path.name.startswith("test_")]

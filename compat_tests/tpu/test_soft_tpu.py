@@ -537,7 +537,6 @@ def test_it_runs_after_a_graph() -> None:
 
 @pytest.mark.parametrize("num_cores", [0, -1])
 def test_a_tpu_without_cores_is_refused(num_cores: int) -> None:
-    """A software TPU with no cores is refused, with the number."""
     with pytest.raises(errors.InvalidSpec, match=f"`num_cores`={num_cores}"):
         soft_tpu.SoftTPUStrategy(num_cores)
 

@@ -202,7 +202,6 @@ def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None
 
 
 def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> None:
-    """A missing variable or step makes the sides unequal."""
     less = {name: value for name, value in state(rows()).items() if name != "dense/kernel"}
     assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
     result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {})

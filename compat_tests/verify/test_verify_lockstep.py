@@ -60,7 +60,6 @@ def optimizer_of(kind: str) -> Any:
 
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
-    """Returns the settings of an optimizer by name."""
     return {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
 
 

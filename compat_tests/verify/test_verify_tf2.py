@@ -83,7 +83,6 @@ job.export_saved_model(sys.argv[1] + "/exported", receiver)
 
 
 def migrated(program: str = TRAIN) -> str:
-    """Returns the tf2 form of a program."""
     return migrate.migrate(program, "train.py").source
 
 
@@ -94,7 +93,6 @@ def compared(
     a: str | None = None,
     program: str = TRAIN,
 ) -> subprocess.CompletedProcess[str]:
-    """Compares the legacy program with one of TensorFlow 2."""
     path = tmp_path / "train_tf2.py"
     path.write_text(after)
     side = a or ("stock-tpu" if HAS_STOCK else "bridge-tpu")

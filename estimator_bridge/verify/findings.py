@@ -244,6 +244,7 @@ class Findings:
         undecided: the arrays in which faults cannot be told from rounding, and why.
         about: see `provenance`.
         diagnoses: of wrong updates, if the verdict already needed them, else None.
+        complete: whether all steps were compared; else the comparison ended at a difference.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -265,6 +266,7 @@ class Findings:
     undecided: list[str] = dataclasses.field(default_factory=list)
     about: dict[str, str] = dataclasses.field(default_factory=dict)
     diagnoses: Sequence[Object] | None = None
+    complete: bool = True
 
     @property
     def first(self) -> Series | None:

@@ -30,22 +30,25 @@ def compare(
     b: Recording,
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
+    *,
+    until_different: bool = False,
 ) -> Result:
     """Compares two recordings, without searching for causes.
 
-    Differences that a perturbed run causes are added to the tolerance.
+    Differences that a perturbed run causes are added to the tolerance. With `until_different`, the
+    comparison ends behind the first step that differs, and such a result is not `complete`.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
     steps = _steps(a, b, perturbed, num_terms)
-    steps.run(progress)
+    steps.run(progress, until_different=until_different)
     for series in steps.series.values():
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
     compared: list[findings.Outcome] = []
-    if settings[1]["engine"] != CHECKPOINT:
+    if steps.complete and settings[1]["engine"] != CHECKPOINT:
         compared.extend(outcomes.compare_outcomes(a, b, _carried(a, b, steps, perturbed)))
     result = Result(
         settings=settings,
@@ -63,6 +66,7 @@ def compare(
         undecided=list(_undecided(steps)),
         not_compared=list(scope.not_compared(a, b)),
         failures=list(scope.failures(a, b)),
+        complete=steps.complete,
     )
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:

@@ -34,6 +34,7 @@ class StepComparison(abc.ABC):
         steps: the global steps that were compared, starting with the initial state.
         remarks: reasons besides the arrays why the sides are not equal.
         only: the arrays that only one side has, by group and name.
+        complete: whether all steps were compared.
     """
 
     def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
@@ -41,6 +42,7 @@ class StepComparison(abc.ABC):
         self.steps: list[int] = []
         self.remarks: list[str] = []
         self.evidence: Evidence | None = None
+        self.complete = True
         self._sides = a, b
         self._settings = a.settings, b.settings
         self.tolerance = tolerance
@@ -52,7 +54,7 @@ class StepComparison(abc.ABC):
     def num_updates(self) -> int:
         return self.steps[-1] - self.steps[0] if self.steps else 0
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress, *, until_different: bool = False) -> None:
         total = len(self._sides[0].numbers())
         states: tuple[StepPair, ...] = ()
         sides = (map(joined_step, side.steps()) for side in self._sides)
@@ -67,6 +69,9 @@ class StepComparison(abc.ABC):
             if self.evidence is not None:
                 following = self.evidence.following or pair
                 self.evidence = self.evidence._replace(following=following)
+                if until_different:
+                    self.complete = False
+                    break
             elif any(series.first is not None for series in self.series.values()):
                 self.evidence = self._evidence(states, pair, judged)
             if VARIABLES in step_a.values:

@@ -43,6 +43,10 @@ class ShadowInputs(NamedTuple):
         )
 
 
+RowGradients = tuple[Array, Rounded]
+"""The row numbers that a step updates, [n], and their summed gradients, [n, dim]."""
+
+
 class ShadowRows(NamedTuple):
     """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
@@ -54,14 +58,10 @@ class TableShadow:
     """The shadow of a table with a rule.
 
     Args:
-        exact_sums: whether to ignore the rounding of summed gradients.
         variant: a rule that takes the place of the table's own.
     """
 
-    def __init__(
-        self, table: TableDescription, *, exact_sums: bool = False, variant: Rule | None = None
-    ) -> None:
-        self._exact_sums = exact_sums
+    def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
         rule = table["rule"]
         assert rule is not None
         self._table, self._description = table, rule
@@ -70,7 +70,15 @@ class TableShadow:
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
         """Returns the updated rows as they are after the steps, which begin at `state`."""
-        sums = [self._row_gradients(step) for step in steps]
+        return self.applied(state, steps, self.row_gradients(steps))
+
+    def row_gradients(self, steps: Sequence[ShadowInputs]) -> list[RowGradients]:
+        return [self._row_gradients(step) for step in steps]
+
+    def applied(
+        self, state: Values, steps: Sequence[ShadowInputs], sums: Sequence[RowGradients]
+    ) -> ShadowRows:
+        """Returns what `advance` does, from the summed gradients of the steps."""
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))
         else:
@@ -96,7 +104,7 @@ class TableShadow:
         for name, value in {self._table["variable"]: w, **named}.items():
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
-    def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
+    def _row_gradients(self, step: ShadowInputs) -> RowGradients:
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0
         ids, terms = [], []
@@ -117,8 +125,7 @@ class TableShadow:
             np.concatenate([np.broadcast_to(part, (len(part), dim)) for part in parts])
             for parts in ([t.value for t in terms], [t.error for t in terms])
         )
-        rows, sums = lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
-        return rows, rounded(sums.value) if self._exact_sums else sums
+        return lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
 
 
 def _rate(rule: RuleDescription, position: int) -> Rounded:

@@ -203,7 +203,7 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
             self._has_cut_off = True
             log.warning(
                 "The evaluation of step %d raises an OutOfRangeError, which the training takes for "
-                "the end of its own input, as stock's does: it ends at this step. A hook that reads "
+                "the end of its own input, as in stock: it ends at this step. A hook that reads "
                 "after the end of the evaluation's input raises it, such as LoggingTensorHook with "
                 "at_end=True. Leave at_end out of the hooks of the EvalSpec.",
                 step,

@@ -595,6 +595,21 @@ def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -
     assert steps == [2, 4]
 
 
+@pytest.mark.parametrize("kind, losses", [("documented", []), ("stock", []), ("stock", [0.5])])
+def test_a_model_without_metrics_is_exported(
+    kind: str, losses: list[float], tmp_path: pathlib.Path, quirks: None
+) -> None:
+    """As in stock, where a restarted job has nothing to compare it with."""
+    set_default_quirks(kind)
+    write_events(tmp_path / "eval", losses)
+    place = tmp_path / "export"
+    (place / "1").mkdir(parents=True)
+    exporter = estimator.BestExporter("x", receiver_fn)
+
+    job = RecordingEstimator(tmp_path)
+    assert exporter.export(job, str(place), "", None, is_the_final_export=False)
+
+
 def test_a_result_without_a_loss_is_named(tmp_path: pathlib.Path) -> None:
     """The default comparison says which result lacks the loss."""
     exporter = estimator.BestExporter("x", receiver_fn)

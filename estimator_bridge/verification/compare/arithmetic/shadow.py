@@ -1,7 +1,4 @@
-"""Updates a table in float64 by its rule, with a bound of the rounding of each element.
-
-It knows nothing about sides, so it serves to compare two sides, or one side with its rule.
-"""
+"""Updates a table in float64 by its rule, with a bound of the rounding of each element."""
 
 from __future__ import annotations
 
@@ -21,12 +18,7 @@ _ROUNDINGS_OF_RATE = 4
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in one step.
-
-    Attributes:
-        position: the number of the step, from 0.
-        gradients: of the activations, by feature; a missing one counts as zeros.
-    """
+    """The inputs of a table's update in one step; a missing gradient counts as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]
@@ -44,22 +36,18 @@ class ShadowInputs(NamedTuple):
 
 
 RowGradients = tuple[Array, Rounded]
-"""The row numbers that a step updates, [n], and their summed gradients, [n, dim]."""
+"""The numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
 
 
 class ShadowRows(NamedTuple):
-    """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
+    """The numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]
 
 
 class TableShadow:
-    """The shadow of a table with a rule.
-
-    Args:
-        variant: a rule that takes the place of the table's own.
-    """
+    """Updates a table by its rule, or by a `variant` of the rule."""
 
     def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
         rule = table["rule"]
@@ -69,7 +57,6 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Returns the updated rows as they are after the steps, which begin at `state`."""
         return self.applied(state, steps, self.row_gradients(steps))
 
     def row_gradients(self, steps: Sequence[ShadowInputs]) -> list[RowGradients]:
@@ -78,7 +65,6 @@ class TableShadow:
     def applied(
         self, state: Values, steps: Sequence[ShadowInputs], sums: Sequence[RowGradients]
     ) -> ShadowRows:
-        """Returns what `advance` does, from the summed gradients of the steps."""
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))
         else:

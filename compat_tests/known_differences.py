@@ -332,17 +332,7 @@ REMAINING = (
         ),
     ),
     OfEstimators(
-        "a checkpoint that cannot be written, as on a full disk",
-        "ends the training without an error, as at the end of the input",
-        "raises `CannotWrite`, which names the file",
-        "steps are lost otherwise, and nobody is told",
-        Tests(
-            ("estimator/test_faults.py::test_a_full_disk_is_told_and_costs_nothing",),
-            (f"{_DIFFERENCES}stock_takes_a_full_disk_for_the_end_of_the_input",),
-        ),
-    ),
-    OfEstimators(
-        "a copy or a pickle of an `EmbeddingConfigSpec`",
+        "a copy of an `EmbeddingConfigSpec`",
         "refused",
         "a spec with the same settings",
         "its fields are other ones than its arguments",

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import logging
 import pathlib
-import pickle
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +19,6 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
 from compat_tests.estimator.test_device_loop import Recorder
-from compat_tests.estimator.test_faults import files_of_at_most
 from compat_tests.programs import tiny
 from compat_tests.support import batches, legacy_specs, side_by_side, stock
 from estimator_bridge import estimator
@@ -244,19 +242,14 @@ def test_stock_estimates_how_many_steps_a_time_is(tmp_path: pathlib.Path) -> Non
     assert train("bridge", tmp_path, tiny.input_fn, 6, tpu_options=loops) == [6]
 
 
-@pytest.mark.parametrize(
-    "twin_of",
-    [copy.copy, copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec))],
-    ids=["copy", "deepcopy", "pickle"],
-)
-def test_stock_copies_no_spec(twin_of: Any) -> None:
+def test_stock_copies_no_spec() -> None:
     """A copy of stock's EmbeddingConfigSpec is an error: it passes fields for arguments."""
     spec = stock.ESTIMATOR.tpu.experimental.EmbeddingConfigSpec(
         feature_columns=[tiny.column(initializer=None)],
         optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
     )
-    with pytest.raises((TypeError, ValueError)):
-        twin_of(spec)
+    with pytest.raises(TypeError):
+        copy.copy(spec)
 
 
 @pytest.mark.full
@@ -269,28 +262,3 @@ def test_stock_starts_again_without_the_checkpoint(state: str, tmp_path: pathlib
     job.train(job.input_fn, steps=1)
 
     assert job.get_variable_value("global_step") == 1
-
-
-@pytest.mark.full
-def test_stock_takes_a_full_disk_for_the_end_of_the_input(tmp_path: pathlib.Path) -> None:
-    """Its training ends early and without an error, and the steps since the last save are lost."""
-
-    def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        rows = tf.get_variable("rows", [300_000])  # 1.2 MB
-        step = tf.train.get_global_step()
-        loss = tf.reduce_mean(tf.square(rows))
-        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-        return stock.ESTIMATOR.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    class Filling(tf.train.SessionRunHook):
-        """Leaves no room after the first step."""
-
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            disk.enter_context(files_of_at_most(800_000))
-
-    config = stock.ESTIMATOR.RunConfig(str(tmp_path), save_checkpoints_steps=2)
-    job = stock.ESTIMATOR.Estimator(model_fn, config=config)
-    with contextlib.ExitStack() as disk:
-        job.train(lambda: tf.data.Dataset.from_tensors({}).repeat(), steps=6, hooks=[Filling()])
-
-    assert job.get_variable_value("global_step") == 0

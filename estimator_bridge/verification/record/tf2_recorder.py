@@ -107,8 +107,8 @@ class Tf2Recorder:
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
         recorder = self._recorder
         self._check(type(trainer).__name__, arguments)
-        spec = arguments["embedding_config_spec"]
-        legacy = read_spec(spec)
+        spec = arguments.get("embedding_config_spec")
+        legacy = None if spec is None else read_spec(spec)
         model_dir = arguments.get("model_dir")
         model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
         arguments["model_dir"] = recorder.directory(model_dir)
@@ -121,8 +121,8 @@ class Tf2Recorder:
             trainer,
             spec,
             legacy,
-            use_tpu=True,
-            every=recorder.every(legacy.pipeline_execution_with_tensor_core),
+            use_tpu=legacy is not None,
+            every=recorder.every(bool(legacy and legacy.pipeline_execution_with_tensor_core)),
             batch_size=arguments.get("train_batch_size"),
             arithmetic=arithmetic,
         )
@@ -141,11 +141,10 @@ class Tf2Recorder:
                 f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
                 f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
             )
-        if arguments.get("embedding_config_spec") is None or arguments.get("model_fn") is None:
+        if arguments.get("model_fn") is None:
             raise errors.InvalidInput(
-                f"{name} is made without `embedding_config_spec` or `model_fn`, by which verify "
-                "knows its tables and activations. Compare what the program saves: "
-                "--against-checkpoint."
+                f"{name} is made without a `model_fn`, by which verify knows its loss and "
+                "activations. Compare what the program saves: --against-checkpoint."
             )
 
     def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:

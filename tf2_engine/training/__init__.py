@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         load_checkpoint,
         load_variable,
     )
-    from tf2_engine.training.iterators import make_iterator
+    from tf2_engine.training.iterators import make_iterator, numpy_input_fn, pandas_input_fn
     from tf2_engine.training.losses import (
         get_regularization_loss,
         get_regularization_losses,
@@ -81,7 +81,7 @@ __getattr__, __dir__ = lazy.exports(
             "load_checkpoint",
             "load_variable",
         ],
-        "tf2_engine.training.iterators": ["make_iterator"],
+        "tf2_engine.training.iterators": ["make_iterator", "numpy_input_fn", "pandas_input_fn"],
         "tf2_engine.training.losses": [
             "get_regularization_loss",
             "get_regularization_losses",

@@ -226,7 +226,10 @@ class Model:
             return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
-        spec = ModelSpec.of(call(self.model_fn, arguments))
+        # Without tables, columns look up variables of the model.
+        columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
+        with columns():
+            spec = ModelSpec.of(call(self.model_fn, arguments))
         scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)
         return spec

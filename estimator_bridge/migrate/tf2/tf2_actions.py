@@ -122,6 +122,13 @@ class Tf2Actions:
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
+    def check_partitioner(self, call: cst.Call) -> None:
+        """Refuses partitioned variables in a program that becomes a `TrainerModel`."""
+        by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
+        if self._tf2_edits.keras and by_keyword.get("partitioner", "None") != "None":
+            why = "variables of TensorFlow 2 are not partitioned, and would have other names"
+            self._tf2_edits.blockers.add(call, "partitioner", why, "Do without the partitioner")
+
     def keep_quirks(self, call: cst.Call) -> None:
         named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
@@ -177,7 +184,8 @@ class Tf2Actions:
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule | None:
         """Selects the rule of a name at this place: as a type it creates no object."""
-        if rule.unless and rule.unless in self._program.module.code:
+        program = f"{self._program.module.code}{self._program.modules.source}"
+        if rule.unless and rule.unless in program:
             return None
         if rule.action in (Action.REPORT_ALONE, Action.REFUSE_ALONE) and not self._is_alone(node):
             return None

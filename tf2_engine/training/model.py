@@ -262,14 +262,16 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
     changes = any(
         op.op_def.is_stateful and op.type not in _READING for op in pruned.graph.get_operations()
     )
-    results = iter(pruned())
+    computed = pruned()
+    results = iter(computed)
     outputs = tf.nest.map_structure(
         lambda each: None if each is None else next(results),
         structure,
         expand_composites=True,
     )
     if metrics:
-        values = traced.prune([], traced.outputs[count:])()
+        with tf.control_dependencies(computed):
+            values = traced.prune([], traced.outputs[count:])()
         outputs = {**outputs, "metrics": tf.nest.pack_sequence_as(metrics, values)}
     return outputs, changes
 

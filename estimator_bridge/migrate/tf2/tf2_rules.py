@@ -243,6 +243,11 @@ _OF_KERAS: Mapping[str, NameRule] = {
         f"train.{name}": _training(name)
         for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
     },
+    "placeholder": _training("placeholder"),
+    **{
+        f"feature_column.{name}": _training(name)
+        for name in ("shared_embedding_columns", "shared_embeddings")
+    },
     **_rows(
         NameRule(Action.REFUSE, _UPDATE_OPS, unless="UPDATE_OPS", way_out=_RUN_UPDATES),
         "layers.batch_normalization layers.BatchNormalization",

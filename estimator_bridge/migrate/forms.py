@@ -159,6 +159,7 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
     "keras": FORMS["keras"]._replace(
         rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),
         rewrite_package=_no_package,
+        otherwise=None,
         rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
         keeps_estimators=False,

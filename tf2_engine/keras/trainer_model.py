@@ -55,7 +55,7 @@ class TrainerModelBase:
         super().__init__()
         options = {name: each for name, each in options.items() if name not in _OF_TPUS}
         self.trainer = Trainer(model_fn, model_dir, config, params, **options)
-        self._losses: Iterator[Sequence[Tensor]] = iter(())
+        self._running: Iterator[Sequence[Tensor]] = iter(())
         self.built = True
         self.compile()
 
@@ -65,12 +65,16 @@ class TrainerModelBase:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
+    def weights(self) -> list[Object]:
+        return [*self.trainer.variables.values()]
+
+    @property
     def trainable_weights(self) -> list[Object]:
-        return [each for each in self.trainer.variables.values() if each.trainable]
+        return [each for each in self.weights if each.trainable]
 
     @property
     def non_trainable_weights(self) -> list[Object]:
-        return [each for each in self.trainer.variables.values() if not each.trainable]
+        return [each for each in self.weights if not each.trainable]
 
     def fit(
         self,
@@ -98,7 +102,7 @@ class TrainerModelBase:
         fit = super().fit  # type: ignore[misc]
 
         def drive(losses: Iterator[Sequence[Tensor]]) -> None:
-            self._losses = losses
+            self._running = losses
             data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # of unknown length
             histories.append(fit(data, callbacks=of_keras, **{"verbose": 2, **options}))
             self.trainer.stop_training |= self.stop_training
@@ -113,7 +117,7 @@ class TrainerModelBase:
         """Returns what Keras calls for each step. The trainer has the data."""
 
         def step(ignored: Object) -> dict[str, Tensor]:
-            losses = next(self._losses, None)
+            losses = next(self._running, None)
             if losses is None:
                 raise tf.errors.OutOfRangeError(None, None, "The training has ended.")
             return {"loss": tf.reduce_mean(losses)}

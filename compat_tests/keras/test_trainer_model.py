@@ -127,7 +127,8 @@ def test_predictions_and_exports_are_those_of_the_model_fn(tmp_path: pathlib.Pat
 
     served = tf.saved_model.load(trained.export_saved_model(str(tmp_path / "served"), receiver))
     results = served.signatures["serving_default"](x=tf.constant(FEATURES))
-    np.testing.assert_array_equal(trained.predict(input_fn)["logits"], np.stack(rows))
+    np.testing.assert_array_equal(trained.predict(input_fn())["logits"], np.stack(rows))
+    np.testing.assert_array_equal(next(trained.predict(input_fn))["logits"], rows[0])
     # The same ops in two graphs, whose fused kernels may round differently.
     np.testing.assert_allclose(results["logits"], np.stack(rows), rtol=1e-5, atol=1e-6)
 

@@ -60,7 +60,7 @@ def main(unused_argv):
   estimator = tf.estimator.Estimator(model_fn, config=config, params={'rate': 0.5})
   estimator.train(input_fn=input_fn, hooks=[tf.train.StepCounterHook()], max_steps=6)
   print(estimator.evaluate(input_fn=input_fn))
-  print(next(estimator.predict(input_fn=input_fn)))
+  print(next(estimator.predict(input_fn)))
   print(tf.train.list_variables(estimator.model_dir))
 
 
@@ -84,7 +84,7 @@ def test_the_model_fn_stays_and_the_calls_are_those_of_keras() -> None:
     for code in (
         "estimator = TrainerModel(model_fn, config=config, params={'rate': 0.5})",
         "estimator.fit(x=input_fn, callbacks=[tf.train.StepCounterHook()], max_steps=6)",
-        "next(estimator.predictions(x=input_fn))",
+        "next(estimator.predictions(input_fn))",
         "values = make_iterator(dataset).get_next()",
         "print(list_variables(estimator.model_dir))",
     ):

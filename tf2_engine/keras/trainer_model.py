@@ -153,13 +153,18 @@ class TrainerModelBase:
         """Returns the metrics, the mean loss and the global step; see `Trainer.evaluate`."""
         return self.trainer.evaluate(_input_fn(input_fn), steps, hooks, checkpoint_path, name)
 
-    def predictions(self, input_fn: Input, **options: Object) -> Iterator[dict[str, Array]]:
+    def predictions(self, x: Input, *args: Object, **options: Object) -> Iterator[dict[str, Array]]:
         """Yields predictions for each sample; see `Trainer.predict`, also for the options."""
-        return self.trainer.predict(_input_fn(input_fn), **options)
+        return self.trainer.predict(_input_fn(x), *args, **options)
 
-    def predict(self, x: Input, **options: Object) -> Nest:
-        """Returns the predictions of all samples, as a dict of arrays."""
-        rows = list(self.predictions(x, **options))
+    def predict(self, x: Input, *args: Object, **options: Object) -> Nest:
+        """Returns the predictions for a dataset as a dict of arrays.
+
+        For an input function it yields them, as an estimator does.
+        """
+        if callable(x):
+            return self.predictions(x, *args, **options)
+        rows = list(self.predictions(x))
         return {key: np.stack([row[key] for row in rows]) for key in (rows[0] if rows else ())}
 
 

@@ -275,9 +275,11 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method of an estimator, and its arguments; `train` of others stays."""
+        """Renames a method of what is surely an estimator, and its arguments."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
-        if "input_fn" not in by_name or len(by_name) < len(call.args):
+        is_model = code_of(call.func.value) in self._tf2_edits.models
+        has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
+        if not has_data or any(each.star for each in call.args):
             return  # A `TrainerModel` has methods of these names too.
         for old, new in (("input_fn", "x"), ("hooks", "callbacks")):
             if old in by_name and (old != "hooks" or rule.new == "fit"):

@@ -129,6 +129,9 @@ class _RuleVisitor(cst.CSTVisitor):
     def _visit_estimator(self, call: cst.Call, name: str) -> None:
         if self._tf2_edits.keras and name in tf2_rules.ESTIMATORS:
             self._estimators.append(call)
+            statement = self._program.parent(call)
+            if isinstance(statement, cst.Assign):
+                self._tf2_edits.models.update(code_of(each.target) for each in statement.targets)
         elif name == tf2_rules.ESTIMATOR:
             self._estimators.append(call)
             self._actions.require_tables(call)

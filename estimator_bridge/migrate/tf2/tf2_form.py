@@ -21,6 +21,7 @@ from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rul
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
+from estimator_bridge.run.stock_names import NAMESPACE
 
 NO_TRAINING = "no-training"
 
@@ -219,10 +220,14 @@ class _RuleVisitor(cst.CSTVisitor):
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
-            leave_out = self._actions.comment_out
-            if self._tf2_edits.keras:  # The program keeps its estimators.
-                leave_out = self._actions.refuse
-            leave_out(dotted, "other-stock", rule)
+            if not self._tf2_edits.keras:
+                self._actions.comment_out(dotted, "other-stock", rule)
+            elif stock_replacements.module_of(full) == NAMESPACE:
+                # The module is passed around; the bridge's has the same names.
+                new = self._tf2_edits.import_name("estimator", "estimator_bridge")
+                self._tf2_edits.edits.replace_node(dotted, new)
+            else:
+                self._actions.refuse(dotted, "other-stock", rule)
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:

@@ -60,10 +60,8 @@ class EstimatorSpec(_EstimatorSpec):
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
         eval_metric_ops: a (value, update op) or a Keras metric by name.
-        export_outputs: the outputs of a SavedModel, by signature name. None exports the
-            predictions.
+        export_outputs: the outputs of a SavedModel, by signature name; None exports `predictions`.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
-        scaffold: a `tf.compat.v1.train.Scaffold`.
 
     Raises:
         InvalidSpec: an argument that the mode needs is missing, or has the wrong graph or shape.
@@ -94,8 +92,7 @@ class TPUEstimatorSpec(NamedTuple):
             every step.
 
     Raises:
-        InvalidSpec: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a pair.
-        WrongType: as in `EstimatorSpec`; or the first element of a pair is not callable.
+        InvalidSpec, WrongType: as in `EstimatorSpec`; or a pair is malformed.
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
@@ -195,16 +192,16 @@ def _checked_predictions(predictions: Object, mode: str | None) -> Nest:
 
 
 def checked_hooks(
-    hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
+    hooks: Iterable[Object] | None, text: str = "All hooks must be SessionRunHook instances"
 ) -> tuple[Object, ...]:
-    return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
+    return checked_all(hooks, tf.compat.v1.train.SessionRunHook, text)
 
 
-def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
+def checked_all(things: Iterable[Object] | None, kind: type, text: str) -> tuple[Object, ...]:
     things = tuple(things or ())
     for each in things:
         if not isinstance(each, kind):
-            raise errors.WrongType(f"{message} instances, got {each!r}.")
+            raise errors.WrongType(f"{text}, got {each!r}.")
     return things
 
 
@@ -218,8 +215,7 @@ def _checked_scaffold(scaffold: Object) -> Object:
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    Variables of Keras metrics join the collections that sessions initialize. A Keras metric that
-    was never updated raises InvalidSpec.
+    Variables of Keras metrics join the collections that sessions initialize.
     """
     if metrics is None:
         return {}

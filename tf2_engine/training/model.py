@@ -127,15 +127,16 @@ class Model:
         prepare, weight_keys = self.preprocessing()
 
         def prepared(features: Nest, labels: Nest = None) -> PreparedBatch:
+            if not self._tables:  # Features may have any structure.
+                batch = {"ids": {}, "weights": {}, "lengths": {}, "rest": features}
+                return batch if labels is None else {**batch, "labels": labels}
             ids = prepare(self._with_sparse_ids(features, prepare.columns))
             batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
             # The input of a strategy must not contain None.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
             used = {*weight_keys, *prepare.columns}
-            batch["rest"] = features
-            if used:
-                batch["rest"] = {key: value for key, value in features.items() if key not in used}
+            batch["rest"] = {key: value for key, value in features.items() if key not in used}
             batch = {**batch, "labels": labels} if labels is not None else batch
             size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
             return batch if size is None else short_batches.filled(batch, size)
@@ -270,7 +271,8 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
         expand_composites=True,
     )
     if metrics:
-        with tf.control_dependencies(computed):
+        # Once inlined, a call of a function waits for the outputs of another one, not for the call.
+        with tf.control_dependencies([tf.identity(each) for each in computed]):
             values = traced.prune([], traced.outputs[count:])()
         outputs = {**outputs, "metrics": tf.nest.pack_sequence_as(metrics, values)}
     return outputs, changes

@@ -182,7 +182,7 @@ class Tf2Recorder:
             if object_graph.KEY in reader.tensors:
                 return path
         converted = os.path.join(self._recorder.writer.directory, "converted")
-        convert(path, converted, spec=spec, allow=("*",))
+        convert(path, converted, spec=spec, allow=("*",), no_tables=spec is None)
         return find(converted)
 
 

@@ -71,6 +71,15 @@ class Batches(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self.model.stop_training = batch + 1 == self.last
 
 
+def test_keras_prints_the_steps_of_a_training(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a callback for batches, too, Keras knows how many there were."""
+    model(tmp_path).fit(input_fn)
+
+    assert "3/3" in capsys.readouterr().out
+
+
 def test_keras_calls_its_callbacks_and_may_end_a_training(tmp_path: pathlib.Path) -> None:
     """A training that a callback ends is saved, and the next one goes on from there."""
     trained, batches = model(tmp_path), Batches(2)

@@ -43,6 +43,7 @@ class TrainerModelBase:
     """
 
     stop_training: bool
+    _train_counter: Object
 
     def __init__(
         self,
@@ -120,6 +121,7 @@ class TrainerModelBase:
             losses = next(self._running, None)
             if losses is None:
                 raise tf.errors.OutOfRangeError(None, None, "The training has ended.")
+            self._train_counter.assign_add(1)  # read by the line that Keras prints
             return {"loss": tf.reduce_mean(losses)}
 
         return step

@@ -51,7 +51,8 @@ def model_fn(features: Tensor, labels: Tensor, mode: str, params: Any) -> object
     rate = v1.train.exponential_decay(params["rate"], step, 2, 0.5)
     with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
         train_op = v1.train.AdamOptimizer(rate).minimize(loss, step)
-    return training.ModelSpec(mode, loss=loss, train_op=train_op)
+    hooks = [v1.train.LoggingTensorHook({"loss": loss, "step": step}, every_n_iter=1)]
+    return training.ModelSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 
 def model(directory: pathlib.Path, function: Any = model_fn) -> TrainerModel:

@@ -9,6 +9,7 @@ from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 from estimator_bridge.run.tf1 import contrib_names
 
 _CONTRIB = "tensorflow.contrib"
+_LAYERS = "tf_slim.layers"
 _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
 
 
@@ -30,7 +31,7 @@ def replaced(text: str) -> str:
             if target:
                 new[_span(node, rows, starts)] = _code(target, module)
                 done.update(ast.walk(node))
-                needed.add(target.partition(":")[0])
+                needed.add(_import(target))
     left = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in done}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith(_CONTRIB):
@@ -38,10 +39,10 @@ def replaced(text: str) -> str:
                 new[_span(statement, rows, starts)] = "\n" * (
                     (statement.end_lineno or statement.lineno) - statement.lineno
                 )
-    needed -= {"tensorflow", _WITH_REMAINDER.partition(":")[0]}
+    needed.discard("")
     at = next(each for each in tree.body if module in dict(_imported(each)))
     start, end = _span(at, rows, starts)
-    imports = "".join(f"; import {each}" for each in sorted(needed))
+    imports = "".join(f"; {each}" for each in sorted(needed))
     new[start, end] = f"{text[start:end]}{imports}"
     return spliced(text, new, (0, len(text)))
 
@@ -77,12 +78,24 @@ def _target(full: str) -> str:
     return target
 
 
+def _import(target: str) -> str:
+    """Writes the import statement of an object; "" if it needs none."""
+    home, _, name = target.partition(":")
+    if home == "tensorflow" or target == _WITH_REMAINDER:
+        return ""
+    # As an attribute of tf_slim, `layers` is another module.
+    is_hidden = home == _LAYERS and name
+    return f"from {home} import {name} as slim_{name}" if is_hidden else f"import {home}"
+
+
 def _code(target: str, module: str) -> str:
     if target == _WITH_REMAINDER:
         return "(lambda size: lambda data: data.batch(size, drop_remainder=True))"
     home, _, name = target.partition(":")
     if home == "tensorflow":
         return f"{module}.{name.removeprefix('compat.v1').removeprefix('.')}"
+    if home == _LAYERS and name:
+        return f"slim_{name}"
     return f"{home}.{name}" if name else home
 
 

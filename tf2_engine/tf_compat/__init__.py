@@ -121,6 +121,7 @@ from tf2_engine.tf_compat.sessions import (
     path_of_saver,
     publish_checkpoint,
     read_global_step,
+    read_logged_variables,
     set_global_step_read,
     summary_ops,
     summary_writer_initializers,

@@ -80,6 +80,7 @@ class HookRunner:
         self._context.session.step_read = step_read
         tf_compat.set_global_step_read(step_read)
         for hook in self._hooks:
+            tf_compat.read_logged_variables(hook)
             with self._global_step():
                 hook.begin()
                 tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 from estimator_bridge.run.tf1 import contrib_names
@@ -31,7 +31,7 @@ def replaced(text: str) -> str:
             if target:
                 new[_span(node, rows, starts)] = _code(target, module)
                 done.update(ast.walk(node))
-                needed.add(_import(target))
+                needed.add(target)
     left = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in done}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith(_CONTRIB):
@@ -39,10 +39,9 @@ def replaced(text: str) -> str:
                 new[_span(statement, rows, starts)] = "\n" * (
                     (statement.end_lineno or statement.lineno) - statement.lineno
                 )
-    needed.discard("")
     at = next(each for each in tree.body if module in dict(_imported(each)))
     start, end = _span(at, rows, starts)
-    imports = "".join(f"; {each}" for each in sorted(needed))
+    imports = "".join(f"; {each}" for each in _imports(needed))
     new[start, end] = f"{text[start:end]}{imports}"
     return spliced(text, new, (0, len(text)))
 
@@ -78,14 +77,17 @@ def _target(full: str) -> str:
     return target
 
 
-def _import(target: str) -> str:
-    """Writes the import statement of an object; "" if it needs none."""
-    home, _, name = target.partition(":")
-    if home == "tensorflow" or target == _WITH_REMAINDER:
-        return ""
+def _imports(targets: Collection[str]) -> Iterator[str]:
+    """Yields the import statements of objects."""
+    pairs = [each.partition(":")[::2] for each in sorted({*targets} - {_WITH_REMAINDER})]
     # As an attribute of tf_slim, `layers` is another module.
-    is_hidden = home == _LAYERS and name
-    return f"from {home} import {name} as slim_{name}" if is_hidden else f"import {home}"
+    names = [f"{name} as slim_{name}" for home, name in pairs if home == _LAYERS and name]
+    homes = {
+        home for home, name in pairs if home != "tensorflow" and not (home == _LAYERS and name)
+    }
+    yield from (f"import {each}" for each in sorted(homes))
+    if names:
+        yield f"from {_LAYERS} import {', '.join(names)}"
 
 
 def _code(target: str, module: str) -> str:

@@ -49,6 +49,9 @@ def model_fn(features: Tensor, labels: Tensor, mode: str, params: Any) -> object
         return training.ModelSpec(mode, loss=loss, eval_metric_ops=metrics)
     step = v1.train.get_global_step()
     rate = v1.train.exponential_decay(params["rate"], step, 2, 0.5)
+    trained = v1.trainable_variables()
+    assert trained[0] in trained
+    assert trained[0] not in trained[1:]
     with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
         train_op = v1.train.AdamOptimizer(rate).minimize(loss, step)
     hooks = [v1.train.LoggingTensorHook({"loss": loss, "step": step}, every_n_iter=1)]

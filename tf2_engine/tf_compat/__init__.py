@@ -93,6 +93,7 @@ from tf2_engine.tf_compat.keras_internals import (
     weigh_losses,
 )
 from tf2_engine.tf_compat.nests import flatten_with_paths, nest
+from tf2_engine.tf_compat.patching import equal_by_identity
 from tf2_engine.tf_compat.protos import (
     GradientAccumulationStatus,
     HotIdReplicationConfiguration,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 import tf2_engine
-from tf2_engine import errors, log, specs, tpu_columns
+from tf2_engine import errors, log, specs, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.backends import sparse_core_arithmetic
 from tf2_engine.calls import call
@@ -229,7 +229,7 @@ class Model:
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
         # Without tables, columns look up variables of the model.
         columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
-        with columns():
+        with columns(), tf_compat.equal_by_identity():
             spec = ModelSpec.of(call(self.model_fn, arguments))
         scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)

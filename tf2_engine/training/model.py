@@ -21,7 +21,7 @@ from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
-from tf2_engine.training.trainer_tables import Embedding, NoTables
+from tf2_engine.training.trainer_tables import Embedding, WithoutTables
 from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor, Variable
 
 PreparedBatch = dict[str, Nest]
@@ -60,7 +60,7 @@ class Model:
         if config.tf_random_seed is not None:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
-        self.spec = NoTables() if embedding_config_spec is None else embedding_config_spec
+        self.spec = WithoutTables() if embedding_config_spec is None else embedding_config_spec
         # Only a TPUEstimator tells the program's functions the batch size.
         self._tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
         with self.strategy.scope():
@@ -89,7 +89,7 @@ class Model:
                 )
             self.engine = (
                 self.spec
-                if isinstance(self.spec, NoTables)
+                if isinstance(self.spec, WithoutTables)
                 else tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
             )
             if self._on_sparse_cores:

@@ -57,7 +57,7 @@ class Embedding:
         return columns
 
 
-class NoTables(tf.Module):
+class WithoutTables(tf.Module):
     """Replaces both the `Embedding` and the engine of a model without tables."""
 
     engine_spec: Object = types.SimpleNamespace(tables=(), features=(), structure={})
@@ -69,7 +69,7 @@ class NoTables(tf.Module):
         super().__init__()
         self.preprocessing_of_ids = preprocessing.Preprocessing({})
 
-    def to_tf2(self, step: Object = None) -> NoTables:
+    def to_tf2(self, step: Object = None) -> WithoutTables:
         """Returns this object. A legacy spec would be translated here."""
         return self
 

@@ -157,7 +157,9 @@ def test_a_package_that_needs_an_edit_keeps_its_estimators(
     job.mkdir()
     for file, text in MODULES.items():
         (job / file).write_text(text)
-    model = MODULES["model.py"].replace("  optimizer =", "  tf.GradientTape()\n  optimizer =")
+    model = MODULES["model.py"].replace(
+        "  optimizer =", "  tf.Variable(0.)\n  tf.GradientTape()\n  optimizer ="
+    )
     (job / "model.py").write_text(model)
 
     assert main.main(["migrate", "--form", "keras", str(job)]) == 3

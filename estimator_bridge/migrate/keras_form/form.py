@@ -6,11 +6,11 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form import canned_estimators, rules
 from estimator_bridge.migrate.keras_form.call_sites import sites, table_configs
 from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
@@ -18,7 +18,6 @@ from estimator_bridge.migrate.keras_form.call_sites.method_calls import CallWrit
 from estimator_bridge.migrate.keras_form.canned_form import canned_site
 from estimator_bridge.migrate.keras_form.function_code import FunctionCode
 from estimator_bridge.migrate.keras_form.model_class import (
-    base_class,
     layers,
     models,
     optimizer_code,
@@ -30,9 +29,9 @@ from estimator_bridge.migrate.keras_form.program_text import (
     program_checks,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
+    NotSimple,
     Source,
     Text,
-    all_names,
     nodes_in,
 )
 from estimator_bridge.migrate.keras_form.straight import straightening
@@ -44,7 +43,6 @@ from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
-_WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
 """The mode names in the new program."""
 
@@ -101,30 +99,44 @@ ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
 def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
     """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`.
 
-    The model_fn becomes a class, or stays a function where its class is refused or incomplete.
+    A simple model_fn becomes a class; any other stays a function.
     """
     source = _without_tabs(source)
+    straight = straightening.straight(source, name)
     of_class: NewProgram | None = None
     try:
-        of_class = _new_program(source, name, target, straightening.STEPS)
+        of_class = _new_program(source, name, straight, target, _of_tables)
         if of_class.is_complete:
             return of_class
+    except NotSimple as reason:
+        if target is not None:
+            raise _not_simple(name, reason) from reason
     except Refused as refused:
         rules_of_sites = ("keras-estimators", "keras-estimator-class")
         if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
             raise
     try:
-        return _new_program(source, name, target, straightening.FOR_FUNCTIONS)
+        return _new_program(source, name, straight, target, _of_functions)
     except Refused:
         if of_class is None:
             raise
         return of_class
 
 
+def _not_simple(name: str, reason: NotSimple) -> Refused:
+    why = f"its model_fn does not become a class of Keras: {reason}"
+    way_out = "Simplify it there, or migrate to the tf2 form"
+    blocker = Blocker(reason.line, "keras-model-fn", "", why, way_out, name)
+    return Refused(name, [blocker], "the Keras form")
+
+
 def _new_program(
-    source: str, name: str, target: str | None, steps: Sequence[straightening.Step]
+    source: str,
+    name: str,
+    straight: straightening.Straight,
+    target: str | None,
+    write: Callable[[Source, Sequence[sites.Site], str | None], Text],
 ) -> NewProgram:
-    straight = straightening.straight(source, name, steps)
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
     if not places:
@@ -136,14 +148,8 @@ def _new_program(
             f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
             "--target out."
         )
-    is_function = steps is straightening.FOR_FUNCTIONS
-    if is_canned:
-        text = _of_canned(program, places[0])
-    elif is_function:
-        text = _of_functions(program, places, target)
-    else:
-        text = _of_tables(program, places, name, target)
-    program.check(is_function)
+    text = _of_canned(program, places[0]) if is_canned else write(program, places, target)
+    program.check(write is _of_functions)
     program.write_marks()
     new_source, flags = leftovers.left_out(text(), source)
     new_source = long_lines.broken(new_source, {*lines_of(source)})
@@ -171,17 +177,27 @@ def _without_tabs(source: str) -> str:
     )
 
 
-def _of_tables(
-    program: Source, places: Sequence[sites.Site], name: str, target: str | None
-) -> Text:
+def _of_tables(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
+    """Makes a class of the model_fn; raises NotSimple if that has more than a class can have."""
+    if len(places) > 1:
+        raise NotSimple(places[1].call, "there are several estimators")
     calls = CallWriter(program, *places)
-    written = models.write(program, places, target)
-    if not written:
-        program.check()
-        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
+    root, model = models.write(program, places[0], target)
     calls.write()
     table_configs.write(program)
-    return _rest(program, written)
+    gone = [*dict.fromkeys([*model.functions, *model.left_out])]
+    _apply_rules(program, [*gone, root], model.left_out)
+
+    def text() -> str:
+        class_text = model.text()
+        for function in dict.fromkeys([*gone, *model.left_out]):
+            if root not in program.above(function):
+                program.drop(function)
+                _trailing_blank(program, function)
+        program.replace_span(*program.lines(root), class_text)
+        return _finished(program)
+
+    return text
 
 
 def _of_functions(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
@@ -213,27 +229,6 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 def is_keras_form(program: Source) -> bool:
     models = ("tf2_engine.keras.TableModel", "tf2_engine.keras.FunctionModel")
     return any(each in models for each in program.aliases.values())
-
-
-def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
-    classes = [each.text for each in written if each.text is not None]
-    roots = [each.root for each in written]
-    left_out = list({each: None for one in classes for each in one.left_out})
-    functions = {each: None for one in classes for each in one.functions}
-    gone = list(dict.fromkeys([*functions, *left_out, *roots]))
-    _apply_rules(program, gone, left_out)
-
-    def text() -> str:
-        sources = base_class.texts([each.pieces() for each in classes], all_names(program.tree))
-        for function in dict.fromkeys([*gone, *left_out]):
-            if function not in roots and not {*program.above(function)} & {*roots}:
-                program.drop(function)
-                _trailing_blank(program, function)
-        for root, source in zip(roots, sources, strict=True):
-            program.replace_span(*program.lines(root), source)
-        return _finished(program)
-
-    return text
 
 
 def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
@@ -322,7 +317,6 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
                 layers.read(program, up) is not None
                 or (is_inner and layers.read(program, inner) is not None)  # type: ignore[arg-type]
                 or optimizer_code.is_optimizer(program, up)
-                or program.called(up) in _WITHOUT_COUNTERPART
                 or optimizer_code.wraps_for_tpu(program, up)
                 or optimizer_code.is_global_step(program, up)
             )

@@ -42,25 +42,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
-OF_CLASSES = frozenset(
-    (
-        "keras-batch-size",
-        "keras-feature-config",
-        "keras-layer-of-tensors",
-        "keras-loop",
-        "keras-loop-name",
-        "keras-mode",
-        "keras-model-argument",
-        "keras-model-fn",
-        "keras-name",
-        "keras-rate",
-        "keras-table-rate",
-    )
-)
-"""Reasons why a model_fn does not become a class. It then stays a function, except on SparseCores.
-"""
-
-STOPS = OF_CLASSES | frozenset(
+STOPS = frozenset(
     (
         "keras-config",
         "keras-estimator",

@@ -39,9 +39,8 @@ class Site:
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
         canned: None for a TPUEstimator.
-        class_name: the model's class, or the parameter that holds it.
+        class_name: the model's class.
         name: the variable to which the model is assigned.
-        takes_params: whether the model takes `params` as a whole rather than its values.
         model_fn: the model_fn, if it stays a function; else None.
     """
 
@@ -52,7 +51,6 @@ class Site:
     canned: Canned | None = None
     class_name: str = "Model"
     name: str = "model"
-    takes_params: bool = False
     model_fn: ast.expr | None = None
 
     @property

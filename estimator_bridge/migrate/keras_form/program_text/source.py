@@ -22,12 +22,17 @@ New = str | Text
 WIDTH = 100
 """Line length that most style guides allow."""
 
-COPY = "__copy"
-"""Suffix of functions that are copied for another model; messages leave it out."""
-
 _STOCK = ("estimator", "tensorflow_estimator")
 
 _Node = TypeVar("_Node", bound=ast.AST)
+
+
+class NotSimple(Exception):
+    """A model_fn is not simple enough for a class, so it stays a function."""
+
+    def __init__(self, node: ast.AST | None, why: str) -> None:
+        super().__init__(why)
+        self.line = getattr(node, "lineno", 0)
 
 
 class Source:
@@ -187,15 +192,6 @@ class Source:
     def replacement(self, start: int, end: int) -> New | None:
         return self._edits.get((start, end))
 
-    def is_dropped(self, node: ast.AST) -> bool:
-        """Whether a node is inside a statement that is left out or rewritten."""
-        start, end = self.span(node)
-        return any(
-            first <= start and end <= last and (first, last) != (start, end)
-            for first, last in self._edits
-            if "\n" in self.text[first:last] or self._edits[first, last] == ""
-        )
-
     def code(self, node: ast.AST) -> str:
         return self.render(*self.span(node))
 
@@ -230,8 +226,7 @@ class Source:
         assert rule in RULES.keys() | STOPS, rule
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
-        code = "" if whole else code
-        code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
+        code = "" if whole else code.partition("\n")[0][:60]
         line = self.old_line(getattr(node, "lineno", 0))
         blocker = Blocker(line, rule, code, why, way_out, self.name)
         self.problems.add(blocker)

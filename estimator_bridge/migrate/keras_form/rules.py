@@ -156,14 +156,16 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-_OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
-"""Objects whose variables lie outside the model's layers and would not be saved."""
+_OF_GRAPHS = frozenset(
+    ["train.ExponentialMovingAverage", "Variable", "trainable_variables", "gradients"]
+)
+"""Variables outside of the model's layers, and what finds variables in a graph."""
 
 
 def counterpart(full: str) -> Upgrade | None:
     """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
-    if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
+    if short in _OF_GRAPHS or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
     if short in _OF_COLUMNS:
         return None

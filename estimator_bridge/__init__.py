@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge.version import __version__
+from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from estimator_bridge.declared import verifiable
-    from estimator_bridge.verify.api import verify
+    from estimator_bridge.verification.api import verify
 
 __all__ = ["verifiable", "verify"]
 
 
 if not TYPE_CHECKING:  # type checkers know the submodules without `__getattr__`
-
-    def __getattr__(name: str) -> object:
-        # Importing the package must not load TensorFlow.
-        if name == "verify":
-            return importlib.import_module("estimator_bridge.verify")
-        if name == "verifiable":
-            return importlib.import_module("estimator_bridge.declared").verifiable
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__, __dir__ = lazy.exports(
+        __name__,
+        {
+            "estimator_bridge.declared": ["verifiable"],
+            "estimator_bridge.verification.api": ["verify"],
+        },
+    )

@@ -32,8 +32,13 @@ def names_of_variables(checkpoint: str) -> list[str]:
 
     Slots are left out.
     """
+    return names_in(key for key, _ in tf.train.list_variables(checkpoint))
+
+
+def names_in(keys: Iterable[str]) -> list[str]:
+    """Lists the legacy names of the variables (with the global step) and tables among keys."""
     names = []
-    for key, _ in tf.train.list_variables(checkpoint):
+    for key in keys:
         if key == KEY_OF_STEP:
             names.append(GLOBAL_STEP)
         place, _, rest = key.removesuffix(f"/{VALUE}").partition("/")

@@ -19,11 +19,11 @@ from estimator_bridge.recording.files import (
     VARIABLES,
     RecordingWriter,
 )
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.provenance import provenance
-from estimator_bridge.verify.report import page
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.provenance import provenance
+from estimator_bridge.verification.report import page
+from estimator_bridge.verification.result import Result
 
 STEPS = 30
 LONG = "a_table_with_a_name_that_is_as_long_as_those_of_real_programs_weighted_by_its_weights"

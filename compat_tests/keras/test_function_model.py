@@ -132,7 +132,7 @@ def test_layers_of_one_name_are_refused() -> None:
 
 def test_layers_are_made_in_a_model_only() -> None:
     """Outside of a model there are no scopes and no variables."""
-    with pytest.raises(errors.InvalidInput, match="work only while a FunctionModel runs its function"):
+    with pytest.raises(errors.InvalidInput, match="only while a FunctionModel runs its function"):
         in_model.step()
 
 

@@ -22,7 +22,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.cli import main, output
 from estimator_bridge.run import install
-from estimator_bridge.verify.watch.watcher import WatchReport
+from estimator_bridge.verification.watch.watcher import WatchReport
 from tf2_engine import errors as engine_errors
 from tf2_engine import log, plain_text
 

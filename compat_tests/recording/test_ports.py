@@ -13,9 +13,9 @@ from compat_tests.recording.plants import HONEST, PLANTS, Plant, shuffled
 from compat_tests.recording.ports import Port
 from compat_tests.support import bag_model
 from estimator_bridge.cli import main
-from estimator_bridge.verify import procedure
-from estimator_bridge.verify.findings import Status
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification import procedure
+from estimator_bridge.verification.findings import Status
+from estimator_bridge.verification.result import Result
 
 SECONDS = 60.0
 QUICK = (

@@ -11,7 +11,7 @@ from compat_tests.recording.test_replay import LEFT_OUT, repeated
 from compat_tests.run.test_run import PROGRAM
 from estimator_bridge.cli import main
 from estimator_bridge.recording import Recording, Replay
-from estimator_bridge.verify import procedure
+from estimator_bridge.verification import procedure
 
 SIDES = ("stock", "bridge") if HAS_STOCK else ("bridge",)
 

@@ -19,7 +19,7 @@ from estimator_bridge import errors
 from estimator_bridge.recording import Recording, Replay
 from estimator_bridge.recording.files import VERSION, is_outside
 from estimator_bridge.recording.replay import ReplayBatch, ReplayStep
-from estimator_bridge.verify import procedure
+from estimator_bridge.verification import procedure
 
 STEPS = 3
 LEFT_OUT = ("beta1_power", "beta2_power")

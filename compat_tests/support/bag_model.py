@@ -28,7 +28,7 @@ from estimator_bridge.recording.files import (
     Values,
 )
 from estimator_bridge.recording.replay import Bag, ReplayBatch
-from estimator_bridge.verify.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
+from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
 
 DIM, HIDDEN = 4, 8
 BETA_1, BETA_2, EPSILON, DENSE_RATE = 0.9, 0.999, 1e-7, 0.003

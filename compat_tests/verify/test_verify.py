@@ -20,13 +20,13 @@ from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.recording.files import Recording, write_arrays
 from estimator_bridge.runtime.step import engine_step, table_variables
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
-from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.requests import A, RecordingRequest
-from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.sides import SIDES, opened
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
+from estimator_bridge.verification.record.recorder import Recorder
+from estimator_bridge.verification.record.requests import A, RecordingRequest
+from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import SIDES, opened
 
 ITEMS, QUERY = "tbl_items", "tbl_query_weighted_by_query_weights"
 

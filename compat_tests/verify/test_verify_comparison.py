@@ -15,13 +15,13 @@ from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
-from estimator_bridge.verify import procedure
-from estimator_bridge.verify.compare import comparison, tolerance
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.record import description
-from estimator_bridge.verify.record.requests import PERTURBED, B, RecordingRequest
-from estimator_bridge.verify.report import page, text
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification import procedure
+from estimator_bridge.verification.compare import comparison, tolerance
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.record import description
+from estimator_bridge.verification.record.requests import PERTURBED, B, RecordingRequest
+from estimator_bridge.verification.report import page, text
+from estimator_bridge.verification.result import Result
 from tf2_engine import tf_compat
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from estimator_bridge.recording.files import TableDescription
-from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.explain import update_fits
-from estimator_bridge.verify.explain.update_fits import GRADIENT, RATE, Guess, Update
+from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verification.explain import update_fits
+from estimator_bridge.verification.explain.update_fits import GRADIENT, RATE, Guess, Update
 
 RULES: dict[str, dict[str, Any]] = {
     "SGD": {},

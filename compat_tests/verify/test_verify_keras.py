@@ -19,9 +19,9 @@ from compat_tests.project.test_docs import write_data
 from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge.migrate import migrate_to_keras
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.compare.network_rounding import relative_error
-from estimator_bridge.verify.record.update_rules import rule_of
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.compare.network_rounding import relative_error
+from estimator_bridge.verification.record.update_rules import rule_of
 from tf2_engine.keras import ByStep
 from tf2_engine.optimizers import SGD
 

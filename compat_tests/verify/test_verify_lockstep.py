@@ -22,12 +22,12 @@ from estimator_bridge.recording.files import (
     RecordingWriter,
     Step,
 )
-from estimator_bridge.verify.compare import comparison, lockstep, network_rounding, power
-from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
-from estimator_bridge.verify.compare.joined_cores import joined_step
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.perturbation import perturbed
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification.compare import comparison, lockstep, network_rounding, power
+from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
+from estimator_bridge.verification.compare.joined_cores import joined_step
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.perturbation import perturbed
+from estimator_bridge.verification.result import Result
 from tf2_engine import optimizers
 
 ROWS, DIMENSION, BATCH = 40, 4, 64

@@ -13,9 +13,9 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.estimator import EstimatorSpec
 from estimator_bridge.recording.files import MODEL_OPS, Recording, RecordingWriter
-from estimator_bridge.verify.explain.localisation import first_differing_op
-from estimator_bridge.verify.record import model_ops
-from estimator_bridge.verify.record.capture import Capture
+from estimator_bridge.verification.explain.localisation import first_differing_op
+from estimator_bridge.verification.record import model_ops
+from estimator_bridge.verification.record.capture import Capture
 
 OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.py, line 8")]
 

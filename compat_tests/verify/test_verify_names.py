@@ -15,8 +15,8 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.recording.files import GRADIENTS, SUMMED_ROWS
-from estimator_bridge.verify.record.capture import ROWS_OF_SLICES, Capture
-from estimator_bridge.verify.record.description import grouped_variables
+from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Capture
+from estimator_bridge.verification.record.description import grouped_variables
 from tf2_engine import tf_compat
 
 OPTIMIZERS = {

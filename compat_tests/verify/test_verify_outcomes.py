@@ -21,12 +21,12 @@ from estimator_bridge.recording.outcome_files import (
     SEEN,
     OutcomeWriter,
 )
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.compare.after import evaluation_metrics
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.findings import Outcome, Status
-from estimator_bridge.verify.report import text
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.compare.after import evaluation_metrics
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.findings import Outcome, Status
+from estimator_bridge.verification.report import text
+from estimator_bridge.verification.result import Result
 
 Follow = Callable[[OutcomeWriter], None]
 """Writes what followed a training."""

@@ -14,12 +14,12 @@ import pytest
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.recording.files import CHECKPOINT
-from estimator_bridge.verify import provenance
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.findings import TABLE
-from estimator_bridge.verify.report import page, text
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification import provenance
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.findings import TABLE
+from estimator_bridge.verification.report import page, text
+from estimator_bridge.verification.result import Result
 from tf2_engine import plain_text
 
 NAMES = [

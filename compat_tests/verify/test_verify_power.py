@@ -20,7 +20,7 @@ from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.other_version import OtherVersion
 from compat_tests.verify.power.program import Model, Program
 from estimator_bridge.recording.files import VARIABLES
-from estimator_bridge.verify.record.requests import RecordingRequest
+from estimator_bridge.verification.record.requests import RecordingRequest
 
 QUICK = (
     *("Adam's bias", "cut too early", "swapped slots"),

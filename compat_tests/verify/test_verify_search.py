@@ -11,13 +11,13 @@ import pytest
 from compat_tests.verify.test_verify_lockstep import Training, scattered
 from estimator_bridge import errors
 from estimator_bridge.progress_line import no_progress
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.explain import causes
-from estimator_bridge.verify.explain.localisation import localise
-from estimator_bridge.verify.explain.search import Search
-from estimator_bridge.verify.record.processes import ProcessRecorder
-from estimator_bridge.verify.record.requests import A, RecordingRequest
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.explain.localisation import localise
+from estimator_bridge.verification.explain.search import Search
+from estimator_bridge.verification.record.processes import ProcessRecorder
+from estimator_bridge.verification.record.requests import A, RecordingRequest
+from estimator_bridge.verification.result import Result
 
 
 def compared(tmp_path: pathlib.Path) -> Result:

@@ -13,9 +13,9 @@ import tensorflow.compat.v1 as tf
 from compat_tests.support import recordings
 from estimator_bridge import errors
 from estimator_bridge.recording.files import SERVED, Recording, read_arrays
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.record import exported_models, processes
-from estimator_bridge.verify.report import page
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.record import exported_models, processes
+from estimator_bridge.verification.report import page
 
 BATCH: dict[str, Any] = {
     "features/word.indices": np.array([[0, 0], [0, 1], [2, 0]]),

@@ -21,9 +21,9 @@ from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.migrate import adopt
 from estimator_bridge.run.script import imports_bridge
-from estimator_bridge.verify.findings import Status
-from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.sides import Side
+from estimator_bridge.verification.findings import Status
+from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import Side
 
 
 def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:

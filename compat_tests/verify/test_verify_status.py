@@ -18,10 +18,10 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.verify import procedure
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.record import processes
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification import procedure
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.record import processes
+from estimator_bridge.verification.result import Result
 
 Outcome = Callable[[pathlib.Path], Result]
 

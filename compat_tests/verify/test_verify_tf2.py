@@ -19,12 +19,12 @@ from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
-from estimator_bridge.verify.compare import comparison
-from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.requests import A, RecordingRequest
-from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
-from estimator_bridge.verify.report import text
-from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.record.recorder import Recorder
+from estimator_bridge.verification.record.requests import A, RecordingRequest
+from estimator_bridge.verification.record.tf2_recorder import Tf2Recorder
+from estimator_bridge.verification.report import text
+from estimator_bridge.verification.sides import SIDES
 from tf2_engine.declared import used
 
 LEGACY = (

@@ -11,9 +11,13 @@ import pytest
 
 from estimator_bridge.recording.array_files import as_array, digest, read_arrays, write_arrays
 from estimator_bridge.recording.outcome_files import Outcomes, OutcomeWriter
-from estimator_bridge.verify.compare import elements
-from estimator_bridge.verify.compare.after.sample_differences import SampleDifferences
-from estimator_bridge.verify.record.outcome_recorder import SAMPLES_OF_CHUNK, PredictionWriter, flat
+from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verification.record.outcome_recorder import (
+    SAMPLES_OF_CHUNK,
+    PredictionWriter,
+    flat,
+)
 
 FLOATS = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)
 COMPLEX = (np.complex64, np.complex128)

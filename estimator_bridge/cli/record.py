@@ -13,7 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.cli import output, program_arguments, verify_checks
 from estimator_bridge.cli.workplace import Place
 from estimator_bridge.readable_sizes import readable
-from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.recording.files import Recording
@@ -44,8 +44,8 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(refusal)
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
-    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verify.record.requests import PERTURBED, A, RecordingRequest
+    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.requests import PERTURBED, A, RecordingRequest
 
     how_to_run = options.tf1, options.is_module
     programs = {A: SideProgram(options.side, options.script, options.python, *how_to_run)}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from estimator_bridge.cli import failures, output, program_arguments, verify_checks
 from estimator_bridge.cli.workplace import Place
 from estimator_bridge.run.script import program_of
-from estimator_bridge.verify.explain.search import SECONDS
-from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verification.explain.search import SECONDS
+from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
-    from estimator_bridge.verify.result import Result
-    from estimator_bridge.verify.watch.watcher import WatchReport
+    from estimator_bridge.verification.result import Result
+    from estimator_bridge.verification.watch.watcher import WatchReport
 
 
 # The metavar, or None for a flag, and the help.
@@ -106,8 +106,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
     # With a missing package nothing else needs to be told.
-    importlib.import_module("estimator_bridge.verify.procedure")
-    from estimator_bridge.verify.findings import Status
+    importlib.import_module("estimator_bridge.verification.procedure")
+    from estimator_bridge.verification.findings import Status
 
     refusals = _refusals_of_watch(options), verify_checks.refusals(options)
     error: object = next(itertools.chain(*refusals), None)
@@ -130,8 +130,8 @@ def _executed(options: argparse.Namespace) -> int:
 
 def _compare_recordings(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
-    from estimator_bridge.verify import procedure
-    from estimator_bridge.verify.provenance import provenance
+    from estimator_bridge.verification import procedure
+    from estimator_bridge.verification.provenance import provenance
 
     progress = ProgressLine(
         lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
@@ -144,10 +144,10 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
-    from estimator_bridge.verify import procedure
-    from estimator_bridge.verify.provenance import provenance
-    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verify.record.requests import A, B
+    from estimator_bridge.verification import procedure
+    from estimator_bridge.verification.provenance import provenance
+    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.requests import A, B
 
     script_b = options.against or options.script
     how_to_run = options.tf1, options.is_module
@@ -204,7 +204,7 @@ def _report(result: Result, options: argparse.Namespace) -> int:
 
 
 def _write_page(options: argparse.Namespace, result: Result) -> None:
-    from estimator_bridge.verify.report.page import page
+    from estimator_bridge.verification.report.page import page
 
     compared = [options.script, options.against, options.against_checkpoint]
     compared += options.against_recording or []
@@ -215,7 +215,7 @@ def _write_page(options: argparse.Namespace, result: Result) -> None:
 
 def _write_error(options: argparse.Namespace, error: str) -> None:
     """Writes a JSON file that says why there is no verdict."""
-    from estimator_bridge.verify.result import without_verdict
+    from estimator_bridge.verification.result import without_verdict
 
     if options.json:
         try:
@@ -238,9 +238,9 @@ def _watch(options: argparse.Namespace) -> int:
     The status is 1 if the program failed after a violation, which is the likelier cause.
     """
     from estimator_bridge.progress_line import ProgressLine
-    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verify.record.requests import A, B
-    from estimator_bridge.verify.watch.watcher import WatchedJob
+    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.requests import A, B
+    from estimator_bridge.verification.watch.watcher import WatchedJob
 
     how_to_run = options.tf1, options.is_module
     program = SideProgram(options.b, options.script, options.python_b, *how_to_run)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from estimator_bridge import errors
 from estimator_bridge.cli import output
 from estimator_bridge.run.script import program_of
-from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verification.sides import SIDES
 
 _PROBE = """
 import json

@@ -34,6 +34,7 @@ from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.rate_by_step import RateByStepBase
 from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.keras.trainer_model import TrainerModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 _LAYERS = (
@@ -144,6 +145,7 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     ),
     "TPUEmbedding": layer_for,
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
+    "TrainerModel": lambda keras: _subclass("TrainerModel", (TrainerModelBase, keras.Model)),
 }
 
 

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
         stop_if_no_increase_hook,
     )
     from tf2_engine.training.evaluated_training import train_and_evaluate
+    from tf2_engine.training.initial_values import (
+        init_from_checkpoint,
+        list_variables,
+        load_checkpoint,
+        load_variable,
+    )
+    from tf2_engine.training.iterators import make_iterator
     from tf2_engine.training.losses import (
         get_regularization_loss,
         get_regularization_losses,
@@ -68,6 +75,13 @@ __getattr__, __dir__ = lazy.exports(
             "stop_if_no_increase_hook",
         ],
         "tf2_engine.training.evaluated_training": ["train_and_evaluate"],
+        "tf2_engine.training.initial_values": [
+            "init_from_checkpoint",
+            "list_variables",
+            "load_checkpoint",
+            "load_variable",
+        ],
+        "tf2_engine.training.iterators": ["make_iterator"],
         "tf2_engine.training.losses": [
             "get_regularization_loss",
             "get_regularization_losses",

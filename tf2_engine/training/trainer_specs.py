@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tf2_engine.types import Function, Nest, Object, Op, Tensor
@@ -32,6 +32,10 @@ class ModelSpec(NamedTuple):
         host_call: a pair: a function that runs on the host after each step of any mode, for example
             to write summaries, and its arguments.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
+        eval_metric_ops: (value, update) by name, as `tf.compat.v1.metrics` returns them. An
+            Estimator has them in the place of `eval_metrics`.
+        scaffold: a `Scaffold`, in the place of `scaffold_fn`.
+        training_chief_hooks: further hooks of a training.
     """
 
     mode: str
@@ -45,6 +49,17 @@ class ModelSpec(NamedTuple):
     training_hooks: Sequence[Object] | None = None
     evaluation_hooks: Sequence[Object] | None = None
     prediction_hooks: Sequence[Object] | None = None
+    eval_metric_ops: Mapping[str, tuple[Tensor, Op]] | None = None
+    scaffold: Object = None
+    training_chief_hooks: Sequence[Object] | None = None
+
+    @classmethod
+    def of(cls, spec: Object) -> ModelSpec:
+        """Returns the spec, or one with the fields of an estimator's spec."""
+        if isinstance(spec, cls):
+            return spec
+        fields: list[Object] = [getattr(spec, name, None) for name in cls._fields]
+        return cls._make(fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +77,7 @@ class RunConfig:
         log_step_count_steps: steps between two lines of the log. 0 or None logs none.
         cluster: a cluster resolver of the TPU. None takes the strategy in scope.
         master: the address of a TPU, if there is no `cluster`.
+        session_config, device_fn, protocol, tpu_config: have no effect. Calls with `**` pass them.
     """
 
     model_dir: str | None = None
@@ -74,6 +90,10 @@ class RunConfig:
     log_step_count_steps: int | None = 100
     cluster: Object = None
     master: str | None = None
+    session_config: Object = None
+    device_fn: Object = None
+    protocol: str | None = None
+    tpu_config: Object = None
 
     # This is the only process of the job.
     is_chief = True

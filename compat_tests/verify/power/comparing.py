@@ -13,11 +13,11 @@ from compat_tests.support.legacy_specs import OURS
 from compat_tests.verify.power import program as programs
 from compat_tests.verify.power.program import Program
 from estimator_bridge import estimator
-from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
-from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.requests import A, RecordingRequest
-from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.sides import SIDES, Side, opened
+from estimator_bridge.verification.procedure import ComparisonOptions, side_by_side
+from estimator_bridge.verification.record.recorder import Recorder
+from estimator_bridge.verification.record.requests import A, RecordingRequest
+from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import SIDES, Side, opened
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from compat_tests.verify.power.comparing import Context, Run
 from compat_tests.verify.power.program import Program
-from estimator_bridge.verify.procedure import ComparisonOptions
+from estimator_bridge.verification.procedure import ComparisonOptions
 
 BATCH_SIZES = (64, 1024, 8192)
 

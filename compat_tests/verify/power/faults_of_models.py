@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.fault import Fault, of_engine, of_model, of_program
-from estimator_bridge.verify.procedure import ComparisonOptions
+from estimator_bridge.verification.procedure import ComparisonOptions
 
 
 def _half_trained(gradients: Any) -> Any:

@@ -17,7 +17,7 @@ from compat_tests.verify.power.comparing import Recorded, Run
 from compat_tests.verify.power.other_version import OtherVersion, RunElsewhere
 from compat_tests.verify.power.program import ROWS, Model, Program
 from estimator_bridge.checkpoint_files import Writer
-from estimator_bridge.verify.perturbation import perturbed
+from estimator_bridge.verification.perturbation import perturbed
 
 _PLAIN = Model(amplified=("", 0.0), ticks=0.0)
 _SOME = ("users", "items", "words")

@@ -13,8 +13,8 @@ from compat_tests.verify.power.comparing import Comparer
 from compat_tests.verify.power.fault import BATCH_SIZES
 from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.honest import Pair
-from estimator_bridge.verify.findings import Status
-from estimator_bridge.verify.result import Result
+from estimator_bridge.verification.findings import Status
+from estimator_bridge.verification.result import Result
 
 T = TypeVar("T", "Judged", "JudgedPair")
 

@@ -1,0 +1,126 @@
+"""`estimator_bridge.verify`: compares a model on two engines, in this process."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+
+from estimator_bridge.verification.explain.search import SECONDS
+from estimator_bridge.verification.procedure import ComparisonOptions, side_by_side
+from estimator_bridge.verification.record.requests import A, B, RecordingRequest
+from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import Side, opened, side_of
+from tf2_engine.types import Function, Object
+
+
+def verify(
+    model_fn: Function,
+    input_fn: Function,
+    spec: Object,
+    *,
+    batch_size: int,
+    a: str | Side = "stock",
+    b: str | Side = "bridge",
+    steps: int = 20,
+    use_tpu: bool = True,
+    params: Object = None,
+    config: Object = None,
+    spec_b: Object = None,
+    model_fn_b: Function | None = None,
+    eval_input_fn: Function | None = None,
+    predict_input_fn: Function | None = None,
+    serving_input_receiver_fn: Callable[[], Object] | None = None,
+    every: int | None = None,
+    begin_from: str | None = None,
+    own_input: bool = False,
+    free_run: bool = False,
+    measure: bool = True,
+    search: float = SECONDS,
+    examples: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    html: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Runs a model on two engines with the same initial state and batches, and compares them.
+
+        result = estimator_bridge.verify(model_fn, input_fn, spec, batch_size=1024)
+        assert result.equal, result
+
+    Args:
+        model_fn, input_fn, params: as for a TPUEstimator.
+        spec: an EmbeddingConfigSpec.
+        batch_size: the size of the global batch, in every mode.
+        a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
+        use_tpu: for sides that leave it open.
+        config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
+        spec_b, model_fn_b: side B's, if they differ from side A's.
+        eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
+            after the training, and compare the results.
+        every: steps between reads of the variables; None means 1, or 5 with pipelining.
+        begin_from: a checkpoint to start from; None starts from side A's initial values.
+        own_input: side B reads its own input instead of side A's batches.
+        free_run: side B continues from its own state, not from side A's after every compared step.
+        measure: if numbers differ by more than the rounding of tables explains, trains side A again
+            from a perturbed start and allows differences as large as the perturbation causes.
+        search: how many seconds to search for causes; `notes` lists what was not tried.
+        examples: a TFRecord file of serialised Examples for exported signatures that take them.
+        directory: where recordings go; None uses a temporary directory.
+        html: where to write the page, or None.
+
+    Returns:
+        The findings. `equal` is the verdict, and `print(result)` prints a table.
+
+    Raises:
+        MissingStock, InvalidInput: the side is not available here.
+    """
+    sides = {A: side_of(a), B: side_of(b)}
+    models = {A: (model_fn, spec), B: (model_fn_b or model_fn, spec_b or spec)}
+    arguments = {
+        "use_tpu": use_tpu,
+        "params": {} if params is None else params,
+        **dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), batch_size),
+    }
+
+    def record(request: RecordingRequest) -> None:
+        from estimator_bridge.verification.record.recorder import Recorder
+
+        side = sides[request.side]
+        model, spec = models[request.side]
+        name = getattr(model, "__name__", "model_fn")
+        recorder = Recorder(request, side, steps=steps, every=every, program=name)
+        with opened(side) as estimator_class, recorder.attached(estimator_class):
+            estimator = estimator_class(
+                model_fn=model,
+                embedding_config_spec=spec,
+                config=config or _run_config(*sides.values()),
+                **arguments,
+            )
+            estimator.train(input_fn, steps=steps)
+            if request.sketches:  # op sketches only need the training
+                return
+            if eval_input_fn is not None:
+                estimator.evaluate(eval_input_fn, steps=steps)
+            if predict_input_fn is not None:
+                list(estimator.predict(predict_input_fn))
+            if serving_input_receiver_fn is not None:
+                exports = f"{request.directory}/exports"
+                estimator.export_saved_model(exports, serving_input_receiver_fn)
+
+    options = ComparisonOptions(begin_from, own_input, measure, examples, free_run, search=search)
+    with tempfile.TemporaryDirectory() as temporary:
+        result = side_by_side(record, pathlib.Path(directory or temporary), options)
+    if html is not None:
+        from estimator_bridge.verification.report.page import page
+
+        pathlib.Path(html).write_text(page(result, result.settings[0]["program"]))
+    return result
+
+
+def _run_config(*sides: Side) -> Object:
+    from estimator_bridge.legacy.run_config import RunConfig
+    from estimator_bridge.run import software_tpu
+
+    if any(side.stock for side in sides):
+        return software_tpu.stock_estimator().tpu.RunConfig()
+    return RunConfig()

@@ -1,0 +1,239 @@
+"""Compares the metrics of an evaluation, and tells why they differ.
+
+Side B's metric functions also run on side A's values. So three reasons can be told apart: the
+values differ (their tolerance carries over), the functions differ, or the sides evaluate otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from estimator_bridge.recording.array_files import Values, is_list
+from estimator_bridge.recording.files import LOSS, Recording
+from estimator_bridge.recording.outcome_files import (
+    METRIC_VARIABLE,
+    OTHER,
+    OWN,
+    RECOMPUTED,
+    SEEN,
+)
+from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verification.findings import Outcome
+from tf2_engine.types import Array
+
+Allowed = Callable[[str, float], tuple[float, str]]
+"""Maps an output and its magnitude to the tolerance and the reason for it."""
+
+_OfValue = TypeVar("_OfValue")
+
+SEEN_BY = "values of metrics: "
+"""Prefix of the names of values from which metrics are computed."""
+
+_UNIT_ROUNDOFF = 2.0**-24
+_ROUNDINGS_OF_VALUE = 16
+FOLLOWS = "follows from the values that it is computed from"
+COMPUTED_FROM_EQUAL = "computed from equal numbers"
+
+
+EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
+"""The causes of metrics that differ for equal values; METRIC if it is unclear which."""
+
+
+class Fault(NamedTuple):
+    """The cause of a difference and the observation; both empty if there is no fault."""
+
+    cause: str = ""
+    note: str = ""
+
+
+class _Metric(NamedTuple):
+    """A metric of both sides, and the same metric recomputed; None where that is not possible.
+
+    Attributes:
+        again_a, again_b: each side's function applied to its own values.
+        crossed: side B's function applied to side A's values.
+    """
+
+    a: Array
+    b: Array
+    again_a: Array | None
+    again_b: Array | None
+    crossed: Array | None
+
+
+def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> Iterator[Outcome]:
+    seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
+    number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
+    if all(number) and number[0] != number[1]:
+        note = f"side A evaluates {number[0]} batches, side B {number[1]}"
+        yield Outcome(name, "batches", 0.0, 0.0, note, cause=EVALUATION)
+    values = _differences(*seen)
+    values_agree = True
+    for key, one in _arguments(values).items():
+        outcome = one.outcome(name, f"{SEEN_BY}{key}", *allowed(f"{SEEN_BY}{key}", one.scale))
+        values_agree = values_agree and outcome.equal
+        if outcome.difference or not outcome.equal:
+            yield outcome
+    judge = _Judge(name, allowed, _are_same(values), values_agree, _roundings(seen[0]))
+    for key, metric in _metrics(a, b, name, seen):
+        yield judge.outcome(key, metric) if isinstance(metric, _Metric) else metric
+
+
+def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
+    differences: dict[str, SampleDifferences] = {}
+    for key in sorted(a.keys() & b.keys()):
+        differences[key] = SampleDifferences()
+        differences[key].add(a[key], b[key])
+    return differences
+
+
+def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
+    return {key: one for key, one in values.items() if not key.startswith(METRIC_VARIABLE)}
+
+
+def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
+    """Whether everything that metrics are computed from is equal to the bit.
+
+    If the arguments of the metric functions are unknown, their variables have to be equal.
+    """
+    known = _arguments(values)
+    if not known.keys() - {LOSS}:
+        known = {**values} if len(values) > len(known) else {}
+    return bool(known) and not any(one.largest or one.note for one in known.values())
+
+
+def _metrics(
+    a: Recording, b: Recording, name: str, seen: tuple[Values, Values]
+) -> Iterator[tuple[str, _Metric | Outcome]]:
+    values_a, values_b = (
+        {key: each for chunk in side.outcomes.chunks(name) for key, each in chunk.items()}
+        for side in (a, b)
+    )
+    again_a, again_b = a.outcomes.part(name, RECOMPUTED), b.outcomes.part(name, RECOMPUTED)
+    cores = a.settings["cores"], b.settings["cores"]
+    for key in sorted({*values_a, *values_b}):
+        one, other = values_a.get(key), values_b.get(key)
+        note = _unlike(one, other)
+        if one is None or other is None or note:
+            yield key, Outcome(name, key, 0.0, 0.0, note)
+            continue
+        again = again_a.get(OWN + key), again_b.get(OWN + key), again_b.get(OTHER + key)
+        if key == LOSS and cores == (1, 1):
+            means = [_mean(side.get(LOSS)) for side in seen]
+            again = means[0], means[1], means[0]
+        yield key, _Metric(one, other, *again)
+
+
+def _unlike(a: Array | None, b: Array | None) -> str:
+    """Describes a difference of types or shapes, or returns ""; floats may differ in size."""
+    if a is None or b is None:
+        return f"only on side {'B' if a is None else 'A'}"
+    if a.shape != b.shape:
+        return f"shapes {a.shape} and {b.shape}"
+    names = elements.type_name(a), elements.type_name(b)
+    both_rounded = elements.is_float(a.dtype) and elements.is_float(b.dtype)
+    both_whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    if names[0] != names[1] and not both_rounded and not both_whole:
+        return f"{names[0]} on A, {names[1]} on B"
+    return ""
+
+
+def _of_one_type(a: Array, b: Array) -> tuple[Array, Array]:
+    if a.dtype == b.dtype:
+        return a, b
+    if elements.is_float(a.dtype) and elements.is_float(b.dtype):
+        dtype = max((a.dtype, b.dtype), key=elements.unit_roundoff)
+    else:
+        dtype = np.result_type(a, b)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _mean(losses: Array | None) -> Array | None:
+    if losses is None or is_list(losses) or not losses.size:
+        return None
+    return np.asarray(np.mean(losses.astype(np.float64)))
+
+
+def _roundings(seen: Mapping[str, Array]) -> float:
+    """Estimates how many roundings a metric takes.
+
+    A sum of n terms takes n roundings, of which about √n add up (Higham, Accuracy and Stability of
+    Numerical Algorithms, 2002, section 2.8).
+    """
+    sizes = [
+        sum(np.size(one) for one in array) if is_list(array) else array.size
+        for array in _arguments(seen).values()
+    ]
+    return _ROUNDINGS_OF_VALUE + math.sqrt(max(sizes, default=0))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judge:
+    """Judges the metrics of one evaluation.
+
+    Attributes:
+        is_same: whether everything they are computed from is equal to the bit.
+        values_agree: whether it is equal within its tolerance.
+    """
+
+    name: str
+    allowed: Allowed
+    is_same: bool
+    values_agree: bool
+    roundings: float
+
+    def outcome(self, key: str, metric: _Metric) -> Outcome:
+        differences = SampleDifferences()
+        differences.add(*_of_one_type(metric.a, metric.b))
+        magnitude = elements.magnitude(metric.a, metric.b)
+        rounding = self.roundings * _UNIT_ROUNDOFF * magnitude
+        fault, allowed, why = Fault(), *self.allowed(key, differences.scale)
+        base = allowed
+        if self._is_consistent(metric, rounding):
+            fault = self._fault(metric, rounding)
+            carried = _apart(metric.again_b, metric.crossed) if self.values_agree else 0.0
+            allowed, why = 3 * rounding + carried, FOLLOWS
+        if self.is_same:
+            allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
+            if not fault.cause and differences.largest > allowed:
+                fault = Fault(METRIC, "it is computed otherwise, from equal values")
+        outcome = differences.outcome(self.name, key, allowed, why)
+        return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
+
+    def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
+        """Whether recomputing reproduces a reported metric; if not, it proves nothing."""
+        if metric.again_a is None or metric.again_b is None or metric.crossed is None:
+            return False
+        pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
+        return any(_apart(*pair) <= rounding for pair in pairs)
+
+    def _fault(self, metric: _Metric, rounding: float) -> Fault:
+        for side, reported, again in (
+            ("A", metric.a, metric.again_a),
+            ("B", metric.b, metric.again_b),
+        ):
+            if _apart(reported, again) > rounding:
+                return Fault(
+                    EVALUATION,
+                    f"side {side} reports {elements.shown(reported)}, and its metric function "
+                    f"gives {elements.shown(again)} for the values that were recorded",
+                )
+        if _apart(metric.again_a, metric.crossed) > rounding:
+            return Fault(
+                METRIC_FUNCTION,
+                f"the metric functions differ: for side A's values A's gives "
+                f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
+            )
+        return Fault()
+
+
+def _apart(one: Array | None, other: Array | None) -> float:
+    if one is None or other is None or one.shape != other.shape:
+        return math.inf
+    return float(np.max(elements.differences(one, other), initial=0.0))

@@ -1,0 +1,222 @@
+"""Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
+
+What the same ops compute from equal variables and data must be equal to the bit. Other ops may
+round differently, and differences that the training left may carry on; see `Carried`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.recording.array_files import Values, digest, read_arrays
+from estimator_bridge.recording.files import PORT, Recording, SideDescription, parts_of_tables
+from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, SERVED
+from estimator_bridge.verification.compare.after import input_data
+from estimator_bridge.verification.compare.after.evaluation_metrics import compare_metrics
+from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verification.compare.arithmetic.lookups import features_of
+from estimator_bridge.verification.compare.elements import magnitude
+from estimator_bridge.verification.compare.tolerance import (
+    PERTURBATION_FACTOR,
+    allowed,
+    ids_of_sample,
+)
+from estimator_bridge.verification.findings import Batches, Outcome, differing
+
+EQUAL_TO_THE_BIT = "computed from equal numbers by the same ops"
+OWN_ROUNDING = "computed from equal numbers: its own rounding"
+CARRIED = "carried on from the training"
+
+
+@dataclasses.dataclass(frozen=True)
+class Carried:
+    """The tolerances of the evaluations and predictions that follow a training.
+
+    Attributes:
+        of_outputs: computes the tolerance of outputs if the training left differences.
+        own_rounding: computes their tolerance if the training left no differences, but the sides
+            use other ops, which may round differently.
+        of_variables: the tolerances of variables after the last step, by name.
+        moved: how far a perturbed start moved each outcome, by kind and name.
+    """
+
+    of_outputs: Callable[..., float]
+    own_rounding: Callable[..., float]
+    of_variables: Mapping[str, float]
+    moved: Mapping[tuple[str, str], float]
+
+
+def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
+    """Yields every outcome that both sides have, or that a side lacks without having failed."""
+    names_a, names_b = a.outcomes.names(), b.outcomes.names()
+    if b.settings["engine"] == PORT:  # a replay records what it likes to
+        names_a = [name for name in names_a if name in names_b]
+    for name in dict.fromkeys([*names_a, *names_b]):
+        if name in names_a and name in names_b:
+            yield from _compared(_Pair(a, b, name, carried))
+        elif not failures_of(b if name in names_a else a):
+            side = "A" if name in names_a else "B"
+            yield Outcome(name, "", 0.0, 0.0, f"only on side {side}")
+    for number in range(min(len(a.exported()), len(b.exported()))):
+        yield from _differing_signatures(a, b, number)
+
+
+def own_rounding(a: Recording) -> Callable[..., float]:
+    """Returns the tolerance of outputs that different ops compute from equal numbers."""
+    features = features_of(a.settings["tables"])
+    files = (path for name in a.outcomes.names() for path in a.outcomes.batches(name))
+    most = max((ids_of_sample(read_arrays(path), features) for path in files), default=1)
+    return lambda *arrays: allowed(most, 0, magnitude(*arrays))
+
+
+def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float]:
+    largest: dict[tuple[str, str], float] = {}
+    for name in {*a.outcomes.names()} & {*perturbed.outcomes.names()}:
+        for output, differences in _differences(a, perturbed, name).items():
+            if np.isfinite(differences.largest):
+                largest[name, output] = differences.largest
+    return largest
+
+
+def failures_of(side: Recording) -> dict[str, str]:
+    """Returns the errors of a side after its training, by the names of outcomes.
+
+    The name "" stands for a failure of the program elsewhere.
+    """
+    failed = side.outcomes.failed()
+    if side.failure is not None and not failed:
+        failed = {"": side.failure}
+    return failed
+
+
+def same_ops(a: SideDescription, b: SideDescription) -> bool:
+    keys = ("engine", "tensorflow", "use_tpu", "where", "cores", "quirks")
+    programs = [side["program"].rpartition("SHA-256 ")[2] for side in (a, b)]
+    return all(a.get(key) == b.get(key) for key in keys) and programs[0] == programs[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """An outcome that both sides have."""
+
+    a: Recording
+    b: Recording
+    name: str
+    carried: Carried
+
+    def data(self) -> Batches:
+        return input_data.compare_of_outcome(self.a, self.b, self.name)
+
+    def tolerance(self, output: str, scale: float) -> tuple[float, str]:
+        equal = self.equal_inputs()
+        if equal and same_ops(self.a.settings, self.b.settings):
+            return 0.0, EQUAL_TO_THE_BIT
+        sample = np.array([scale], np.float32)
+        base = self.carried.own_rounding if equal else self.carried.of_outputs
+        moved = self.carried.moved.get((self.name, output), 0.0)
+        why = OWN_ROUNDING if equal else CARRIED
+        return base(sample, sample) + PERTURBATION_FACTOR * moved, why
+
+    def equal_inputs(self) -> bool:
+        return self.data().equal and _equal_variables(self.a, self.b, self.name)
+
+
+def _compared(pair: _Pair) -> Iterator[Outcome]:
+    read, kind = pair.data(), pair.name.partition("-")[0]
+    if not read.equal:
+        yield Outcome(pair.name, "data", np.inf, 0.0, str(read), cause=f"{kind} data")
+    if kind == EVALUATION:
+        yield from compare_metrics(pair.a, pair.b, pair.name, pair.tolerance)
+        return
+    if kind == EXPORT:
+        yield from _exported(pair)
+        return
+    for output, differences in _differences(pair.a, pair.b, pair.name).items():
+        yield differences.outcome(pair.name, output, *pair.tolerance(output, differences.scale))
+
+
+def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
+    by_output: dict[str, SampleDifferences] = {}
+    none: Values = {}
+    chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue=none)
+    for number, (chunk_a, chunk_b) in enumerate(chunks):
+        for output in dict.fromkeys([*chunk_a, *chunk_b]):
+            differences = by_output.setdefault(output, SampleDifferences(is_new=not number))
+            differences.add(chunk_a.get(output), chunk_b.get(output))
+    return by_output
+
+
+def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
+    """Whether both sides had the same variables, to the bit, when an outcome began.
+
+    Variables that only one side has do not count, unless they are tables: checkpoints contain slots
+    and counters that evaluations do not read.
+    """
+    # Served models have the variables of their export.
+    name = name.replace(SERVED, EXPORT)
+    digests = [
+        _by_tables(side.outcomes.about(name).get("variables", {}), side.settings) for side in (a, b)
+    ]
+    tables = [(table["name"], None) for table in a.settings["tables"]]
+    common = digests[0].keys() & digests[1].keys()
+    return (
+        bool(common)
+        and all(table in common for table in tables)
+        and all(digests[0][key] == digests[1][key] for key in common)
+    )
+
+
+def _by_tables(
+    digests: Mapping[str, str], settings: SideDescription
+) -> dict[tuple[str, str | None], str]:
+    keys = parts_of_tables(settings["tables"])
+    return {keys.get(name, (name, "")): digest for name, digest in digests.items()}
+
+
+def _exported(pair: _Pair) -> Iterator[Outcome]:
+    """Yields the exported variables.
+
+    If only one side exports what its checkpoint holds, the other side's export is at fault.
+    """
+    kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
+    for output, differences in _differences(pair.a, pair.b, pair.name).items():
+        allowed, why = pair.tolerance(output, differences.scale)
+        if why == OWN_ROUNDING:  # copied, so there is nothing to round
+            allowed = 0.0
+        if why == CARRIED:
+            allowed = pair.carried.of_variables.get(output, allowed)
+        outcome = differences.outcome(pair.name, output, allowed, why)
+        keeps_a, keeps_b = (side.get(output) for side in kept)
+        if {keeps_a, keeps_b} == {True, False} and not outcome.note:
+            at_fault = "A" if keeps_b else "B"
+            note = f"side {at_fault} exports other values than its checkpoint holds"
+            outcome = outcome._replace(note=note, cause="export")
+        yield outcome
+
+
+def _kept(side: Recording, name: str) -> dict[str, bool]:
+    before = side.outcomes.about(name).get("variables", {})
+    return {
+        output: before[output] == digest({"": array})
+        for chunk in side.outcomes.chunks(name)
+        for output, array in chunk.items()
+        if output in before
+    }
+
+
+def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:
+    kind = f"{SERVED}-{number}"
+    (types_a, _), (types_b, _) = a.signatures(number), b.signatures(number)
+    if not types_a or not types_b:
+        return
+    for name in sorted({*types_a, *types_b}):
+        if name not in types_a or name not in types_b:
+            side = "A" if name in types_a else "B"
+            yield Outcome(kind, name, 0.0, 0.0, f"a signature on side {side} alone")
+        of_a, of_b = types_a.get(name, {}), types_b.get(name, {})
+        for key, one, other in differing(of_a, of_b) if of_a and of_b else ():
+            yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")

@@ -1,0 +1,190 @@
+"""The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
+
+Arrays are [rows, dim]; the gradient is already summed and clipped, and the weight decayed.
+Constants are float32, as in the protos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from estimator_bridge.verification.compare.arithmetic.rounded import (
+    Rounded,
+    choose,
+    clip,
+    magnitude,
+    power,
+    root,
+    rounded,
+    sign_times,
+    square,
+)
+
+Slots = Mapping[str, Rounded]
+Updated = tuple[Rounded, dict[str, Rounded]]
+Settings = Mapping[str, float | bool | None]
+Constants = Mapping[str, float]
+"""Numeric settings and flags as float32 values, without those that are None."""
+Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
+
+
+def updated(
+    rule: Rule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+) -> Updated:
+    constants = {
+        name: _float32(value) for name, value in settings.items() if isinstance(value, (int, float))
+    }
+    g = clip(g, constants.get("clip_gradient_min"), constants.get("clip_gradient_max"))
+    if settings.get("weight_decay_factor"):
+        decay = rounded(constants["weight_decay_factor"])
+        if settings.get("multiply_weight_decay_factor_by_learning_rate"):
+            decay = decay * rate
+        w = w - decay * w
+    w, new = rule(w, slots, g, rate, constants)
+    return clip(w, constants.get("clip_weight_min"), constants.get("clip_weight_max")), new
+
+
+def _sgd(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    return w - rate * g, {}
+
+
+def _adagrad(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    a = slots["accumulators"] + square(g)
+    return w - rate * g / root(a), {"accumulators": a}
+
+
+def _adagrad_momentum(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    mu, beta = settings["momentum"], settings["beta2"]
+    kept, taken = (1.0, 1.0) if beta == 1.0 else (beta, _one_minus(beta))
+    a = kept * slots["accumulators"] + taken * square(g)
+    exponent = -1.0 / settings["exponent"]
+    s = g * power(a + settings["epsilon"], exponent)
+    m = mu * slots["momenta"] + s
+    step = mu * m + s if settings["use_nesterov"] else m
+    return w - rate * step, {"accumulators": a, "momenta": m}
+
+
+def _adam(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
+    epsilon = settings["epsilon"]
+    m = beta_1 * slots["momenta"] + _one_minus(beta_1) * g
+    v = beta_2 * slots["velocities"] + _one_minus(beta_2) * square(g)
+    inside = settings["sum_inside_sqrt"]
+    scale = root(v + _float32(epsilon * epsilon)) if inside else root(v) + epsilon
+    return w - rate * m / scale, {"momenta": m, "velocities": v}
+
+
+def _ftrl(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    exponent = -settings["learning_rate_power"]
+    a = slots["accumulators"] + square(g)
+    raised = power(a, exponent)
+    grown = raised - power(slots["accumulators"], exponent)
+    limit = rounded(settings["l1_regularization_strength"])
+    l2 = 2.0 * settings["l2_regularization_strength"]
+    beta = settings["beta"]
+    if settings["multiply_linear_by_learning_rate"]:
+        z = slots["linears"] + rate * g - grown * w
+        limit = rate * limit
+        divisor = raised + (rate * l2 + beta)
+    else:
+        z = slots["linears"] + g - grown * w / rate
+        divisor = (raised + beta) / rate + l2
+    w = ((clip(z, -limit, limit) - z) / divisor).zero_where(divisor.value == 0)
+    return w, {"accumulators": a, "linears": z}
+
+
+def _momentum(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    mu = settings["momentum"]
+    m = mu * slots["momenta"] + g
+    step = g + mu * m if settings["use_nesterov"] else m
+    return w - rate * step, {"momenta": m}
+
+
+def _rms_prop(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    rho, mu = settings["rho"], settings["momentum"]
+    ms = rho * slots["ms"] + _one_minus(rho) * square(g)
+    mom = mu * slots["mom"] + rate * g / root(ms + settings["epsilon"])
+    return w - mom, {"ms": ms, "mom": mom}
+
+
+def _centered_rms_prop(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    rho, mu = settings["rho"], settings["momentum"]
+    ms = rho * slots["ms"] + _one_minus(rho) * square(g)
+    mg = rho * slots["mg"] + _one_minus(rho) * g
+    variance = ms - square(mg)
+    mom = mu * slots["mom"] + rate * g / root(variance + settings["epsilon"])
+    return w - mom, {"ms": ms, "mom": mom, "mg": mg}
+
+
+def _proximal_adagrad(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    a = slots["accumulators"] + square(g)
+    eta = rate / root(a)
+    return _shrunk(w - eta * g, eta, settings), {"accumulators": a}
+
+
+def _proximal_yogi(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
+    m = beta_1 * slots["m"] + _one_minus(beta_1) * g
+    v = slots["v"] - sign_times(slots["v"] - square(g), _one_minus(beta_2) * square(g))
+    eta = rate / (root(v) + settings["epsilon"])
+    return _shrunk(w - eta * m, eta, settings), {"v": v, "m": m}
+
+
+def _adadelta(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    rho, epsilon = settings["rho"], settings["epsilon"]
+    a = rho * slots["accumulators"] + _one_minus(rho) * square(g)
+    u = g * root(slots["updates"] + epsilon) / root(a + epsilon)
+    d = rho * slots["updates"] + _one_minus(rho) * square(u)
+    return w - rate * u, {"accumulators": a, "updates": d}
+
+
+def _frequency_estimator(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    delta = rate - slots["last_hit_step"]
+    held = clip(delta, None, settings["max_delta"])
+    tau = settings["tau"]
+    mixed = w * _one_minus(tau) + held * tau
+    is_outlier = delta - settings["outlier_threshold"] * w
+    return choose(is_outlier, held, mixed), {"last_hit_step": w * 0.0 + rate}
+
+
+RULES: dict[str, Rule] = {
+    "SGD": _sgd,
+    "Adagrad": _adagrad,
+    "AdagradMomentum": _adagrad_momentum,
+    "Adam": _adam,
+    "FTRL": _ftrl,
+    "Momentum": _momentum,
+    "RMSProp": _rms_prop,
+    "CenteredRMSProp": _centered_rms_prop,
+    "ProximalAdagrad": _proximal_adagrad,
+    "ProximalYogi": _proximal_yogi,
+    "Adadelta": _adadelta,
+    "FrequencyEstimator": _frequency_estimator,
+}
+"""The rules by the engine's class names."""
+
+
+def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:
+    left = magnitude(w) - eta * settings["l1_regularization_strength"]
+    divisor = 1.0 + eta * settings["l2_regularization_strength"]
+    return sign_times(w, clip(left, 0.0, None)) / divisor
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))
+
+
+def _one_minus(beta: float) -> float:
+    return float(np.float32(1.0) - np.float32(beta))

@@ -1,0 +1,326 @@
+"""Judges what the model computes, compared with the measured effect of rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    SUMMED_ROWS,
+    VARIABLES,
+    Recording,
+    Step,
+    Values,
+)
+from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verification.compare.elements import apart
+from estimator_bridge.verification.compare.joined_cores import joined_step
+from estimator_bridge.verification.evidence import Residual
+from estimator_bridge.verification.perturbation import perturbed
+from tf2_engine.types import Array
+
+_ROUNDINGS = 32
+"""By how many relative roundings any result of a model may be off."""
+_ROUNDINGS_OF_UPDATE = 16
+"""Roundings of an update by the model's optimizer, relative to the variable or its movement."""
+_CANCELLED = 1024.0
+"""The terms of a movement may be at most this many times larger than the movement."""
+
+_EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
+"""For each power's variable: the absolute exponent of 1 - power in the rate."""
+_ROUNDINGS_OF_POWER = 4
+"""Roundings of a power that is computed directly, and of the difference."""
+_SLOT = "/Adam"
+
+
+FACTOR = 8.0
+"""This multiple of the measured movement is allowed, as the measurement is one sample of rounding.
+
+Between two versions of TensorFlow and between two graphs of one model, the roundings of a model
+of some layers move gradients by half of what the changed bits do, single elements by three times
+it.
+"""
+_BITS_PER_SCALE = 3
+"""Elements are of one scale if their magnitudes are within a factor of eight."""
+_ZERO = -(1 << 20)
+_FEW = 32
+"""A scale with fewer measured elements also uses its neighbours' measures."""
+_USUAL = 0.98
+"""The share of elements of a scale that thresholds in the model do not affect."""
+_MIN_FOR_JUMPS = 256
+"""Smaller arrays are too small to tell jumps from usual movements."""
+
+
+class Network:
+    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run measures it.
+
+    Args:
+        samples: the size of a batch, which bounds the terms of sums.
+        features: whose activations and gradients have a row for each sample.
+    """
+
+    def __init__(
+        self, a: Recording, perturbed_run: Recording | None, samples: int, features: set[str]
+    ) -> None:
+        self._samples, self._features = samples, features
+        self._noise: dict[tuple[str, str], Noise] = {}
+        self._ulps = {} if perturbed_run is None else perturbed_run.perturbed
+        self._substituted = set() if perturbed_run is None else {*perturbed_run.substituted}
+        if perturbed_run is not None:
+            state: Values | None = None
+            runs = (map(joined_step, run.steps()) for run in (a, perturbed_run))
+            for one, other in zip(*runs, strict=False):
+                self._measure(state, one, other)
+                state = one.values.get(VARIABLES, state)
+
+    def computed(
+        self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
+    ) -> Residual:
+        """Judges an activation, gradient or loss; `p` is the array of the perturbed run.
+
+        Args:
+            rounding: an additional tolerance for elements that are known to be sums.
+        """
+        difference = apart(a, b)
+        if not elements.is_float(a.dtype):
+            return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
+        magnitude = _finite(a)
+        floor = (
+            self._roundings * elements.unit_roundoff(a.dtype) * magnitude
+            + rounding
+            + SMALLEST_NORMAL
+        )
+        noise = self._noise.get((group, name))
+        allowed, jumps = floor, None
+        if noise is not None and name in self._features:
+            allowed = floor + FACTOR * noise.level(a)
+            beyond = np.abs(difference) > allowed
+            has_p = p is not None and p.shape == a.shape
+            jumps = _rows(beyond), _rows(np.abs(apart(a, p)) > allowed) if has_p else 0
+            # A threshold in the model may move single samples further.
+            allowed = np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
+        elif noise is not None:
+            allowed = floor + self._factor_of_sums * noise.level(a)
+        return Residual(a, b, difference, allowed, _moved(a), jumps=jumps)
+
+    def updated(
+        self,
+        name: str,
+        before: Array,
+        a: Array,
+        b: Array,
+        p: Array | None,
+        *,
+        same: bool,
+        relative: float = 0.0,
+    ) -> Residual:
+        """Judges a variable that the model or its optimizer moves; `p` is the perturbed run's.
+
+        Args:
+            same: whether both sides apply the same gradients, bit by bit.
+            relative: an additional tolerance, relative to the movement.
+        """
+        difference, moved = apart(a, b), apart(before, a)
+        if not elements.is_float(a.dtype):
+            return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
+        besides = relative * np.abs(moved)
+        allowed = _of_update(before, a, moved) + besides
+        # Updates may be off in one direction by roundings of the movement.
+        rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
+        bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
+        noise = self._noise.get((VARIABLES, name))
+        if noise is None or same:
+            return Residual(a, b, difference, allowed, moved, bias)
+        if p is not None and self._is_driven(name):
+            difference = self._from_same_gradients(name, before, b, p)
+            return Residual(a, b, difference, allowed, moved, bias)
+        return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
+
+    @property
+    def _roundings(self) -> float:
+        return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
+
+    @property
+    def _factor_of_sums(self) -> float:
+        """By how much the effect of changed bits is multiplied for sums over samples.
+
+        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
+        addition moves it by up to n, or a tenth of that if errors are random.
+        """
+        return max(FACTOR, 0.1 * math.sqrt(self._samples))
+
+    def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
+        """Returns the distance of side B from side A's result for the same gradients.
+
+        The perturbed run started from another value, from which the optimizer moves the variable
+        unless it recomputes the variable from slots; the smaller distance counts.
+        """
+        began = perturbed(name, before, self._ulps.get(name, 0))
+        moved = apart(before, b) - apart(began, p)
+        anew = apart(p, b)
+        return np.where(np.abs(moved) <= np.abs(anew), moved, anew)
+
+    def _is_driven(self, variable: str) -> bool:
+        """Whether the perturbed run applied side B's gradient to a variable or its slot."""
+        return any(
+            variable == name or variable.startswith(f"{name}/") or f"/{name}/" in variable
+            for name in self._substituted
+        )
+
+    def _measure(self, state: Values | None, one: Step, other: Step) -> None:
+        for group in (ACTIVATIONS, GRADIENTS, LOSS):
+            for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
+                if not name.endswith(SUMMED_ROWS):
+                    self._add(group, name, a, apart(a, p))
+        after = other.values.get(VARIABLES)
+        if state is None or after is None:
+            return
+        for name, a, p in _pairs(one.values.get(VARIABLES, {}), after):
+            began = perturbed(name, state[name], self._ulps.get(name, 0))
+            self._add(VARIABLES, name, a, apart(began, p) - apart(state[name], a))
+
+    def _add(self, group: str, name: str, a: Array, moved: Array) -> None:
+        has_jumps = group == GRADIENTS and name in self._features
+        noise = self._noise.setdefault((group, name), Noise(has_jumps=has_jumps))
+        noise.add(a, np.abs(moved))
+
+
+def _pairs(a: Mapping[str, Array], p: Mapping[str, Array]) -> Iterator[tuple[str, Array, Array]]:
+    for name, array in a.items():
+        other = p.get(name)
+        if other is not None and other.shape == array.shape and elements.is_float(array.dtype):
+            yield name, array, other
+
+
+def _of_update(before: Array, a: Array, moved: Array) -> Array:
+    distance = np.abs(moved)
+    usual = float(np.sqrt(np.mean(np.square(_finite(distance))))) if distance.size else 0.0
+    terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
+    roundings = np.maximum(_finite(before), _finite(a)) / 2 + terms
+    return _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * roundings + SMALLEST_NORMAL
+
+
+def _moved(a: Array) -> Array:
+    return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
+
+
+def _rows(beyond: Array) -> int:
+    return elements.count_rows(beyond) if beyond.ndim else 0
+
+
+def _finite(values: Array) -> Array:
+    magnitude = np.abs(elements.wide(values))
+    return np.where(np.isfinite(magnitude), magnitude, 0.0)
+
+
+def relative_error(
+    name: str, before: Mapping[str, Array], computed: Collection[str], step: int
+) -> float:
+    """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
+
+    Multiplying a variable by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
+    (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
+    difference is small.
+
+    Args:
+        before: the variables before the step, with the powers.
+        computed: the variables that only one side has.
+        step: the number of the step, from 1.
+    """
+    if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
+        return 0.0
+    error = 0.0
+    for power in computed:
+        exponent = _EXPONENTS.get(power.rpartition("/")[2])  # canned estimators have a scope
+        if exponent is not None and power in before and float(before[power]) < 1.0:
+            value = float(before[power])
+            roundings = (step + _ROUNDINGS_OF_POWER) * UNIT_ROUNDOFF
+            error += exponent * roundings * value / (1.0 - value)
+    return error
+
+
+@dataclasses.dataclass
+class _Scale:
+    """The measure of one scale.
+
+    Attributes:
+        level: the most that usual elements move in any step.
+        top: the most that any element moves.
+    """
+
+    level: float = 0.0
+    top: float = 0.0
+    count: int = 0
+
+    def add(self, moved: Array, *, has_jumps: bool) -> None:
+        top = float(moved.max())
+        usual = float(np.quantile(moved, _USUAL)) if has_jumps and moved.size >= _FEW else top
+        self.level, self.top = max(self.level, usual), max(self.top, top)
+        self.count += moved.size
+
+
+class Noise:
+    """How far changed bits move one array, separately for each scale of magnitudes.
+
+    Thus large elements do not hide an error in an element that is a thousand times smaller. If rows
+    are samples (`has_jumps`), a threshold in the model may move single samples further than the
+    others.
+    """
+
+    def __init__(self, *, has_jumps: bool) -> None:
+        self._has_jumps = has_jumps
+        self._scales: dict[int, _Scale] = {}
+        self._most_moved: Array | None = None
+
+    def add(self, values: Array, moved: Array) -> None:
+        scales = scales_of(values).ravel()
+        moved = np.where(np.isfinite(moved), moved, 0.0)
+        if self._most_moved is None or self._most_moved.shape != moved.shape:
+            self._most_moved = moved
+        self._most_moved = np.maximum(self._most_moved, moved)
+        moved = moved.ravel()
+        has_jumps = self._has_jumps and moved.size >= _MIN_FOR_JUMPS
+        for scale in np.unique(scales).tolist():
+            self._scales.setdefault(scale, _Scale()).add(
+                moved[scales == scale], has_jumps=has_jumps
+            )
+
+    def level(self, values: Array, *, top: bool = False) -> Array:
+        """Returns how far elements of an array usually move; with `top`, the largest movement.
+
+        An element that moves by more than its size consists of rounding errors. If its scale has
+        few elements, its own movement over all steps counts.
+        """
+        scales = scales_of(values)
+        levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
+        for scale in np.unique(scales).tolist():
+            measure, of_scale = self._measure(scale), scales == scale
+            levels[of_scale] = measure.top if top else measure.level
+            is_rare[of_scale] = measure.count < _FEW
+        moved = self._most_moved
+        if moved is None or moved.shape != values.shape:
+            return levels
+        is_chance = is_rare & (moved > np.abs(values))
+        return np.where(is_chance, np.maximum(levels, moved), levels)
+
+    def _measure(self, scale: int) -> _Scale:
+        measure = self._scales.get(scale, _Scale())
+        if measure.count >= _FEW:
+            return measure
+        near = [measure, *(self._scales.get(each, _Scale()) for each in (scale - 1, scale + 1))]
+        levels, tops, counts = zip(*map(dataclasses.astuple, near), strict=True)
+        return _Scale(max(levels), max(tops), sum(counts))
+
+
+def scales_of(values: Array) -> Array:
+    magnitude = np.abs(values.astype(np.float64))
+    usual = (magnitude > 0) & np.isfinite(magnitude)
+    _, exponents = np.frexp(np.where(usual, magnitude, 1.0))
+    return np.where(usual, exponents // _BITS_PER_SCALE, _ZERO)

@@ -1,0 +1,162 @@
+"""Lists what a comparison leaves out, and why, and the calls that failed on one side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, Recording, SideDescription
+from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
+from estimator_bridge.verification.compare.after.outcomes import failures_of
+from estimator_bridge.verification.findings import listed
+
+Config = Mapping[str, str]
+
+_OF_HOSTS = "sharding_strategy"
+"""The field of a device configuration that says which host holds which row."""
+_DYNAMIC_RATE = "learning_rate.dynamic"
+"""Suffix of the field of a table whose part `tag` numbers a computed learning rate.
+
+See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
+"""
+
+_VERBS = {
+    EVALUATION: "does not evaluate",
+    PREDICTION: "does not predict",
+    EXPORT: "exports no model",
+}
+
+
+def computed(a: SideDescription, b: SideDescription) -> list[str]:
+    return sorted({*a.get("computed", ()), *b.get("computed", ())})
+
+
+def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
+    """Returns the fields of both device configurations that are compared.
+
+    The order of rows in a Keras model changes no number, and neither does the order of computed
+    rates, which in stock depends on the addresses of functions.
+    """
+    left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
+    of_a, of_b = (
+        {
+            name: value
+            for name, value in _with_rates_in_order(side["config"]).items()
+            if name != left_out
+        }
+        for side in (a, b)
+    )
+    return of_a, of_b
+
+
+def _with_rates_in_order(config: Config) -> Config:
+    rates = sorted(
+        name.removesuffix(".tag")
+        for name in config
+        if name.endswith((_DYNAMIC_RATE, f"{_DYNAMIC_RATE}.tag"))
+    )
+    tags = {rate: config.get(f"{rate}.tag", "0") for rate in rates}
+    numbers = {tag: str(number) for number, tag in enumerate(dict.fromkeys(tags.values()))}
+    others = {
+        name: value
+        for name, value in config.items()
+        if name not in tags and name.removesuffix(".tag") not in tags
+    }
+    return {**others, **{f"{rate}.tag": numbers[tag] for rate, tag in tags.items()}}
+
+
+def failures(a: Recording, b: Recording) -> Iterator[str]:
+    if b.settings["engine"] == PORT:
+        return
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name, error in failed[side].items():
+            if name not in failed[other]:
+                where = f"in {name}" if name else "after its training"
+                yield f"{error}: side {side} failed {where}, and side {other} did not"
+
+
+def not_compared(a: Recording, b: Recording) -> Iterator[str]:
+    steps = max(len(a.numbers()) - 1, 0)
+    yield f"Steps of training after the first {steps}."
+    yield "Initial values: both sides begin with the same."
+    if b.settings["engine"] == CHECKPOINT:
+        names = a.outcomes.names()
+        kinds = ", ".join(sorted({name.partition("-")[0] for name in names}))
+        yield (
+            "Activations, gradients, losses, the steps before the last, and what followed the "
+            f"training{f' (of side A: {kinds})' if kinds else ''}: side B is a checkpoint."
+        )
+        return
+    every = a.settings["every"]
+    if every > 1:
+        yield f"Variables within a loop of {every} steps: they are on the device until its end."
+    if b.settings["engine"] == PORT:
+        yield from _of_port(a, b)
+        return
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
+        yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
+    yield from _of_both(a, b)
+    yield from _outcomes(a, b)
+    yield from _signatures(a, b)
+
+
+def _of_port(a: Recording, b: Recording) -> Iterator[str]:
+    yield (
+        "Settings, the configuration of a device, and the ops of the model: side B has no program "
+        "here, so that they are not looked at as causes either."
+    )
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: the loop of side B leaves them out."
+    yield from a.outcomes.left_out
+    of_b = b.outcomes.names()
+    if missing := [name for name in a.outcomes.names() if name not in of_b]:
+        yield f"{', '.join(missing)}: the loop of side B records none."
+
+
+def _of_both(a: Recording, b: Recording) -> Iterator[str]:
+    left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
+    for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
+        for what in of_side:
+            if what not in others:
+                yield f"On side {letter}: {what}"
+            elif letter == "A":
+                yield what
+    for letter, side in (("A", a), ("B", b)):
+        if side.num_skipped:
+            yield (
+                f"Other models than the first that trains: on side {letter} {side.num_skipped} "
+                "further calls of `train` are not compared."
+            )
+
+
+def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    errors = {**failed["B"], **failed["A"]}
+    for name, error in errors.items():
+        yield f"{name or 'What follows the training'}: it failed ({error})."
+    names = {"A": a.outcomes.names(), "B": b.outcomes.names()}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name in names[side]:
+            if failed[other] and name not in names[other] and name not in errors:
+                yield f"{name}: side {other} failed before."
+    # A side that failed does not show what the program does.
+    whole = [side for side in "AB" if not failed[side]]
+    if not whole:
+        yield "What the program does after both sides have failed."
+        return
+    begun = {name.partition("-")[0] for name in names[whole[0]]}
+    missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
+    if missing:
+        yield f"After its training the program {listed(missing)}."
+
+
+def _signatures(a: Recording, b: Recording) -> Iterator[str]:
+    for number in range(len(a.exported())):
+        failed = {"A": a.signatures(number)[1], "B": b.signatures(number)[1]}
+        for name in sorted({*failed["A"], *failed["B"]}):
+            why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
+            yield (
+                f"Answers of the signature {name} of export {number}: it could not be queried "
+                f"({why}). If it takes Examples, give a file of them: `--examples`."
+            )

@@ -1,0 +1,132 @@
+"""Computes the tolerance between sides that run freely, by the model of docs/numerics.md.
+
+Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). How much a network amplifies them is
+measured if needed, by training once more from a start with changed last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from estimator_bridge.recording.files import ACTIVATIONS, LOSS, Values
+from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verification.compare.elements import magnitude
+from estimator_bridge.verification.compare.pairing import ArrayPair, PairedName
+from estimator_bridge.verification.findings import DENSE, GRADIENT
+from tf2_engine.types import Array
+
+ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
+"""Roundings of each term of a weighted sum, and of any sum besides its terms."""
+ROUNDINGS_PER_UPDATE = 23
+"""Roundings of the longest update rule, FTRL, with weight decay."""
+PERTURBATION_FACTOR = 8.0
+"""The allowed multiple of what a perturbed start moves, which is one sample of rounding."""
+MAX_PERTURBATION = 0.01
+"""The most that a perturbed start may move a loss or an activation, relative to the largest one.
+
+Eight times this is a tenth of the numbers, and smaller faults would pass as rounding.
+"""
+
+Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
+"""How far a perturbed start moved each array (group, name) at each step."""
+
+
+class Tolerance:
+    """The tolerance of every array of a comparison, which passes its steps in order.
+
+    Attributes:
+        remarks: why faults cannot be told from rounding.
+    """
+
+    def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
+        self.num_terms = num_terms
+        self.remarks: list[str] = []
+        self._sensitivity = sensitivity
+        self._scales: dict[str, float] = {}
+        self._moved: dict[tuple[str, str], float] = {}
+        # Of losses and activations, the results of a model.
+        self._relative: dict[tuple[str, str], float] = {}
+
+    def of_step(
+        self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
+    ) -> dict[PairedName, float]:
+        # If a sum cancels, its error still depends on its terms, so scales never shrink.
+        for name, arrays in pairs.items():
+            key = f"{group}:{_scale_of(name)}"
+            self._scales[key] = max(self._scales.get(key, 0.0), magnitude(*arrays))
+        bounds = {}
+        for name in pairs:
+            scale = self._scales[f"{group}:{_scale_of(name)}"]
+            bounds[name] = allowed(self.num_terms, num_updates, scale)
+            bounds[name] += PERTURBATION_FACTOR * self._perturbation(group, number, name, scale)
+        return bounds
+
+    def of_outcome(self, num_updates: int, *values: Array) -> float:
+        scale = magnitude(*values)
+        relative = max(self._relative.values(), default=0.0)
+        return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
+
+    def _perturbation(self, group: str, number: int, name: PairedName, scale: float) -> float:
+        key = group, name.name
+        moved = self._sensitivity.get(key, {}).get(number, 0.0)
+        self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
+        if group in (ACTIVATIONS, LOSS) and scale:
+            self._relative[key] = relative = moved / scale
+            if relative > MAX_PERTURBATION and not self.remarks:
+                self.remarks.append(
+                    f"changing the last bits of the start moves the {name.role} {name.name} by "
+                    f"{relative:.0%} by step {number}, so that faults cannot be told from rounding "
+                    "after that: compare fewer --steps"
+                )
+        return moved
+
+
+def _scale_of(name: PairedName) -> str:
+    """Groups arrays that pass rounding errors to each other, and so share a scale.
+
+    Gradients are sums of each other's terms; variables of a network are weights, or slots of one
+    name.
+    """
+    if name.role == GRADIENT:
+        return ""
+    if name.role != DENSE:
+        return name.name
+    last = name.name.rpartition("/")[2]
+    return f"slot {last}" if last[:1].isupper() else DENSE
+
+
+def allowed(num_terms: int, num_updates: int, scale: float) -> float:
+    """Returns the allowed absolute difference of an element, to which both sides contribute.
+
+    Args:
+        num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
+        scale: the magnitude to which errors are relative.
+    """
+    per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
+    roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
+    return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL
+
+
+def terms(batch: Values, features: Iterable[str]) -> int:
+    most = 1
+    for key in features:
+        ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
+        if ids is None or ids.size == 0 or ids.dtype.kind not in "iu":
+            continue
+        of_row = int(np.unique(ids, return_counts=True)[1].max())
+        most = max(most, of_row, ids_of_sample(batch, [key]))
+    return most
+
+
+def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
+    most = 1
+    for key in features:
+        samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")
+        if samples is not None and samples.size:
+            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
+        elif dense is not None and dense.ndim > 1:
+            most = max(most, dense.shape[1])
+    return most

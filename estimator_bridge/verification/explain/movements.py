@@ -1,0 +1,205 @@
+"""Recognises wrong updates by how far tables and slots moved in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription
+from estimator_bridge.verification.compare.arithmetic import lookups
+from estimator_bridge.verification.evidence import Evidence
+from estimator_bridge.verification.findings import Cause
+from tf2_engine.types import Array
+
+_MEASURABLE = 20.0
+"""An element reveals a factor only if it moves at least this many tolerances."""
+# Slots that sum squares of gradients.
+_SQUARES = ("accumulators", "velocities", "ms")
+
+
+def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
+    a, b = evidence.values(GRADIENTS)
+    names = [name for name in a if name in b and a[name].dtype.kind == "f"]
+    scaled = {
+        name: _factor_of(evidence, (GRADIENTS, name), 0.0, a[name], b[name]) for name in names
+    }
+    factors = {name: factor for name, factor in scaled.items() if factor is not None}
+    if factors:
+        shown = ", ".join(sorted({f"{factor:.6g}" for factor in factors.values()}))
+        yield Cause(
+            "gradient scale",
+            f"B's gradients are {shown} times A's: those of {', '.join(sorted(factors))}.",
+        )
+        return
+    factors_of: dict[str, float] = {}
+    for table, a, b in evidence.tables():
+        key = VARIABLES, table["variable"]
+        before = evidence.before_of(table["variable"])
+        if before is None:
+            continue
+        cause = _of_slots(evidence, table) or _of_limits(evidence, table["name"], before, a, b)
+        factor = _factor_of(evidence, key, before, a, b)
+        differs = evidence.diverges(*key, a, b)
+        if cause is not None:
+            yield cause
+        elif factor is not None and differs:
+            factors_of[table["name"]] = factor
+        elif differs:
+            yield _of_rule(evidence, table, a, b)
+    yield from _of_rates(factors_of)
+
+
+def _factor_of(
+    evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
+) -> float | None:
+    """Returns the factor between side B's and side A's movement; None if unclear or 1."""
+    residual = evidence.residuals.get(key)
+    if residual is None:
+        return _factor(np.asarray(a - before), np.asarray(b - before))
+    if key in evidence.systematic:
+        return 1 + evidence.systematic[key]
+    moved, further = residual.moved.ravel(), residual.apart.ravel()
+    allowed = np.broadcast_to(residual.allowed, residual.moved.shape).ravel()
+    large = (np.abs(moved) > _MEASURABLE * allowed) & np.isfinite(further)
+    # A single element always has a factor.
+    if np.count_nonzero(large) < 2:
+        return None
+    moved, further, allowed = moved[large], further[large], allowed[large]
+    factor = float(np.median(further / moved))
+    agree = np.abs(further - factor * moved) <= allowed + 1e-3 * np.abs(factor * moved)
+    seen = np.abs(factor * moved) > allowed
+    return 1 + factor if np.mean(agree) > 0.5 and np.mean(seen) > 0.1 else None
+
+
+def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
+    """Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it."""
+    slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
+    for name, variable, a, b in slots:
+        before = evidence.before_of(variable)
+        if before is None:
+            continue
+        factor = _factor_of(evidence, (VARIABLES, variable), before, a, b)
+        if factor is not None and factor > 0:
+            applied = float(np.sqrt(factor)) if name in _SQUARES else factor
+            return Cause(
+                "gradient scale",
+                f"Table {table['name']}: the gradients of the activations agree, but its slots "
+                f"show that B applies {applied:.6g} times A's gradients.",
+            )
+    return None
+
+
+def _factor(a: Array, b: Array) -> float | None:
+    """Returns the factor between B's values and A's; None if there is none, or it is 1.
+
+    Most elements have to agree on the factor, but not all, because limits may have cut some off.
+    """
+    if a.shape != b.shape:
+        return None
+    # Small values are mostly rounding errors.
+    large = np.abs(a) > 1e-3 * np.max(np.abs(a), initial=0.0)
+    # A single element always has a factor.
+    if np.count_nonzero(large) < 2:
+        return None
+    factors = b[large].astype(np.float64) / a[large]
+    factor = float(np.median(factors))
+    agree = np.mean(np.abs(factors - factor) <= 1e-3 * abs(factor))
+    return factor if agree > 0.5 and abs(factor - 1) > 1e-3 else None
+
+
+def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
+    if np.array_equal(a, b):
+        return None
+    # Only updates clip, so a row that was never updated may be outside.
+    moved = np.any((a != before) | (b != before), axis=1)
+    for settings in evidence.settings:
+        limits = {"clip_weight_min": -np.inf, "clip_weight_max": np.inf}
+        for where, name, value, _ in settings["settings"]:
+            field = name.rpartition(".")[2]
+            if field in limits and value != "not set" and where in ("spec", f"table {table}"):
+                limits[field] = float(value)
+        low, high = (np.float32(limit) for limit in limits.values())
+        kept = [bool(np.all((rows >= low) & (rows <= high))) for rows in (a[moved], b[moved])]
+        if kept[0] != kept[1]:
+            text = f"Table {table}: only one side keeps its weights in [{low:g}, {high:g}]."
+            return Cause("clipping", text)
+    return None
+
+
+def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> Cause:
+    name = table["name"]
+    repeated = _repeated_ids(evidence, table)
+    if repeated and _differing_rows(evidence, table, a, b) <= repeated:
+        return Cause(
+            "dropped duplicate",
+            f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
+            "than once in the batch: one side does not sum their gradients.",
+        )
+    slots_agree = [
+        not evidence.diverges(VARIABLES, variable, a, b)
+        for _, variable, a, b in evidence.slots(table)
+    ]
+    if slots_agree and all(slots_agree):
+        return Cause(
+            "update rule",
+            f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
+            "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
+        )
+    what = "rows and slots" if slots_agree else "rows"
+    return Cause(
+        "update",
+        f"Table {name}: activations and gradients agree, but {what} differ. So the updates "
+        "differ: in clipping gradients, in summing a row's gradients, or in a setting of the rule.",
+    )
+
+
+def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> set[int]:
+    residual = evidence.residuals.get((VARIABLES, table["variable"]))
+    if residual is None or residual.rows is None:
+        largest = max(float(np.abs(a).max()), 1e-30)
+        return {*np.flatnonzero(np.abs(a - b).max(1) > 1e-6 * largest).tolist()}
+    return {*residual.rows[residual.beyond.any(axis=1)].tolist()}
+
+
+def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
+    if evidence.batch is None:
+        return set()
+    ids = []
+    for feature in lookups.features_of([table]).values():
+        occurrences = lookups.occurrences(evidence.batch, feature)
+        if occurrences is None:
+            return set()
+        ids.append(occurrences.ids)
+    if not ids:  # No feature looks up in the table.
+        return set()
+    distinct, counts = np.unique(np.concatenate(ids), return_counts=True)
+    return {*distinct[counts > 1].tolist()}
+
+
+def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
+    swapped: set[str] = set()
+    names = sorted(factors)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            # Rates that hardly differ are inverse to each other by chance.
+            inverse = abs(factors[one] * factors[other] - 1) < 1e-2 < abs(factors[one] - 1)
+            if inverse and not swapped & {one, other}:
+                swapped |= {one, other}
+                yield Cause(
+                    "rate tag",
+                    f"B moves table {one} {factors[one]:.6g} times as far as A, and table {other} "
+                    f"{factors[other]:.6g} times: they have each other's learning rates.",
+                )
+    for name in names:
+        if name in swapped:
+            continue
+        if factors[name] == 0:
+            yield Cause("no update", f"Table {name}: A updates its rows in this step, B does not.")
+        else:
+            yield Cause(
+                "learning rate",
+                f"Table {name}: B moves every row {factors[name]:.6g} times as far as A, and the "
+                "gradients of the activations agree. The learning rates differ, or a factor on "
+                "the gradients.",
+            )

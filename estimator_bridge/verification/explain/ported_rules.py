@@ -1,0 +1,176 @@
+"""Update rules of other frameworks that are taken for a table's rule when a program is ported.
+
+Each differs from the table's rule in one way: an epsilon that the rule lacks, a decay, or what
+divides a gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from estimator_bridge.verification.compare.arithmetic.rounded import Rounded, root, rounded, square
+from estimator_bridge.verification.compare.arithmetic.update_rules import (
+    RULES,
+    Constants,
+    Rule,
+    Slots,
+    Updated,
+)
+from estimator_bridge.verification.explain.update_fits import (
+    Guess,
+    Update,
+    fitted,
+    with_rates,
+    with_settings,
+)
+from estimator_bridge.verification.findings import Cause
+from tf2_engine.types import Array
+
+_ADDED = "added"
+"""The name of the number that a variant adds to the settings of a rule."""
+_NEAR = 0.01
+"""A number this close to a power of ten, relatively, is somebody's default."""
+
+
+def default_epsilon(update: Update, rows: Array) -> Cause | None:
+    """Recognises an epsilon of Adagrad that is a power of ten.
+
+    While accumulators are nearly constant, an epsilon moves rows as another rate would, but a rate
+    that does so is no round number.
+    """
+    return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
+
+
+def is_default(value: float) -> bool:
+    """Whether a number is 0 or a power of ten, as defaults are."""
+    if value <= 0:
+        return value == 0
+    digits = math.log10(value)
+    return abs(10 ** (digits - round(digits)) - 1) < _NEAR
+
+
+def fitted_variant(update: Update, rows: Array) -> Cause | None:
+    """Recognises an epsilon or a decay that the table's rule does not have."""
+    for _, cause in _epsilons(update, rows):
+        return cause
+    if update.rule["settings"].get("weight_decay_factor"):
+        return None
+    for variant, what in _decays(update):
+        name = _ADDED if variant.variant else "weight_decay_factor"
+        value = fitted(variant, rows, name)
+        if value is not None:
+            return Cause("weight decay", f"decays rows by {value:.3g}, {what}.")
+    return None
+
+
+def _epsilons(update: Update, rows: Array) -> Iterator[tuple[float, Cause]]:
+    if update.rule["kind"] != "Adagrad":
+        return
+    for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "below the root")):
+        value = fitted(_variant(update, rule), rows, _ADDED)
+        if value is not None:
+            text = f"adds an epsilon of {value:.3g} {where} of the accumulators, which have none."
+            yield value, Cause("epsilon", text)
+
+
+def _decays(update: Update) -> Iterator[tuple[Update, str]]:
+    def l2(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+        return right(w, slots, g + w * settings[_ADDED], rate, settings)
+
+    right = RULES[update.rule["kind"]]
+    yield _variant(update, l2), "which it adds to the gradient (L2)"
+    for multiplied, how in ((True, ", times the rate"), (False, "")):
+        table = with_settings(
+            update.table,
+            weight_decay_factor=0.0,
+            multiply_weight_decay_factor_by_learning_rate=multiplied,
+        )
+        yield dataclasses.replace(update, table=table), f"apart from the gradient{how}"
+
+
+def _variant(update: Update, rule: Rule) -> Update:
+    return dataclasses.replace(
+        update, table=with_settings(update.table, **{_ADDED: 0.0}), variant=rule
+    )
+
+
+def guesses(update: Update) -> Iterator[Guess]:
+    table, steps, kind = update.table, update.steps, update.rule["kind"]
+    if kind == "Adagrad":
+        text = "keeps one accumulator for each row, of the mean of its squares (row-wise Adagrad)."
+        yield Guess("update rule", text, table, steps, _row_wise)
+        text = "divides by the accumulators as they were before the step."
+        yield Guess("update rule", text, table, steps, _stale)
+    if kind == "Adam":
+        yield from _bias_corrections(update)
+    if update.rule["settings"].get("weight_decay_factor"):
+        undecayed = with_settings(table, weight_decay_factor=None)
+        yield Guess(
+            "weight decay", "decays rows after their update.", undecayed, steps, _late(update)
+        )
+    yield from _shifted_rates(update)
+
+
+def _bias_corrections(update: Update) -> Iterator[Guess]:
+    settings, text = update.rule["settings"], "corrects the bias of early steps in the rate."
+    beta_1, beta_2 = (float(settings[name] or 0.0) for name in ("beta_1", "beta_2"))
+    for step in dict.fromkeys((update.number, update.steps[-1].position + 1)):
+        root_2 = math.sqrt(1 - beta_2**step)
+        table = with_rates(update.table, root_2 / (1 - beta_1**step))
+        yield Guess("bias correction", text, table, update.steps)
+        # torch.optim.Adam corrects below its epsilon, which thereby becomes smaller.
+        epsilon = float(settings["epsilon"] or 0.0) * root_2
+        of_torch = with_settings(table, epsilon=epsilon, sum_inside_sqrt=False)
+        yield Guess("bias correction", text, of_torch, update.steps)
+
+
+def _shifted_rates(update: Update) -> Iterator[Guess]:
+    rates, position = update.rule["rates"], update.steps[-1].position
+    for shift, which in ((-1, "before"), (1, "after")):
+        other = position + shift
+        if 0 <= other < len(rates) and rates[position] and rates[other] != rates[position]:
+            text = f"has the rate of the step {which} this one, {rates[other]:.6g}."
+            table = with_rates(update.table, rates[other] / rates[position])
+            yield Guess("rate schedule", text, table, update.steps)
+
+
+def _late(update: Update) -> Rule:
+    settings, right = update.rule["settings"], RULES[update.rule["kind"]]
+    factor = float(np.float32(settings["weight_decay_factor"] or 0.0))
+
+    def rule(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, constants: Constants) -> Updated:
+        w, new = right(w, slots, g, rate, constants)
+        multiplied = settings.get("multiply_weight_decay_factor_by_learning_rate")
+        return w - (rate * factor if multiplied else rounded(factor)) * w, new
+
+    return rule
+
+
+def _epsilon_outside(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    a = slots["accumulators"] + square(g)
+    return w - rate * g / (root(a) + settings[_ADDED]), {"accumulators": a}
+
+
+def _epsilon_inside(
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+) -> Updated:
+    a = slots["accumulators"] + square(g)
+    return w - rate * g / root(a + settings[_ADDED]), {"accumulators": a}
+
+
+def _row_wise(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    squares = square(g)
+    mean = Rounded(squares.value.mean(1, keepdims=True), squares.error.max(1, keepdims=True))
+    a = slots["accumulators"] + mean
+    return w - rate * g / root(a), {"accumulators": a}
+
+
+def _stale(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    a = slots["accumulators"]
+    return w - rate * g / root(a), {"accumulators": a + square(g)}

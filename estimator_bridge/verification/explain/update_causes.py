@@ -1,0 +1,288 @@
+"""Diagnoses the updates of tables, from the rows and slots of one step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
+from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verification.compare.elements import unequal_rows
+from estimator_bridge.verification.evidence import Evidence
+from estimator_bridge.verification.explain import ported_rules
+from estimator_bridge.verification.explain.search import Search
+from estimator_bridge.verification.explain.update_fits import (
+    GRADIENT,
+    RATE,
+    Guess,
+    Update,
+    fitted,
+    guesses,
+    with_rates,
+    with_settings,
+)
+from estimator_bridge.verification.findings import Cause
+from tf2_engine.types import Array
+
+_FITTED_NAMES = {
+    RATE: "learning rate",
+    GRADIENT: "gradient scale",
+    "weight_decay_factor": "weight decay",
+    "clip_weight_min": "clipping",
+    "clip_weight_max": "clipping",
+    "clip_gradient_min": "clipping",
+    "clip_gradient_max": "clipping",
+}
+"""Names of causes by the fitted number; other numbers belong to the update rule."""
+
+
+class Diagnosis(NamedTuple):
+    """A cause, and whether it names the rule, rate or rows by which the sides differ.
+
+    If it does, the difference is not rounding, however much the model amplifies rounding.
+    """
+
+    cause: Cause
+    explains: bool = True
+
+
+def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diagnosis]:
+    """Yields a diagnosis for each table where exactly one side follows the rule."""
+    wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
+    breaches = [one for one in wrong if one is not None]
+    if breaches and all(_is_late(evidence, *one) for one in breaches):
+        step = evidence.after[0].number
+        names = ", ".join(one.table["name"] for _, one, _ in breaches)
+        text = (
+            f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
+            "step does what is due in this one, as with pipelining: what it looks up is stale."
+        )
+        yield Diagnosis(Cause("stale activation", text))
+        return
+    for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
+        if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
+            names = f"{one.table['name']} and {other.table['name']}"
+            text = f"Tables {names}: on side {side} they have each other's learning rates."
+            yield Diagnosis(Cause("rate tag", text))
+    for side, update, rows in breaches:
+        what = f"other rules for table {update.table['name']}"
+        goes_on = functools.partial(search.allows, what) if search else update.goes_on
+        yield _diagnosis(side, dataclasses.replace(update, goes_on=goes_on), rows)
+
+
+def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
+    rates = [one.rule["rates"][one.steps[-1].position] for one in (update, other)]
+    if not rates[0]:
+        return False
+    table = with_rates(update.table, rates[1] / rates[0])
+    return update.fits(Guess("rate tag", "", table, update.steps), rows)
+
+
+def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
+    """Whether a side makes an update one step late."""
+    number = "AB".index(side)
+    if _stays(update, rows) is None or evidence.following is None:
+        return False
+    # Both sides continue from side A's state.
+    start = _after(evidence, update.table, 0)
+    later = evidence._replace(after=evidence.following)
+    after = _after(later, update.table, number)
+    if start is None or after is None or not evidence.residuals:
+        return False
+    late = Update(update.table, start, after, update.steps)
+    return not len(late.wrong_rows())
+
+
+def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
+    """Returns the side that breaks the rule and its wrong rows, if the other follows it."""
+    before = evidence.before
+    steps = _steps(evidence, table)
+    if table["rule"] is None or before is None or steps is None:
+        return None
+    rows = before[0].values[VARIABLES][table["variable"]]
+    if not all(step.fits(rows) for step in steps):
+        return None
+    updates, wrong = [], []
+    for number in (0, 1):
+        after = _after(evidence, table, number)
+        if after is None:
+            return None
+        update = Update(table, before[0].values[VARIABLES], after, [steps[number]])
+        update = dataclasses.replace(update, number=evidence.after[0].number)
+        updates.append(update)
+        wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
+    if bool(len(wrong[0])) == bool(len(wrong[1])):
+        return None
+    side = 1 if len(wrong[1]) else 0
+    return "AB"[side], updates[side], wrong[side].astype(np.int64)
+
+
+def _wrongly_moved(update: Update) -> Array:
+    touched = update.expected().rows
+    moved = np.zeros(len(update.before[update.names[0]]), bool)
+    for name in update.names:
+        moved |= unequal_rows(update.before[name], update.after[name])
+    moved[touched] = False
+    return np.flatnonzero(moved)
+
+
+def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
+    touched = update.expected().rows
+    outside = rows[~np.isin(rows, touched)]
+    inside = rows[np.isin(rows, touched)]
+    where = f"Table {update.table['name']}"
+    if 0 < len(inside) < len(touched):
+        where += f", {len(inside)} of the {len(touched)} rows of the batch"
+        where += f" (row {inside[0]})" if len(inside) == 1 else ""
+    where += f": side {side}"
+    lost = _lost_slots(update, inside)
+    if lost is not None:
+        return Diagnosis(Cause(lost.name, f"Table {update.table['name']}: side {side} {lost.text}"))
+    for test in _TESTS:
+        if len(outside) and test is not _fits_guess:
+            continue
+        cause = test(update, rows if len(outside) else inside)
+        if cause is not None:
+            return Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
+    if len(outside):
+        text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
+        text = f"Table {update.table['name']}: side {side} {text}"
+        return Diagnosis(Cause("untouched rows", text))
+    text = (
+        f"{where} does not follow {update.rule['kind']}, although the gradients agree; "
+        "no single setting or gradient that was tried explains it."
+    )
+    return Diagnosis(Cause("update rule", text), explains=False)
+
+
+def _stays(update: Update, rows: Array) -> Cause | None:
+    """Recognises rows that do not change, even if their slots do."""
+    stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
+    if not stay[0]:
+        return None
+    expected = update.expected()
+    beyond = update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)]
+    if not beyond.any():  # also if there are no rows
+        return None
+    written = "" if all(stay) else ", but for their slots"
+    return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
+
+
+def _slot_stays(update: Update, rows: Array) -> Cause | None:
+    expected = update.expected()
+    places = np.flatnonzero(np.isin(expected.rows, rows))
+    for name, slot in update.table["slots"].items():
+        beyond = update.beyond(expected, name)[places]
+        stays = np.array_equal(update.after[name][rows], update.before[name][rows])
+        if beyond.any() and stays:
+            return Cause("frozen slot", f"does not write the slot {slot}.")
+    return None
+
+
+def _late_decay(update: Update, rows: Array) -> Cause | None:
+    """Recognises rows that decay after their update instead of before."""
+    settings = update.rule["settings"]
+    factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
+    if not factor:
+        return None
+    if settings.get("multiply_weight_decay_factor_by_learning_rate"):
+        factor *= update.rule["rates"][update.steps[-1].position]
+    undecayed = with_settings(update.table, weight_decay_factor=None)
+    expected = update.expected(Guess("", "", undecayed, update.steps))
+    name = update.table["variable"]
+    decayed = expected.parts[name] * (1.0 - factor)
+    late = ShadowRows(expected.rows, {**expected.parts, name: decayed})
+    wrong = update.beyond(late, name)[np.isin(late.rows, rows)]
+    return None if wrong.any() else Cause("weight decay", "decays rows after their update.")
+
+
+def _short_slots(update: Update, rows: Array) -> Cause | None:
+    expected = update.expected()
+    for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
+        values = update.after[name][rows]
+        if not update.beyond(expected, name).any() or values.size < 8:
+            continue
+        for bits, kind in ((16, "bfloat16"), (13, "float16")):
+            if not (values.view(np.uint32) & np.uint32((1 << bits) - 1)).any():
+                return Cause("precision", f"keeps {part} as {kind}.")
+    return None
+
+
+def _fits_guess(update: Update, rows: Array) -> Cause | None:
+    every = itertools.chain(guesses(update), ported_rules.guesses(update))
+    tried = itertools.takewhile(lambda _: update.goes_on(), every)
+    guess = next((guess for guess in tried if update.fits(guess, rows)), None)
+    return None if guess is None else Cause(guess.name, guess.text)
+
+
+def _fits_number(update: Update, rows: Array) -> Cause | None:
+    settings = update.rule["settings"]
+    numbers = [name for name, value in settings.items() if isinstance(value, float)]
+    for name in (RATE, GRADIENT, *numbers):
+        value = fitted(update, rows, name)
+        if value is None:
+            continue
+        if name == RATE:
+            text = f"moves them as at a rate {value:.6g} times that of the step."
+        elif name == GRADIENT:
+            text = f"applies {value:.6g} times the gradients."
+        else:
+            # Below a root an epsilon is squared, so that its sign does not count.
+            shown = abs(value) if name == "epsilon" else value
+            text = f"does what {name}={shown:.6g} does, not {settings[name]:g}."
+        return Cause(_FITTED_NAMES.get(name, "update rule"), text)
+    return None
+
+
+_TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
+    _stays,
+    _slot_stays,
+    _fits_guess,
+    _late_decay,
+    _short_slots,
+    ported_rules.default_epsilon,
+    _fits_number,
+    ported_rules.fitted_variant,
+)
+
+
+def _lost_slots(update: Update, rows: Array) -> Cause | None:
+    """Recognises slots that begin with a constant of their own instead of side A's values."""
+    left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
+    begun = dict(update.before)
+    lost = []
+    for name, slot in update.table["slots"].items():
+        others = update.after[name][left]
+        constant = float(others.flat[0]) if others.size else 0.0
+        is_new = (others == constant).all() and (update.before[name] != constant).any()
+        if is_new and ported_rules.is_default(constant):
+            begun[name] = np.full_like(update.before[name], constant)
+            lost.append(f"{slot} with {constant:g}")
+    begins = dataclasses.replace(update, before=begun)
+    if not lost or not begins.fits(Guess("", "", update.table, update.steps), rows):
+        return None
+    return Cause("lost slot", f"does not take over its slots: it begins {', '.join(lost)}.")
+
+
+def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
+    ids = {key: evidence.ids.get(key) for key in table["features"]}
+    known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
+    if len(known) < len(ids):
+        return None
+    one, other = (
+        ShadowInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
+        for values in evidence.values(GRADIENTS)
+    )
+    return one, other
+
+
+def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
+    tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
+    values = {one["variable"]: both[side] for one, *both in tables}
+    values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}
+    return values if len(values) == 1 + len(table["slots"]) else None

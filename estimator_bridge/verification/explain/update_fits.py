@@ -1,0 +1,430 @@
+"""Finds the update rule that a side follows: the table's rule with one thing changed.
+
+The guess that reproduces the rows and slots of the deviating side, within the bounds of their
+rounding, describes what that side does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
+from estimator_bridge.verification.compare.arithmetic import lookups
+from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verification.compare.arithmetic.shadow import (
+    ShadowInputs,
+    ShadowRows,
+    TableShadow,
+)
+from estimator_bridge.verification.compare.arithmetic.update_rules import Rule
+from tf2_engine.types import Array
+
+_MARGIN = 4.0
+"""A guess fits within this multiple of the error bounds."""
+_FITS = 0.98
+"""The share of elements that must fit: limits and relus may affect some."""
+_ITERATIONS = 12
+_STARTS = (0.1, 10.0)
+"""Factors from which the search for the right one starts, besides 1."""
+_STEP = 1e-3
+"""The relative change of a setting by which its effect is measured."""
+RATE, GRADIENT = "rate", "gradient"
+"""Factors that can be fitted besides the settings of a rule."""
+
+
+_CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
+_CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
+_NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
+"""Settings that have guesses of their own, or do not belong to the rule."""
+_MAX_DUPLICATES = 2000
+"""Rows that occur more often are not tried one occurrence after the other."""
+_COMBINERS = ("sum", "mean", "sqrtn")
+Change = Callable[[RecordedIds], RecordedIds]
+"""Maps the occurrences of a batch to the occurrences that the side uses instead."""
+
+
+class Guess(NamedTuple):
+    """One thing that a side may do differently.
+
+    Attributes:
+        name: of the cause.
+        text: what the side does, as a continuation of "side B".
+        table, steps: the changed rule and inputs.
+        variant: what computes the rule, if the table's kind does not.
+    """
+
+    name: str
+    text: str
+    table: TableDescription
+    steps: Sequence[ShadowInputs]
+    variant: Rule | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """An update of a table on a side that does not follow the table's rule.
+
+    Attributes:
+        before, after: the variables around the update, by the table's names.
+        steps: the inputs of the update.
+        goes_on: whether there is time for another guess.
+        variant: what computes the rule, if the table's kind does not.
+        number: the global step after the update.
+    """
+
+    table: TableDescription
+    before: Values
+    after: Values
+    steps: Sequence[ShadowInputs]
+    goes_on: Callable[[], bool] = lambda: True
+    variant: Rule | None = None
+    number: int = 0
+
+    @property
+    def rule(self) -> RuleDescription:
+        return known_rule(self.table)
+
+    @property
+    def names(self) -> list[str]:
+        """The variable of the rows, then the variables of the slots."""
+        return [self.table["variable"], *self.table["slots"]]
+
+    def expected(self, guess: Guess | None = None) -> ShadowRows:
+        table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
+        variant = guess.variant if guess is not None and guess.variant else self.variant
+        with np.errstate(all="ignore"):
+            return TableShadow(table, variant=variant).advance(self.before, steps)
+
+    def beyond(self, expected: ShadowRows, name: str) -> Array:
+        part = expected.parts[name]
+        off = np.abs(self.after[name][expected.rows] - part.value)
+        return ~(off <= _MARGIN * part.error + SMALLEST_NORMAL)
+
+    def wrong_rows(self) -> Array:
+        expected = self.expected()
+        wrong = np.zeros(len(expected.rows), bool)
+        for name in self.names:
+            wrong |= self.beyond(expected, name).any(1)
+        return expected.rows[wrong]
+
+    def fits(self, guess: Guess, rows: Array) -> bool:
+        expected = self.expected(guess)
+        places = np.flatnonzero(np.isin(expected.rows, rows))
+        # A row that the guess does not update has to stay as it was.
+        left = rows[~np.isin(rows, expected.rows)]
+        stays = all(np.array_equal(self.after[n][left], self.before[n][left]) for n in self.names)
+        return stays and all(
+            1 - np.mean(self.beyond(expected, name)[places]) >= _FITS if len(places) else True
+            for name in self.names
+        )
+
+
+def known_rule(table: TableDescription) -> RuleDescription:
+    assert table["rule"] is not None
+    return table["rule"]
+
+
+def with_settings(table: TableDescription, **settings: float | bool | None) -> TableDescription:
+    rule = known_rule(table)
+    return {**table, "rule": {**rule, "settings": {**rule["settings"], **settings}}}
+
+
+def with_rates(table: TableDescription, factor: float) -> TableDescription:
+    rule = known_rule(table)
+    return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
+
+
+def with_gradients(
+    steps: Sequence[ShadowInputs], change: Callable[[Array], Array]
+) -> list[ShadowInputs]:
+    return [
+        step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
+        for step in steps
+    ]
+
+
+def fitted(update: Update, rows: Array, setting: str) -> float | None:
+    if setting not in (RATE, GRADIENT):
+        right = float(update.rule["settings"][setting] or 0.0)
+        return _fit(update, rows, setting, right, right, update.names)
+    # A rule may hide a factor in some variables: Adagrad moves rows by the rate however large a
+    # gradient is, so only the slots reveal its scale. Hence each variable is also tried alone.
+    attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
+    attempts += [(start, update.names) for start in _STARTS]
+    values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
+    return next((value for value in values if value is not None), None)
+
+
+def _fit(
+    update: Update, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
+) -> float | None:
+    value = _solved(update, rows, setting, start, names)
+    if value is None or abs(value - right) <= 1e-6 * abs(right):
+        return None
+    return value if update.fits(_guess_of(update, setting, value), rows) else None
+
+
+def _solved(
+    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+) -> float | None:
+    for _ in range(_ITERATIONS):
+        change = _newton_step(update, rows, setting, value, names) if update.goes_on() else None
+        if change is None:
+            return None
+        value += change
+        if abs(change) <= 1e-7 * abs(value):
+            break
+    return value if np.isfinite(value) else None
+
+
+def _newton_step(
+    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+) -> float | None:
+    """Returns a correction: the median over elements, weighted by how clear each is."""
+    size = _STEP * abs(value) or _STEP
+    here = update.expected(_guess_of(update, setting, value))
+    there = update.expected(_guess_of(update, setting, value + size))
+    places = np.flatnonzero(np.isin(here.rows, rows))
+    steps, weights = [], []
+    for name in names:
+        part, moved = here.parts[name], there.parts[name]
+        slope = (moved.value - part.value)[places] / size
+        off = update.after[name][here.rows[places]] - part.value[places]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step, weight = off / slope, np.abs(slope) / part.error[places]
+        # Only elements that show the number to within a hundredth count.
+        counts = np.isfinite(step) & (weight * max(abs(value), _STEP) > 100)
+        steps.append(step[counts])
+        weights.append(weight[counts])
+    every, weight = np.concatenate(steps), np.concatenate(weights)
+    if len(every) < 2:
+        return None
+    order = np.argsort(every)
+    below = np.cumsum(weight[order])
+    return float(every[order][np.searchsorted(below, below[-1] / 2)])
+
+
+def _guess_of(update: Update, setting: str, value: float) -> Guess:
+    if setting == RATE:
+        return Guess("", "", with_rates(update.table, value), update.steps)
+    if setting == GRADIENT:
+        return Guess("", "", update.table, with_gradients(update.steps, lambda g: g * value))
+    return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)
+
+
+def guesses(update: Update) -> Iterator[Guess]:
+    if len(update.steps) != 1:  # each step may differ in its own way
+        yield from _of_limits(update)
+        yield from _of_settings(update)
+        return
+    # Sums of cores by themselves are not clipped either, where the sum of all would be.
+    yield from _of_limits(update)
+    yield from _of_features(update)
+    # Tried before duplicates: losing a sample may equal using only the first gradient of a row.
+    yield from _of_samples(update)
+    yield from _of_duplicates(update)
+    yield from _of_gains(update)
+    yield from _of_settings(update)
+    yield from _of_precision(update)
+
+
+def _of_limits(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
+    for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
+        if any(settings.get(name) is not None for name in limits):
+            text = f"does not hold {what} in their limits."
+            yield Guess("clipping", text, with_settings(table, **limits), update.steps)
+    low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
+    if low is not None or high is not None:
+        steps = with_gradients(update.steps, lambda gradient: np.clip(gradient, low, high))
+        text = "clips the gradient of each occurrence, not their sum."
+        yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
+
+
+def _of_settings(update: Update) -> Iterator[Guess]:
+    table, settings = update.table, update.rule["settings"]
+    if settings.get("weight_decay_factor"):
+        without = with_settings(table, weight_decay_factor=None)
+        yield Guess("weight decay", "does not decay rows.", without, update.steps)
+        name = "multiply_weight_decay_factor_by_learning_rate"
+        multiplied = bool(settings[name])
+        verb = "does not multiply" if multiplied else "multiplies"
+        changed = with_settings(table, **{name: not multiplied})
+        yield Guess("weight decay", f"{verb} the decay by the rate.", changed, update.steps)
+    yield from _of_rule(update, settings)
+
+
+def _of_rule(update: Update, settings: Mapping[str, float | bool | None]) -> Iterator[Guess]:
+    for name, value in settings.items():
+        if name.startswith(_NOT_GUESSED):
+            continue
+        if isinstance(value, bool):
+            text = f"has {name}={not value}, not {value}."
+            changed = with_settings(update.table, **{name: not value})
+            yield Guess("update rule", text, changed, update.steps)
+        elif isinstance(value, float) and value:
+            changed = with_settings(update.table, **{name: 0.0})
+            yield Guess("update rule", f"has {name}=0, not {value:g}.", changed, update.steps)
+
+
+def _of_features(update: Update) -> Iterator[Guess]:
+    (step,) = update.steps
+    for key in step.ids:
+        if len(step.ids) > 1:
+            ids = {name: occurrences for name, occurrences in step.ids.items() if name != key}
+            text = f"leaves out the gradients of feature {key}."
+            yield Guess("lost feature", text, update.table, [step._replace(ids=ids)])
+
+
+def _of_duplicates(update: Update) -> Iterator[Guess]:
+    changes: list[tuple[str, Change]] = [
+        ("counts an id once that a sample has twice.", lookups.without_duplicates),
+        ("takes the last of a row's gradients for their sum.", _last_of_row),
+        ("takes the first of a row's gradients for their sum.", _first_of_row),
+    ]
+    for text, change in changes:
+        yield _changed(update, "dropped duplicate", text, change)
+    text = "divides the gradient of a row by how often the row occurs."
+    yield _shared(update, text, [lambda counts, ranks: 1.0 / counts])
+    (step,) = update.steps
+    most = max((int(ranks.max(initial=0)) for _, ranks in _counts(step).values()), default=0)
+    if 0 < most < _MAX_DUPLICATES:
+        text = "updates a row for each of its occurrences, one after the other, not with their sum."
+        one_by_one = [functools.partial(_of_rank, rank) for rank in range(most + 1)]
+        yield _shared(update, text, one_by_one)
+
+
+def _counts(step: ShadowInputs) -> dict[str, tuple[Array, Array]]:
+    """Returns for each feature's occurrences how often the row occurs, and how often before."""
+    every = np.concatenate([each.ids for each in step.ids.values()])
+    order = np.argsort(every, kind="stable")
+    _, starts, of_row, counts = np.unique(
+        every[order], return_index=True, return_inverse=True, return_counts=True
+    )
+    ranks, of_occurrence = np.empty_like(order), np.empty_like(order)
+    ranks[order] = np.arange(len(order)) - starts[of_row]
+    of_occurrence[order] = counts[of_row]
+    ends = np.cumsum([len(each.ids) for each in step.ids.values()])[:-1]
+    parts = zip(np.split(of_occurrence, ends), np.split(ranks, ends), strict=True)
+    return dict(zip(step.ids, parts, strict=True))
+
+
+def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
+    return (ranks == rank).astype(np.float64)
+
+
+def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
+    """Guesses updates, one after the other, with a share of each occurrence's gradient."""
+    (step,) = update.steps
+    known = _counts(step)
+    steps = []
+    for share in shares:
+        ids = {}
+        for key, each in step.ids.items():
+            combiner = None if len(each.shape) > 1 else update.table["combiner"]
+            gains = lookups.gains_of(each, combiner)
+            factors = share(*known[key])
+            changed = each._replace(weights=gains.value * factors)
+            ids[key] = lookups.selected(changed, np.flatnonzero(factors))
+        steps.append(step._replace(ids=ids))
+    plain: TableDescription = {**update.table, "combiner": "sum"}
+    return Guess("gradient sum", text, plain, steps)
+
+
+def _of_samples(update: Update) -> Iterator[Guess]:
+    (step,) = update.steps
+    samples = max((occurrences.shape[0] for occurrences in step.ids.values()), default=0)
+    parts = {
+        "the last sample": (samples - 1, samples),
+        "the first sample": (0, 1),
+        "the first half of the batch": (0, samples // 2),
+        "the second half of the batch": (samples // 2, samples),
+    }
+    for what, (first, last) in parts.items():
+        name = "lost sample" if last - first == 1 else "lost core"
+        change = _samples(first, last, outside=True)
+        yield _changed(update, name, f"leaves out the gradients of {what}.", change)
+    for cores in (2, 4, 8):
+        if samples % cores == 0 and samples > cores:
+            yield _core_by_core(update, cores, range(cores))
+            yield _core_by_core(update, cores, range(cores - 1, -1, -1))
+
+
+def _of_gains(update: Update) -> Iterator[Guess]:
+    table = update.table
+    for combiner in _COMBINERS:
+        if combiner != table["combiner"]:
+            text = f"sends gradients as of the combiner {combiner!r}, not {table['combiner']!r}."
+            changed: TableDescription = {**table, "combiner": combiner}
+            yield Guess("gradient combiner", text, changed, update.steps)
+    plain: TableDescription = {**table, "combiner": "sum"}
+    for power, text in ((0, "sends gradients without"), (2, "applies twice to gradients")):
+        steps = [_with_ids(step, _gains_of(table, power)) for step in update.steps]
+        yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, steps)
+
+
+def _of_precision(update: Update) -> Iterator[Guess]:
+    for bits, kind in ((16, "bfloat16"), (13, "float16")):
+        steps = with_gradients(update.steps, functools.partial(shortened, bits=bits))
+        yield Guess("precision", f"rounds gradients to {kind}.", update.table, steps)
+
+
+def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
+    (step,) = update.steps
+    samples = max(occurrences.shape[0] for occurrences in step.ids.values())
+    size = samples // cores
+    steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
+    text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
+    return Guess("gradient sum", text, update.table, steps)
+
+
+def _changed(update: Update, name: str, text: str, change: Change) -> Guess:
+    return Guess(name, text, update.table, [_with_ids(step, change) for step in update.steps])
+
+
+def _with_ids(step: ShadowInputs, change: Change) -> ShadowInputs:
+    return step._replace(ids={key: change(occurrences) for key, occurrences in step.ids.items()})
+
+
+def _first_of_row(occurrences: RecordedIds) -> RecordedIds:
+    _, first = np.unique(occurrences.ids, return_index=True)
+    return lookups.selected(occurrences, np.sort(first))
+
+
+def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
+    _, last = np.unique(occurrences.ids[::-1], return_index=True)
+    return lookups.selected(occurrences, np.sort(len(occurrences.ids) - 1 - last))
+
+
+def _samples(first: int, last: int, *, outside: bool = False) -> Change:
+    """Returns a change that keeps samples `first` to `last` - 1, or with `outside` the others."""
+
+    def change(occurrences: RecordedIds) -> RecordedIds:
+        samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
+        inside = (samples >= first) & (samples < last)
+        return lookups.selected(occurrences, np.flatnonzero(inside != outside))
+
+    return change
+
+
+def _gains_of(table: TableDescription, power: int) -> Change:
+    def change(occurrences: RecordedIds) -> RecordedIds:
+        gains = lookups.gains_of(occurrences, table["combiner"])
+        return occurrences._replace(weights=gains.value**power)
+
+    return change
+
+
+def shortened(values: Array, bits: int) -> Array:
+    """Rounds float32 numbers to the nearest without their last bits."""
+    integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    half = np.uint64(1 << (bits - 1))
+    odd = (integers >> np.uint64(bits)) & np.uint64(1)
+    rounded = (integers + half - np.uint64(1) + odd) >> np.uint64(bits) << np.uint64(bits)
+    return rounded.astype(np.uint32).view(np.float32)

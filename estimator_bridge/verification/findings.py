@@ -1,0 +1,336 @@
+"""The findings of a comparison: plain values from which every report is made.
+
+docs/verify.md describes the fields as part of `--json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from estimator_bridge.recording.files import LOSS, SideDescription
+from estimator_bridge.verification.evidence import Evidence
+from tf2_engine.types import Object
+
+TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
+"""Roles of arrays. The loss has the role "loss"; a slot has the role "slot <name>"."""
+STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
+"""The roles in the order of a step: an error in one role affects the roles after it."""
+
+LIMIT = 0.1
+"""An array is undecided if rounding could hide an error of this share of its movement."""
+
+_MAX_IDS_SHOWN = 8
+
+
+class Status(enum.IntEnum):
+    """A verdict, and the exit status of the command."""
+
+    EQUAL = 0
+    DIFFERENT = 1
+    UNKNOWN = 2
+    """Only one side failed, or nothing was compared."""
+    UNDECIDED = 3
+    """The compared steps are too few to tell faults from rounding."""
+
+
+class Point(NamedTuple):
+    """One array at one step, described by its worst element.
+
+    Attributes:
+        relative: the difference divided by the largest magnitude of the array.
+        ulps: how many floats of its type lie between the two values.
+        systematic: whether elements within their tolerance all differ in one direction.
+    """
+
+    step: int
+    difference: float
+    relative: float
+    ulps: int
+    allowed: float
+    systematic: bool = False
+
+    @property
+    def equal(self) -> bool:
+        return self.difference <= self.allowed and not self.systematic
+
+    @property
+    def share(self) -> float:
+        beyond = math.inf if self.difference else 0.0
+        return self.difference / self.allowed if self.allowed else beyond
+
+
+class Divergence(NamedTuple):
+    """The first difference of an array beyond its tolerance.
+
+    Attributes:
+        row: the id in a table, or the sample of an activation; None for a scalar.
+        element: the remaining indices.
+        a, b: both values, or both shapes.
+        rows: how many rows differ.
+        ids: of the table's row, or of the activation's sample.
+        note: describes a difference that no single element shows.
+    """
+
+    step: int
+    row: int | None
+    element: list[int] | None
+    a: str
+    b: str
+    rows: int
+    ids: Sequence[int] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.note:
+            return f"step {self.step}: {self.note}"
+        where, count = "", ""
+        if self.row is not None:
+            where = f", row {self.row}"
+            count = f"; {self.rows} row{'s differ' if self.rows != 1 else ' differs'}"
+        if self.ids:
+            shown = ", ".join(map(str, self.ids[:_MAX_IDS_SHOWN]))
+            rest = ", …" if len(self.ids) > _MAX_IDS_SHOWN else ""
+            where += f" (id{'s' if len(self.ids) > 1 else ''} {shown}{rest})"
+        if self.element:
+            where += f", element {self.element}"
+        return f"step {self.step}{where}: {self.a} on A, {self.b} on B{count}"
+
+
+@dataclasses.dataclass
+class Series:
+    """One array over the steps.
+
+    Attributes:
+        group: "variables", "activations", "gradients" or "loss".
+        name: side A's.
+        role: one of `STAGES`, or "slot <name>".
+        visible: the smallest error that would have been seen, as a factor on how far the array
+            moves (or on its values, if it is computed from scratch in each step); infinite if none
+            would.
+        moved: whether it moved, or has values other than zero.
+        rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
+            of a tenth would have been seen.
+        undecided_row: a row that moved but is not decided, or None.
+        is_noise: whether the array is a gradient that consists of rounding errors only.
+    """
+
+    group: str
+    name: str
+    table: str | None
+    role: str
+    first: Divergence | None = None
+    points: list[Point] = dataclasses.field(default_factory=list)
+    visible: float = math.inf
+    moved: bool = False
+    rows_moved: int = 0
+    rows_decided: int = 0
+    undecided_row: int | None = None
+    is_noise: bool = False
+
+    @property
+    def decided(self) -> bool:
+        return not self.moved or self.is_noise or self.visible <= LIMIT
+
+    @property
+    def stage(self) -> str:
+        return self.role.split()[0]
+
+    @property
+    def largest(self) -> Point:
+        return max(self.points, key=lambda point: point.difference)
+
+    @property
+    def share(self) -> float:
+        return max((point.share for point in self.points), default=math.inf)
+
+    @property
+    def order(self) -> tuple[float, float, int, str]:
+        stage = STAGES.index(self.stage)
+        if self.first is not None:
+            return self.first.step, stage, 0, self.name
+        return math.inf, -self.share, stage, self.name
+
+
+class Difference(NamedTuple):
+    """A setting, or a field of a device configuration, that differs."""
+
+    name: str
+    a: str
+    b: str
+
+
+class Outcome(NamedTuple):
+    """A metric, prediction, exported variable or answer of an exported model.
+
+    Attributes:
+        kind: such as "evaluation-0".
+        note: a difference that numbers do not express.
+        where: the place of the largest difference with both values.
+        why: where the tolerance comes from.
+        cause: its name, if the outcome itself shows it.
+    """
+
+    kind: str
+    name: str
+    difference: float
+    allowed: float
+    note: str = ""
+    where: str = ""
+    why: str = ""
+    cause: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+    @property
+    def equal(self) -> bool:
+        return not self.note and self.difference <= self.allowed
+
+
+class Batches(NamedTuple):
+    """How many batches were compared, or replayed on side B, and how they differ.
+
+    Attributes:
+        reordered: whether both sides had the same batches in another order.
+        unlike: differences of names, types or shapes, in words.
+    """
+
+    number: int
+    replayed: bool
+    first_different: int | None
+    reordered: bool
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return self.first_different is None and not self.unlike
+
+    def __str__(self) -> str:
+        if self.unlike:
+            return f"the batches of the sides differ in type: {'; '.join(self.unlike)}"
+        if self.first_different is None:
+            return "the sides have the same batches"
+        read = "the same batches in another order" if self.reordered else "other data"
+        return f"the sides read {read}, from batch {self.first_different} on"
+
+
+class Cause(NamedTuple):
+    """A known reason for a divergence: a short name for scripts, and what was observed."""
+
+    name: str
+    text: str
+
+
+@dataclasses.dataclass
+class Findings:
+    """Everything that a comparison found.
+
+    Attributes:
+        num_terms: the most terms in one sum, from which a free run computes its tolerance.
+        measured: whether a perturbed run measured how the model amplifies rounding errors.
+        lockstep: whether side B continued from side A's state after every compared step.
+        steps: the global steps that were compared, starting with the initial state.
+        series: every array; the one that diverged first comes first.
+        config: differences of the device configurations; None if a side has no device.
+        only: names of arrays that only one side has.
+        remarks: other reasons why the sides are not equal.
+        failures: what failed on one side only.
+        undecided: the arrays in which faults cannot be told from rounding, and why.
+        about: see `provenance`.
+        diagnoses: of wrong updates, if the verdict already needed them, else None.
+    """
+
+    settings: tuple[SideDescription, SideDescription]
+    num_terms: int
+    measured: bool
+    lockstep: bool
+    steps: list[int]
+    series: list[Series]
+    config: list[Difference] | None
+    batches: Batches
+    outcomes: list[Outcome]
+    only: tuple[list[str], list[str]]
+    remarks: list[str]
+    evidence: Evidence | None
+    notes: list[str] = dataclasses.field(default_factory=list)
+    causes: list[Cause] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    undecided: list[str] = dataclasses.field(default_factory=list)
+    about: dict[str, str] = dataclasses.field(default_factory=dict)
+    diagnoses: Sequence[Object] | None = None
+
+    @property
+    def first(self) -> Series | None:
+        return self.series[0] if self.series and self.series[0].first else None
+
+    @property
+    def numbers_agree(self) -> bool:
+        return self.first is None and all(outcome.equal for outcome in self.outcomes)
+
+    @property
+    def status(self) -> Status:
+        if self._differs:
+            return Status.DIFFERENT
+        if self.failures or not self.series:
+            return Status.UNKNOWN
+        return Status.UNDECIDED if self.undecided else Status.EQUAL
+
+    @property
+    def equal(self) -> bool:
+        return self.status == Status.EQUAL
+
+    @property
+    def largest(self) -> float:
+        points = (one.largest.difference for one in self.series if one.points)
+        outcomes = (outcome.difference for outcome in self.outcomes)
+        return max(itertools.chain(points, outcomes), default=0.0)
+
+    @property
+    def _differs(self) -> bool:
+        return (
+            not self.numbers_agree
+            or bool(self.config)
+            or not self.batches.equal
+            or any(self.only)
+            or bool(self.remarks)
+        )
+
+
+def some(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def differing_settings(
+    a: Mapping[str, Object], b: Mapping[str, Object]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yields each setting that differs: its spec, table or feature, its name, and both values.
+
+    Yields nothing if one of the programs has no legacy spec.
+    """
+    if not a["settings"] or not b["settings"]:
+        return
+    both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
+    for (where, name), value_a, value_b in differing(*both):
+        yield where, name, value_a, value_b
+
+
+def differing(
+    a: Mapping[Object, str], b: Mapping[Object, str]
+) -> Iterator[tuple[Object, str, str]]:
+    for key in sorted({*a, *b}):
+        one, other = a.get(key, "not set"), b.get(key, "not set")
+        if one != other:
+            yield key, one, other

@@ -1,0 +1,139 @@
+"""The course of a comparison: records both sides, compares them, and explains differences."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Mapping
+
+from estimator_bridge import errors
+from estimator_bridge.progress_line import Progress, no_progress
+from estimator_bridge.recording import replay
+from estimator_bridge.recording.files import Recording
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.explain.localisation import localise
+from estimator_bridge.verification.explain.search import SECONDS, Search
+from estimator_bridge.verification.findings import Series
+from estimator_bridge.verification.record import processes
+from estimator_bridge.verification.record.requests import PERTURBED, A, B, Record, RecordingRequest
+from estimator_bridge.verification.result import Result
+
+_GROSS = 1e-3
+"""A relative difference this large is attributed to a setting, if any setting differs.
+
+It is ten thousand times a float32 rounding.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparisonOptions:
+    """The options of a comparison; see also `api.verify`.
+
+    Attributes:
+        checkpoint: a checkpoint that is side B; None means that side B is recorded.
+        pythons: by the role of a side, the interpreter that queries exported models.
+    """
+
+    begin_from: str | None = None
+    own_input: bool = False
+    measure: bool = True
+    examples: str | None = None
+    free_run: bool = False
+    checkpoint: str | None = None
+    pythons: Mapping[str, str] | None = None
+    search: float = SECONDS
+
+
+def side_by_side(
+    record: Record,
+    directory: pathlib.Path,
+    options: ComparisonOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
+    record(RecordingRequest(A, place_a, options.begin_from))
+    start = options.begin_from or f"{place_a}/start"
+    a, b = Recording(place_a), Recording(place_b)
+    batches = None if options.own_input else place_a
+    followed = None if options.free_run else place_a
+    request_b = RecordingRequest(B, place_b, start, batches, followed)
+    if options.checkpoint is None:
+        record(request_b)
+    else:
+        from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
+
+        record_checkpoint(place_b, options.checkpoint, a)
+    for role, side in ((A, a), (B, b)):
+        if side.exported():
+            phase = f"querying the exported models of side {role.upper()}"
+            progress(phase, 0, 1)
+            python = (options.pythons or {}).get(role, sys.executable)
+            processes.query_exported_models(side, a, python, options.examples)
+            progress(phase, 1, 1)
+    result = comparison.compare(a, b, progress=progress)
+    if options.measure and not result.numbers_agree and _may_be_rounding(result):
+        followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
+        record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
+        result = comparison.compare(a, b, Recording(place_perturbed), progress)
+    search = _explained(result, options.search, progress)
+    if options.measure:
+        result.causes = localise(record, result, request_b, search)
+    result.notes.extend(filter(None, [search.note]))
+    return result
+
+
+def of_recordings(
+    directory_a: str, directory_b: str, seconds: float, progress: Progress = no_progress
+) -> Result:
+    """Compares a recording of `record` with what a `Replay` of it has written.
+
+    Raises:
+        InvalidInput: one of the two is no such recording.
+    """
+    a, b = Recording(directory_a), Recording(directory_b)
+    a.check()
+    b.check()
+    if b.replays != replay.identity(a):
+        raise errors.InvalidInput(
+            f"{directory_b} is no replay of {directory_a}. Give first the recording that `record` "
+            "wrote, then the folder that Replay wrote from it."
+        )
+    result = comparison.compare(a, b, progress=progress)
+    if not result.numbers_agree and _may_be_rounding(result):
+        if a.measured is None:
+            result.notes.append(
+                "Side A was recorded with --no-measure, so it is unknown how far its model "
+                "amplifies rounding. Record it without to know whether the difference is rounding."
+            )
+        else:
+            result = comparison.compare(a, b, a.measured, progress)
+    result.notes.extend(filter(None, [_explained(result, seconds, progress).note]))
+    return result
+
+
+def _explained(result: Result, seconds: float, progress: Progress) -> Search:
+    progress("looking for causes", 0, 1)
+    search = Search(seconds)
+    result.causes = causes.explain(result, search)
+    return search
+
+
+def _may_be_rounding(result: Result) -> bool:
+    """Whether the sides start alike and differ by no more than rounding may cause."""
+    if any(result.only) or causes.are_conclusive(result):
+        return False
+    if result.first is None:
+        return any(not outcome.equal and not outcome.note for outcome in result.outcomes)
+    first = result.first.first
+    if first is None or first.step == result.steps[0] or first.rows == 0:
+        return False
+    # Different quirks do not prove that they caused the difference.
+    explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
+    return not (explained or result.config) or _is_slight(result.first)
+
+
+def _is_slight(series: Series) -> bool:
+    first = next(point for point in series.points if not point.equal)
+    return first.relative < _GROSS

@@ -1,0 +1,374 @@
+"""Describes a side: its engine, its settings, and the variables of its tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from google.protobuf import json_format
+
+from estimator_bridge.checkpoint_files import variable_names
+from estimator_bridge.recording.files import (
+    KERAS,
+    TF2,
+    RuleDescription,
+    SideDescription,
+    TableDescription,
+)
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
+from estimator_bridge.translation import on_sparse_cores
+from estimator_bridge.verification.record.update_rules import rule_of, rules_of
+from estimator_bridge.verification.sides import Side
+from tf2_engine import config_proto, errors, tf_compat
+from tf2_engine.backends import HostDriver
+from tf2_engine.keras.columns import TableColumn
+from tf2_engine.plan import Plan
+from tf2_engine.tables import PARAMETERS
+from tf2_engine.tf_compat import checkpoint_key, part_of
+from tf2_engine.types import Graph, Message, Object, Op, Variable
+
+LOADS = "LoadTPUEmbedding"
+"""Prefix of the ops that load tables onto a device; the first one has its configuration."""
+
+_PART = re.compile(r"/part_\d+(?=/|$)")
+"""Matches the part number in op names of partitioned variables and their slots."""
+
+_STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
+
+
+class PlanKeepingDriver(HostDriver):
+    """A host driver that keeps the latest plan for training."""
+
+    plan: Plan | None = None
+
+    def configure(self, plan: Plan) -> Op:
+        if plan.training:
+            self.plan = plan
+        return super().configure(plan)
+
+
+class Program(NamedTuple):
+    """A model that a program trains.
+
+    Attributes:
+        name: the program's name in reports.
+        every: steps between reads of the variables, which are one loop of the device.
+        batch_size: of the global batch of a TF2 program; None if unknown.
+        is_tf1: whether the program sees TensorFlow 1.
+    """
+
+    name: str
+    side: Side
+    spec: Object
+    legacy: LegacySpec | None
+    use_tpu: bool
+    every: int
+    driver: PlanKeepingDriver | None = None
+    batch_size: int | None = None
+    is_tf1: bool = False
+    arithmetic: str = "tpu"
+
+
+def describe(
+    program: Program, estimator: Object, graph: Graph, begin: int, steps: int
+) -> SideDescription:
+    side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
+    version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
+    return {
+        "program": program.name,
+        "side": side.name,
+        "engine": "stock" if side.stock else "bridge",
+        "tensorflow": version,
+        "use_tpu": use_tpu,
+        "where": _where(program),
+        "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
+        "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
+        "every": program.every,
+        "settings": settings_of(legacy, side, use_tpu=use_tpu, arithmetic=program.arithmetic),
+        "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
+        "config": _config(program, graph),
+        "arithmetic": program.arithmetic if use_tpu else "tpu",
+        "cuts_exports": use_tpu and not side.stock and _cuts_exports(legacy),
+    }
+
+
+def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
+    legacy, side, engine = program.legacy, program.side, trainer.engine
+    if legacy is None:
+        return _without_tables(program, TF2, tf.__version__)
+    known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
+    tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
+    for name, table in engine.tables.items():
+        slots = {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS}
+        tables.append(_table(known[name], variable_of(name), slots, legacy, rules.get(name)))
+    return {
+        "program": program.name,
+        "side": side.name,
+        "engine": TF2,
+        "tensorflow": tf.__version__,
+        "use_tpu": True,
+        "where": _STOCK_V2 if side.stock_v2 else f"tf2_engine, {_host_driver(program)}",
+        "cores": engine.plan.num_cores,
+        "quirks": legacy.quirks,
+        "every": program.every,
+        "settings": settings_of(legacy, side, use_tpu=True, arithmetic=program.arithmetic),
+        "tables": tables,
+        "config": {}
+        if side.stock_v2
+        else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
+        "arithmetic": program.arithmetic,
+        "cuts_exports": _cuts_exports(legacy),
+    }
+
+
+def _without_tables(program: Program, engine: str, tensorflow: str) -> SideDescription:
+    return {
+        "program": program.name,
+        "side": program.side.name,
+        "engine": engine,
+        "tensorflow": tensorflow,
+        "use_tpu": False,
+        "where": "no tables",
+        "cores": 1,
+        "quirks": "none",
+        "every": program.every,
+        "settings": [],
+        "tables": [],
+        "config": {},
+        "cuts_exports": False,
+    }
+
+
+def _cuts_exports(legacy: LegacySpec | None) -> bool:
+    return legacy is not None and (legacy.form == "dict" or legacy.quirks == "documented")
+
+
+def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
+    engine, columns = training.engine, training.model.with_tables.columns
+    plan = engine.plan if engine.tables else None
+    return {
+        "program": program.name,
+        "side": program.side.name,
+        "engine": KERAS,
+        "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
+        "use_tpu": plan is not None,
+        "where": "no tables" if plan is None else f"tf2_engine, {_host_driver(program)}",
+        "cores": 1 if plan is None else plan.num_cores,
+        "quirks": "none",
+        "every": program.every,
+        "settings": [],
+        "tables": [
+            _table_of_model(table, columns, range(begin, begin + steps))
+            for table in engine.tables.values()
+        ],
+        "config": {}
+        if plan is None
+        else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
+        "computed": training.model.checkpoints.computed,
+        "cuts_exports": plan is not None,
+    }
+
+
+def _table_of_model(
+    table: Object, columns: Sequence[TableColumn], steps: Sequence[int]
+) -> TableDescription:
+    name, optimizer = table.plan.name, table.plan.optimizer
+    features = {
+        each.key: (each.max_sequence_length, each.weight_key)
+        for each in columns
+        if each.table.name == name
+    }
+    return {
+        "name": name,
+        "variable": variable_of(name),
+        "slots": {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS},
+        "combiner": table.plan.combiner,
+        "optimizer": variable_names.optimizer_kind(type(optimizer).__name__),
+        "features": features,
+        "rule": rule_of(optimizer, steps),
+    }
+
+
+def _keras_version(model: Object) -> str:
+    names = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
+    name = next(name for name in names if name in ("keras", "tf_keras"))
+    return str(sys.modules[name].__version__)
+
+
+def grouped_variables() -> dict[str, list[Variable]]:
+    """Returns the parts of each variable of the default graph, by the name in a checkpoint.
+
+    Optimizers may name the slot of each part, such as weights/part_1/Adam; the first part's name
+    counts.
+    """
+    grouped: dict[str, list[Variable]] = {}
+    for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
+        name = variable.op.name
+        grouped.setdefault(_PART.sub("", name) if part_of(variable) else name, []).append(variable)
+    return {checkpoint_key(parts[0]): parts for parts in grouped.values()}
+
+
+def variable_of(table: str, part: str = PARAMETERS) -> str:
+    return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
+
+
+def _where(program: Program) -> str:
+    side = program.side
+    if not program.use_tpu:
+        return "ordinary variables, trained by the model's optimizer"
+    if side.stock:
+        return "software TPU, one core"
+    if side.software_tpu:
+        return "tpu driver, on the software TPU"
+    return _host_driver(program)
+
+
+def _host_driver(program: Program) -> str:
+    if program.arithmetic == "sparsecore":
+        return "host driver, TensorFlow's ops, arithmetic of SparseCores"
+    ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
+    return f"host driver, {ops[program.side.native]}"
+
+
+def _tables(
+    program: Program, legacy: LegacySpec, graph: Graph, steps: Sequence[int]
+) -> list[TableDescription]:
+    if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
+        return []
+    with graph.as_default():
+        grouped = grouped_variables()
+    shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
+    tables: list[TableDescription] = []
+    rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
+    for known in variable_names.tables_of_spec(program.spec):
+        # The shape would be that of all parts; a single part is found by its name.
+        variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
+        if variable is not None:
+            slots: dict[str, str] = {}
+            for place in variable_names.places_of(str(known.kind)):
+                names = variable_names.slot_variables(str(known.kind), variable, place)
+                slots.update({name: slot for slot, name in names.items() if name in shapes})
+            tables.append(_table(known, variable, slots, legacy, rules.get(known.name)))
+    return tables
+
+
+def _table(
+    known: variable_names.KnownTable,
+    variable: str,
+    slots: dict[str, str],
+    legacy: LegacySpec,
+    rule: RuleDescription | None,
+) -> TableDescription:
+    return {
+        "name": known.name,
+        "variable": variable,
+        "slots": slots,
+        "combiner": legacy.table(known.name).combiner,
+        "optimizer": known.kind,
+        "features": {
+            feature.key: (feature.max_sequence_length, feature.weight_key)
+            for feature in legacy.features
+            if feature.table == known.name
+        },
+        "rule": rule,
+    }
+
+
+def _config(program: Program, graph: Graph) -> dict[str, str]:
+    if not program.use_tpu:
+        return {}
+    if program.driver is not None and program.driver.plan is not None:
+        return _config_of_plan(program.driver.plan)
+    loads = [op for op in graph.get_operations() if op.type.startswith(LOADS)]
+    serialized = next((op.get_attr("config") for op in loads if op.get_attr("config")), b"")
+    return _fields(tf_compat.TPUEmbeddingConfiguration.FromString(serialized))
+
+
+def _config_of_plan(plan: Plan) -> dict[str, str]:
+    try:
+        return _fields(config_proto.config_proto(plan))
+    except errors.InvalidSpec:  # only hosts allow an open batch size
+        return {}
+
+
+def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
+    if batch_size is None:
+        return plan
+    per_core = batch_size // plan.num_cores
+    features = []
+    for feature in plan.features:
+        first, *others = feature.output_shape
+        features.append(dataclasses.replace(feature, output_shape=(first or per_core, *others)))
+    return dataclasses.replace(plan, features=tuple(features))
+
+
+def _as_legacy(plan: Plan) -> Plan:
+    features = (dataclasses.replace(each, send_name=False) for each in plan.features)
+    return dataclasses.replace(plan, features=tuple(features))
+
+
+def _fields(message: Message) -> dict[str, str]:
+    config = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    names = [table["name"] for table in config.get("table_descriptor", ())]
+    for feature in config.get("feature_descriptor", ()):
+        # The number of a table depends on the order of tables, which changes no result.
+        feature["table"] = names[feature.pop("table_id", 0)]
+    return flattened(config)
+
+
+class SideSetting(NamedTuple):
+    """A setting as the program writes it, and why the side ignores it ("" if it does not)."""
+
+    where: str
+    name: str
+    value: str
+    ignored: str
+
+
+def settings_of(
+    legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
+) -> list[SideSetting]:
+    if legacy is None:
+        return []
+    quirks = None if side.stock else legacy.quirks
+    settings = []
+    for each in values(legacy):
+        where = "spec" if each.where == SPEC else " ".join(map(str, each.where))
+        of_optimizer = each.owner.endswith("Parameters")
+        name = f"{each.owner}.{each.setting}" if of_optimizer else each.setting
+        value, ignored = str(each.value), ""
+        if callable(each.value):
+            value = f"a function, {getattr(each.value, '__name__', type(each.value).__name__)}"
+        # As a combiner, None is a value; for other settings it means "not set".
+        if each.value is None and each.setting != "combiner":
+            value = "not set"
+        else:
+            ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
+            if arithmetic == "sparsecore" and use_tpu and not ignored:
+                ignored = on_sparse_cores.why_ignored(each, stock_v2=side.stock_v2)
+        settings.append(SideSetting(where, name, value, ignored))
+    return settings
+
+
+def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in message.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{path}.") or {path: "set"})
+        elif isinstance(value, list):
+            # Stock's feature descriptors have no names.
+            named = {
+                str(part.get("name", i)) if isinstance(part, Mapping) else str(i): part
+                for i, part in enumerate(value)
+            }
+            flat.update(flattened(named, f"{path}."))
+        else:
+            flat[path] = str(value)
+    return flat

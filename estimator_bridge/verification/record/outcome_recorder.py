@@ -1,0 +1,300 @@
+"""Records the outcomes of a training: evaluations, predictions and exports, and their inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.recording.array_files import (
+    Values,
+    as_array,
+    digest,
+    is_list,
+    listed,
+    unlisted,
+)
+from estimator_bridge.recording.files import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.recording.outcome_files import (
+    EVALUATION,
+    EXPORT,
+    METRIC_VARIABLE,
+    OTHER,
+    OWN,
+    PREDICTION,
+    RECOMPUTED,
+    SEEN,
+    About,
+    OutcomeWriter,
+)
+from estimator_bridge.verification.record.capture import Arguments, replaced
+from estimator_bridge.verification.record.metric_values import (
+    CapturedMetrics,
+    MetricValues,
+    MetricVariablesHook,
+)
+from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
+from tf2_engine.types import Array, Function, Object
+
+_MAX_ERROR = 300
+
+
+class TrainingRecorder(Protocol):
+    """What this module uses of the recorder of a training, which is `recorder.Recorder`."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    training: bool
+
+    @property
+    def max_steps(self) -> int:
+        """The largest number of batches of an evaluation."""
+
+    def is_recorded(self, model: Object) -> bool:
+        """Whether a model is the one that is recorded, and was trained."""
+
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Whether predictions of a model end with the first batch, once more."""
+
+
+Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
+"""Returns the variables that a call of a model's method read, with their names."""
+
+
+Exported = Callable[[str], Iterable[tuple[str, Array]]]
+"""Returns the variables in the directory of an exported model, with their names."""
+
+
+SAMPLES_OF_CHUNK = 1000
+"""How many samples are held in memory and written to one file."""
+_NAME = "prediction"
+
+
+class OutcomeRecorder:
+    """Records calls of `evaluate`, `predict` and `export_saved_model`."""
+
+    def __init__(self, recorder: TrainingRecorder) -> None:
+        self._recorder = recorder
+        self._writer = recorder.writer.outcomes
+        self._metrics = MetricValues()
+        self._evaluating = False
+
+    def capturing(self, model_fn: Function) -> Function:
+        return self._metrics.capturing(model_fn, lambda: self._evaluating)
+
+    def evaluate(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+        metrics_of: CapturedMetrics | None = None,
+    ) -> Object:
+        """Evaluates, and writes the metrics and the values behind them."""
+        most = self._recorder.max_steps
+        asked = arguments.get("steps")
+        arguments["steps"] = min(asked or most, most)
+        if not self._is_recorded(model, "evaluations"):
+            return original(model, **arguments)
+        hook = MetricVariablesHook()
+        if variables is None:
+            arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
+        seen = metrics_of or self._metrics
+        seen.begin()
+        with self._recorded(EVALUATION, model, arguments, variables) as (name, about):
+            with self._not_training(evaluating=True):
+                metrics = original(model, **arguments)
+            batches = seen.batches()
+            about["batches"] = len(batches)
+            self._writer.write(name, metrics)
+            self._writer.write(name, {**listed(batches), **hook.values}, SEEN)
+            self._writer.write(name, self._recomputed(seen, name, batches), RECOMPUTED)
+        if len(batches) >= most and asked != most:
+            wanted = "the whole input" if asked is None else f"{asked} batches"
+            self._writer.left_out(
+                f"{name}: the program evaluates {wanted}; the first {most} batches are compared, "
+                "as many as steps of training (--steps)."
+            )
+        return metrics
+
+    def _recomputed(self, metrics: CapturedMetrics, name: str, batches: Sequence[Values]) -> Values:
+        values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
+        if self._recorder.replayed is not None:
+            seen = self._recorder.replayed.outcomes.part(name, SEEN)
+            arrays = {
+                key: each
+                for key, each in seen.items()
+                if not key.startswith(METRIC_VARIABLE) and key != LOSS
+            }
+            other = metrics.recomputed(unlisted(arrays)) if batches else {}
+            values.update({f"{OTHER}{key}": each for key, each in other.items()})
+        return values
+
+    def predict(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+    ) -> Iterator[Object]:
+        if not self._is_recorded(model, "predictions"):
+            yield from original(model, **arguments)
+            return
+        with self._recorded(PREDICTION, model, arguments, variables) as (name, about):
+            writer = PredictionWriter(self._writer, name)
+            predictions = iter(original(model, **arguments))
+            try:
+                while True:
+                    with self._not_training():
+                        prediction = next(predictions, writer)
+                    if prediction is writer:
+                        if self._recorder.predicts_first_batch_twice(model):
+                            self._writer.drop_batch(name)
+                        break
+                    writer.add(prediction)
+                    yield prediction
+            finally:  # the program may stop before the end
+                writer.close()
+                about["samples"] = writer.count
+
+    def export(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+        read: Exported | None = None,
+    ) -> Object:
+        if not self._is_recorded(model, "exports"):
+            return original(model, **arguments)
+        with self._recorded(EXPORT, model, arguments, variables) as (name, _):
+            with self._not_training():
+                path = original(model, **arguments)
+            exported = os.fsdecode(path)
+            self._writer.write(name, dict((read or _exported)(exported)))
+            number = name.rpartition("-")[2]
+            shutil.copytree(exported, self._recorder.writer.directory / f"{EXPORTED}-{number}")
+        return path
+
+    def _is_recorded(self, model: Object, what: str) -> bool:
+        if self._recorder.is_recorded(model):
+            return True
+        self._writer.left_out(
+            f"The program's {what} before the training, or of other models than the first that "
+            "trains."
+        )
+        return False
+
+    @contextlib.contextmanager
+    def _recorded(
+        self, kind: str, model: Object, arguments: Arguments, variables: Variables | None
+    ) -> Iterator[tuple[str, About]]:
+        name = self._writer.begin(kind)
+        about: About = {}
+        if "input_fn" in arguments:
+            inputs = _inputs(self._writer, name, self._recorder.replayed, about)
+            arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
+        try:
+            yield name, about
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            about["failed"] = ": ".join([type(error).__name__, *lines[:1]])[:_MAX_ERROR]
+            raise
+        finally:
+            if "failed" not in about:
+                read = (variables or variables_of_checkpoint)(model, arguments)
+                about["variables"] = {key: digest({"": value}) for key, value in read}
+            self._writer.about(name, about)
+
+    @contextlib.contextmanager
+    def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
+        # A training may evaluate while it runs.
+        with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
+            yield
+
+
+def _inputs(
+    writer: OutcomeWriter, name: str, replayed: Recording | None, about: About
+) -> InputRecord:
+    def files(number: int) -> Sequence[pathlib.Path]:
+        if replayed is None:
+            return []
+        recorded = replayed.outcomes.batches(name, number)
+        about["replayed"] = bool(recorded) and about.get("replayed", True)
+        return recorded
+
+    def write(number: int, values: Mapping[str, Object]) -> None:
+        about["replayed"] = False
+        writer.batch(name, number, values)
+
+    def unlike(reasons: Sequence[str]) -> None:
+        about.setdefault("unlike", []).extend(reasons)
+
+    return InputRecord(itertools.count().__next__, files, write, unlike)
+
+
+def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
+    path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
+    yield from _checkpoint(path) if path else ()
+
+
+def _exported(directory: str) -> Iterator[tuple[str, Array]]:
+    return _checkpoint(os.path.join(directory, "variables/variables"))
+
+
+def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
+    reader = tf.train.load_checkpoint(path)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        yield name, reader.get_tensor(name)
+
+
+class PredictionWriter:
+    """Writes the predictions of a call, sample by sample."""
+
+    def __init__(self, writer: OutcomeWriter, name: str) -> None:
+        self._writer, self._name = writer, name
+        self._samples: list[dict[str, Array]] = []
+        self._chunks = 0
+        self.count = 0
+
+    def add(self, prediction: Object) -> None:
+        self._samples.append(dict(flat(prediction)))
+        self.count += 1
+        if len(self._samples) == SAMPLES_OF_CHUNK:
+            self._flush()
+
+    def close(self) -> None:
+        if self._samples:
+            self._flush()
+
+    def _flush(self) -> None:
+        samples, self._samples = self._samples, []
+        self._writer.chunk(self._name, self._chunks, listed(samples))
+        self._chunks += 1
+
+
+def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
+    """Yields the arrays of a prediction with their paths, such as "scores/0".
+
+    Sparse and ragged values are split into their parts.
+    """
+    if isinstance(value, Mapping):
+        parts = {str(key): part for key, part in value.items()}
+    elif hasattr(value, "_asdict"):  # Such as a SparseTensorValue.
+        parts = value._asdict()
+    elif hasattr(value, "nested_row_splits"):
+        splits = {f"row_splits_{i}": each for i, each in enumerate(value.nested_row_splits)}
+        parts = {"values": value.flat_values, **splits}
+    elif is_list(array := as_array(value)):
+        parts = {str(i): part for i, part in enumerate(array)}
+    else:
+        yield name or _NAME, array
+        return
+    for key, part in parts.items():
+        yield from flat(part, f"{name}/{key}" if name else key)

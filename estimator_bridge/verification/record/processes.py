@@ -1,0 +1,254 @@
+"""Runs each side of a comparison in a process of its own, and queries exported models.
+
+`python -m` with this module and a JSON file runs a side, in the interpreter of that side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
+from estimator_bridge.progress_line import Progress
+from estimator_bridge.recording.files import SERVED, SIGNATURES, Recording
+from estimator_bridge.run.script import StartedProgram, run_program
+from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
+from estimator_bridge.verification.sides import SIDES, opened, side_of
+from tf2_engine import plain_text
+from tf2_engine.types import Object
+
+if TYPE_CHECKING:
+    from estimator_bridge.verification.record.recorder import Recorder
+
+_NOTHING_TRAINED = 3
+"""Exit status of a program that trained nothing that is recorded."""
+_RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
+_LAST_LINES = 15
+_MAX_ERROR = 300
+_FAILURE = ".failure"
+"""The suffix of the file in which a process says why it failed."""
+_NUM_QUERIED_BATCHES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class SideProgram:
+    """A side, the program (a file or a module) that it runs, and the interpreter."""
+
+    side: str
+    script: str
+    python: str
+    tf1: bool | None = None
+    is_module: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessRecorder:
+    """Records a side in a process; a `Record` for `procedure.side_by_side`."""
+
+    programs: Mapping[str, SideProgram]
+    arguments: Sequence[str]
+    steps: int
+    every: int | None
+    progress: Progress
+
+    def __call__(self, request: RecordingRequest) -> None:
+        program = self.programs[request.side]
+        directory = pathlib.Path(request.directory)
+        file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
+        job = {
+            "request": dataclasses.asdict(request),
+            **dataclasses.asdict(program),
+            "arguments": list(self.arguments),
+            "steps": self.steps,
+            "every": self.every,
+        }
+        file.write_text(json.dumps(job, indent=1))
+        title = self._title(request)
+        status = self._run([program.python, "-m", __name__, str(file)], log, request, title)
+        if status == _NOTHING_TRAINED:
+            kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
+            raise errors.InvalidInput(
+                f"{title}: {program.script} trained no {kinds}. Give it the arguments with which "
+                "it trains."
+            )
+        if status:
+            raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
+
+    def _title(self, request: RecordingRequest) -> str:
+        program = self.programs[request.side]
+        name = program.side
+        if len({each.script for each in self.programs.values()}) > 1:
+            name = f"{os.path.basename(program.script)}, {name}"
+        why = ", perturbed" * (request.role == PERTURBED) + ", op by op" * request.sketches
+        return f"side {request.side.upper()} ({name}){why}"
+
+    def _run(
+        self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
+    ) -> int:
+        side, steps = Recording(request.directory), request.steps or self.steps
+        end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
+        self.progress(title, 0, steps)
+        with open(log, "wb") as output:
+            try:
+                process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            except OSError as error:
+                message = f"{title}: {command[0]} does not start: {error}"
+                raise errors.InvalidInput(message) from error
+            try:
+                while process.poll() is None:
+                    self.progress(title, side.steps_done, steps)
+                    if request.steps and side.steps_done >= steps:
+                        return 0
+                    if time.monotonic() > end:
+                        raise errors.InvalidInput(f"{title} takes longer than it may.")
+                    time.sleep(0.1)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        self.progress(title, side.steps_done, steps)
+        return process.returncode
+
+
+def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
+    messages, ended = [], f"{title} ended with exit status {status}."
+    if failure.exists():
+        messages, ended = [json.loads(failure.read_text())], f"{title} failed."
+    elif status < 0:
+        ended = f"{title} was ended by signal {signal.Signals(-status).name}."
+    lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    last = (f"  | {line}" for line in lines)
+    return plain_text.Lines(*messages, f"{ended} Its log is {log}; it ends with", *last)
+
+
+def query_exported_models(
+    side: Recording, inputs: Recording, python: str, examples: str | None
+) -> None:
+    """Feeds the first batches of `inputs` to every exported model, and records the answers.
+
+    Args:
+        examples: a TFRecord file of serialised Examples for signatures that take them; None makes
+            them from the batches.
+
+    Raises:
+        InvalidInput: `examples` does not exist.
+    """
+    if examples is not None and not os.path.isfile(examples):
+        raise errors.InvalidInput(
+            f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
+            "leave `examples` out to use batches of the training."
+        )
+    for number, model in enumerate(side.exported()):
+        signatures = side.directory / f"{SIGNATURES}-{number}.json"
+        request = {
+            "model": str(model),
+            "batches": [str(batch) for batch in inputs.batches()[:_NUM_QUERIED_BATCHES]],
+            "examples": examples,
+            "answers": str(side.directory / f"{SERVED}-{number}.npz"),
+            "signatures": str(signatures),
+        }
+        file = side.directory / f"query-{number}.json"
+        file.write_text(json.dumps(request, indent=1))
+        command = [python, "-m", f"{__package__}.exported_models", str(file)]
+        completed = subprocess.run(command, capture_output=True, text=True)
+        if completed.returncode:
+            lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
+            failed = {"the exported model": " ".join(lines[-1:])[:200]}
+            signatures.write_text(json.dumps({"failed": failed, "signatures": {}}))
+
+
+def main(path: str) -> int:
+    """Runs a program as a JSON file describes. If it fails, a file beside that one says why."""
+    job = pathlib.Path(path)
+    try:
+        return _run_job(json.loads(job.read_text()))
+    except Exception as error:
+        job.with_suffix(_FAILURE).write_text(json.dumps(_described(error)))
+        raise
+
+
+def _run_job(job: Mapping[str, Object]) -> int:
+    from estimator_bridge.run import install, keras_choice, script
+
+    # The recorder looks for layers before programs choose their Keras.
+    keras_choice.use_legacy_keras()
+    from estimator_bridge.legacy import spec
+    from estimator_bridge.run.tf1 import running
+    from estimator_bridge.verification.record.recorder import Recorder
+    from estimator_bridge.verification.record.tf2_recorder import Tf2Recorder
+
+    side = side_of(job["side"])
+    started = script.program_of(job["script"], job["is_module"])
+    if not side.stock and script.imports_bridge(started.file):
+        # The program imports what it wants, and sets its own quirks.
+        side = dataclasses.replace(side, quirks=None)
+    elif not side.stock:
+        install.install(replace=True)
+        spec.set_default_quirks(side.quirks or "stock")
+    program = pathlib.Path(started.file)
+    # The hash distinguishes versions.
+    name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
+    request = RecordingRequest(**job["request"])
+    steps, every = job["steps"], job["every"]
+    view = running.as_needed(started.file, job["tf1"], print, folder=started.folder)
+    with opened(side) as kind, view as is_tf1:
+        recorder = Recorder(request, side, steps=steps, every=every, program=name, is_tf1=is_tf1)
+        with recorder.attached(kind), Tf2Recorder(recorder).attached():
+            _run_program(recorder, started, job["arguments"])
+    if not recorder.steps_done and recorder.has_trained:
+        raise errors.InvalidInput(
+            f"{program.name} trained, and its global step stayed where it was, so that there are "
+            "no steps to compare. Pass it on: "
+            "minimize(loss, global_step=tf.compat.v1.train.get_global_step())."
+        )
+    return 0 if recorder.steps_done else _NOTHING_TRAINED
+
+
+def _described(error: Exception) -> str:
+    """Describes an error in a line, with the line of the program that caused it.
+
+    TensorFlow lists nodes below the line that says what is wrong.
+    """
+    from estimator_bridge.run import program_lines
+    from estimator_bridge.run.tf1 import running
+
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    last_lines = [line for line in lines if not line.startswith("[[")][-1:]
+    if isinstance(error, errors.EngineError):
+        return " ".join(lines)
+    described = ": ".join([type(error).__name__, *last_lines])[:_MAX_ERROR]
+    where = program_lines.line_of_error(error)
+    described = f"{where}: {described}" if where else described
+    return " ".join(filter(None, [described, running.remedy_for(error)]))
+
+
+def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
+    try:
+        run_program(program, arguments)
+    except SystemExit as exited:  # programs may end with `sys.exit(0)`
+        if exited.code and recorder.steps_left:
+            raise
+        if exited.code:
+            recorder.writer.note("failed", f"exit status {exited.code}")
+    except Exception as error:
+        # Its model_dir is redirected, so it may miss files there.
+        if recorder.steps_left:
+            raise
+        traceback.print_exc()
+        recorder.writer.note("failed", _described(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,300 @@
+"""Records the trainings of a TPUEstimator without changing the program."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Collection, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import Reader, find, object_graph
+from estimator_bridge.recording.files import Recording, RecordingWriter, SideDescription, Values
+from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verification.record import capture, model_ops
+from estimator_bridge.verification.record.capture import Arguments, Capture
+from estimator_bridge.verification.record.description import PlanKeepingDriver, Program
+from estimator_bridge.verification.record.lockstep import Leader, Perturbation
+from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
+from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
+from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
+from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
+from estimator_bridge.verification.sides import Side
+from tf2_engine.backends.interface import Arithmetic
+from tf2_engine.types import Function, Object
+
+_EVERY_WHEN_PIPELINED = 5
+
+
+class Recorder:
+    """Records the first model that a program trains.
+
+    Attributes:
+        programs: the recorded models that the program made, with their objects, by id.
+        side_a: the recording of side A, if known.
+        leader: the recording whose variables the side takes over after each recorded step, or None.
+        max_steps: the most training steps over all calls, and batches of an evaluation.
+        steps_done: of training, so far.
+        training: whether a training is running.
+    """
+
+    def __init__(
+        self,
+        request: RecordingRequest,
+        side: Side,
+        *,
+        steps: int,
+        every: int | None = None,
+        program: str = "",
+        is_tf1: bool = False,
+    ) -> None:
+        self.writer = RecordingWriter(request.directory)
+        self.side = side
+        self.begin_from = request.begin_from
+        self.replayed = None if request.replayed is None else Recording(request.replayed)
+        self.program = program
+        self.is_tf1 = is_tf1
+        followed = None if request.followed is None else Recording(request.followed)
+        self.side_a = self.replayed or followed
+        self.leader = None if followed is None else Leader(followed)
+        self.perturbation: Perturbation | None = None
+        if request.role == PERTURBED:
+            gradients_of = request.gradients_of
+            self.perturbation = Perturbation(
+                Recording(gradients_of) if gradients_of else None, is_free=followed is None
+            )
+        self.capture = Capture(None if self.perturbation is None else self.perturbation.substitute)
+        self.outcomes = OutcomeRecorder(self)
+        self.sketches = request.sketches
+        self.training = False
+        self._every = every
+        self.max_steps = request.steps or steps
+        self.steps_done: int = 0
+        self._directories: dict[str, str] = {}
+        # Keeps the objects alive, because ids of dead objects are reused.
+        self.programs: dict[int, tuple[Object, Program]] = {}
+        self._model_dir: str | None = None
+
+    @property
+    def start(self) -> str:
+        return self.begin_from or str(self.writer.directory / "start")
+
+    @property
+    def steps_left(self) -> int:
+        return self.max_steps - self.steps_done
+
+    def every(self, pipelined: bool) -> int:
+        return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
+
+    def directory(self, model_dir: str | None) -> str:
+        """Replaces a program's `model_dir`; models that share one also share the new one."""
+        if model_dir:  # Other files of the program still go to its model_dir.
+            tf.gfile.MakeDirs(model_dir)
+        directory = str(self.writer.directory / f"model-{len(self._directories)}")
+        return self._directories.setdefault(model_dir or directory, directory)
+
+    def is_first(self, model: Object) -> bool | None:
+        """Whether a training is the model's first; None if it should not run."""
+        first = self._model_dir is None
+        if not first and not self.is_recorded(model):
+            self.writer.skipped_training()
+            return None
+        if self.steps_left <= 0:
+            return None
+        self._model_dir = model.model_dir
+        return first
+
+    def is_recorded(self, model: Object) -> bool:
+        return self._model_dir is not None and model.model_dir == self._model_dir
+
+    @property
+    def has_trained(self) -> bool:
+        return self._model_dir is not None
+
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Stock's predictions on a TPU repeat the first batch to signal the end."""
+        _, program = self.programs.get(id(model), (None, None))
+        return program is not None and program.side.stock and program.use_tpu
+
+    def prepare(self, arguments: Arguments, begin: int) -> None:
+        if arguments.get("max_steps") is None:
+            arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
+        else:
+            arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
+        inputs = InputRecord(
+            begin=functools.partial(self.writer.input, self.steps_done),
+            files=lambda number: [] if self.replayed is None else self.replayed.batches(number),
+            write=lambda number, values: self.writer.batch(values, number),
+            unlike=functools.partial(self.writer.note, "unlike"),
+        )
+        arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
+
+    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
+        """Writes the description of the side, once its model is built."""
+        self.writer.note("settings", side)
+        if self.leader is not None:
+            self.leader.describe_follower(side)
+            self.writer.note("follows", True)
+        if self.perturbation is not None:
+            self.perturbation.choose(side, trained)
+
+    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
+        """Returns the variables with which the side continues after a step, if not its own."""
+        state: Values = {}
+        if self.leader is not None:
+            state = self.leader.state_after(number)
+        elif self.perturbation is not None and is_start:
+            state = of_side
+        if self.perturbation is None:
+            return state
+        ulps = dict(sorted(self.perturbation.ulps.items()))
+        self.writer.perturbed(ulps, sorted(self.perturbation.substituted))
+        return self.perturbation.state(state)
+
+    def record_progress(self, steps: int) -> None:
+        self.steps_done = steps
+        self.writer.note("progress", steps)
+
+    @contextlib.contextmanager
+    def attached(self, estimator_class: type) -> Iterator[None]:
+        methods: dict[str, Function] = {
+            "__init__": self._init,
+            "train": self._train,
+            "evaluate": self.outcomes.evaluate,
+            "predict": self.outcomes.predict,
+            "export_saved_model": self.outcomes.export,
+        }
+        of_plain = {**methods, "__init__": self._init_plain}
+        for name, method in of_plain.items():
+            of_plain[name] = functools.partial(_unless_of_a_kind, estimator_class, method)
+        with contextlib.ExitStack() as stack:
+            # The subclass comes first, or its methods would be recorded twice.
+            stack.enter_context(capture.intercepting(estimator_class, methods))
+            if (plain := _plain_estimator(estimator_class)) is not None:
+                stack.enter_context(capture.intercepting(plain, of_plain))
+            yield
+
+    def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+        if self.side.stock_v2:
+            raise errors.InvalidInput(
+                f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
+                "and the program makes a TPUEstimator. Let the side be bridge-sparsecore, or side "
+                "B with --against what `migrate --form tf2 --target sparsecore` writes."
+            )
+        spec = arguments.get("embedding_config_spec")
+        quirks = self.side.quirks or arguments.get("quirks")
+        legacy = None if spec is None else read_spec(spec, quirks)
+        if self.side.use_tpu is not None:
+            arguments["use_tpu"] = self.side.use_tpu
+        use_tpu = bool(arguments.get("use_tpu", True))
+        pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu
+        every = self.every(pipelined)
+        config = arguments.get("config")
+        if config is not None and hasattr(config, "tpu_config"):
+            arguments["config"] = config.replace(
+                model_dir=self.directory(arguments.pop("model_dir", None) or config.model_dir),
+                tpu_config=config.tpu_config._replace(iterations_per_loop=every),
+            )
+        model_fn = arguments.get("model_fn")
+        if model_fn is not None:
+            arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
+        arithmetic = self.side.arithmetic_of(arguments.get("arithmetic"))
+        driver = None if self.side.stock else self._set_engine(arguments, quirks, arithmetic)
+        original(estimator, **arguments)
+        about = {"use_tpu": use_tpu, "every": every, "driver": driver, "arithmetic": arithmetic}
+        self.remember(estimator, spec, legacy, **about)
+
+    def remember(
+        self, model: Object, spec: Object = None, legacy: LegacySpec | None = None, **about: Object
+    ) -> None:
+        program = Program(self.program, self.side, spec, legacy, is_tf1=self.is_tf1, **about)
+        self.programs[id(model)] = model, program
+
+    def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+        config = arguments.get("config")
+        asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
+        arguments["model_dir"] = self.directory(asked)
+        if config is not None:
+            arguments["config"] = config.replace(model_dir=arguments["model_dir"])
+        arguments["model_fn"] = self.capturing(arguments["model_fn"], None)
+        original(estimator, **arguments)
+        self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
+
+    def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
+        keys = {feature.key for feature in legacy.features} if legacy else set()
+        if self.side.stock:
+            model_fn = capture.refusing_specs_of_bridge(model_fn)
+        model_fn = self.outcomes.capturing(model_fn)
+        if self.sketches:
+            model_fn = model_ops.sketching_model_fn(
+                model_fn,
+                self.capture,
+                lambda: self.training,
+                functools.partial(self.writer.note, "model-ops"),
+            )
+        return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
+
+    def _set_engine(
+        self, arguments: Arguments, quirks: str | None, arithmetic: Arithmetic
+    ) -> PlanKeepingDriver | None:
+        arguments["quirks"] = quirks
+        if self.side.software_tpu:
+            arguments["engine"] = SOFTWARE_TPU
+            return None
+        driver = PlanKeepingDriver(native=self.side.native, arithmetic=arithmetic)
+        arguments.update(engine=driver, arithmetic=None)  # the driver has its arithmetic already
+        return driver
+
+    def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
+        first = self.is_first(estimator)
+        if first is None:
+            if not self.is_recorded(estimator):
+                train_a_step(original, estimator, arguments)
+            return estimator
+        if first and self.begin_from is not None:
+            _check_legacy(find(self.begin_from))
+        path = tf.train.latest_checkpoint(estimator.model_dir) or self.begin_from
+        begin = int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP)) if path else 0
+        self.prepare(arguments, begin)
+        hook = RecordingHook(self, estimator, begin, is_first=first)
+        arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
+        config = estimator.config
+        if self.leader and (config.save_checkpoints_steps or config.save_checkpoints_secs):
+            # Checkpoints must contain the state from which the side continues.
+            listeners = [BeforeSaving(hook), *(arguments.get("saving_listeners") or ())]
+            arguments["saving_listeners"] = listeners
+        with capture.replaced(self, "training", True):
+            return original(estimator, **arguments)
+
+
+def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
+    """Trains a model without a checkpoint for a step, because the program may use it later."""
+    if tf.train.latest_checkpoint(estimator.model_dir) is None:
+        arguments.pop("max_steps", None)
+        original(estimator, **{**arguments, "steps": 1})
+
+
+def _plain_estimator(estimator_class: type) -> type | None:
+    bases = estimator_class.__mro__[1:]
+    return next((base for base in bases if base.__name__ == "Estimator"), None)
+
+
+def _unless_of_a_kind(
+    kind: type, method: Function, original: Function, model: Object, arguments: Arguments
+) -> Object:
+    if isinstance(model, kind):
+        return original(model, **arguments)
+    return method(original, model, arguments)
+
+
+def _check_legacy(checkpoint: str) -> None:
+    with Reader(checkpoint) as reader:
+        if object_graph.KEY in reader.tensors:
+            raise errors.InvalidInput(
+                f"{checkpoint} is a checkpoint of TensorFlow 2, from which a TPUEstimator cannot "
+                "start. Make the legacy program side A, or convert the checkpoint to names with "
+                "`estimator-bridge convert` and give the result to --begin-from."
+            )

@@ -1,0 +1,191 @@
+"""Records trainings of TensorFlow 2, by the classes that programs declare `verifiable`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+import tf2_engine
+from estimator_bridge import declared, errors
+from estimator_bridge.checkpoint_files import Reader, find, object_graph
+from estimator_bridge.convert.conversion import convert
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verification.record.capture import Arguments, intercept, replaced
+from estimator_bridge.verification.record.description import describe_training
+from estimator_bridge.verification.record.keras_recorder import KerasRecorder
+from estimator_bridge.verification.record.recorder import Recorder, train_a_step
+from estimator_bridge.verification.record.stock_on_sparse_cores import StockDriver
+from estimator_bridge.verification.record.training_steps import TrainingSteps, variables_read
+from tf2_engine import tf_compat
+from tf2_engine.backends import HostDriver
+from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.types import Function, Object
+
+_METHODS = ("train", "restore", "evaluate", "predict")
+
+
+class Tf2Recorder:
+    """Records instances of the classes that a program declares."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._has_trainers = False
+        self._keras = KerasRecorder(recorder)
+        # Whether a layer is being constructed, which builds an engine.
+        self._in_layer = False
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """Records declared classes and their engines while the context is open.
+
+        A program that builds an engine by itself ends with InvalidInput: verify cannot know what it
+        trains.
+        """
+        engine_class: Object = tf2_engine.TPUEmbedding
+        original = engine_class.__init__
+
+        @functools.wraps(original)
+        def init(engine: Object, *args: Object, **kwargs: Object) -> None:
+            if not self._recorder.programs and not self._in_layer:
+                raise errors.InvalidInput(
+                    "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
+                    "programs that train a TPUEstimator, a TableModel of tf2_engine.keras, or a "
+                    "class that is declared with @estimator_bridge.verifiable, such as the Trainer "
+                    "that `migrate --form tf2` writes. Declare the class that trains, or compare "
+                    "what the program saves: --against-checkpoint; see docs/verify.md."
+                )
+            side = self._recorder.side
+            if self._has_trainers and side.stock_v2:
+                kwargs["driver"] = StockDriver()
+            elif (self._has_trainers or self._in_layer) and side.native is not None:
+                kwargs["driver"] = kwargs.get("driver") or HostDriver(native=side.native)
+            original(engine, *args, **kwargs)
+
+        layer_class: Object = EmbeddingLayer
+        original_layer = layer_class.__init__
+
+        @functools.wraps(original_layer)
+        def init_layer(layer: Object, *args: Object, **kwargs: Object) -> None:
+            with replaced(self, "_in_layer", True):
+                original_layer(layer, *args, **kwargs)
+
+        with (
+            replaced(engine_class, "__init__", init),
+            replaced(layer_class, "__init__", init_layer),
+            declared.recorded(self._attach),
+        ):
+            yield
+
+    def _attach(self, trainer_class: type) -> None:
+        if trainer_class is TableModelBase:
+            self._keras.attach(trainer_class)
+            return
+        missing = [name for name in _METHODS if not callable(getattr(trainer_class, name, None))]
+        if missing:
+            raise errors.InvalidInput(
+                f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable and has "
+                f"no {', '.join(missing)}; the decorator's documentation says what verify calls."
+            )
+        outcomes = self._recorder.outcomes
+        methods: dict[str, Function] = {
+            "__init__": self._init,
+            "train": self._train,
+            "evaluate": functools.partial(outcomes.evaluate, variables=variables_read),
+            "predict": functools.partial(outcomes.predict, variables=variables_read),
+        }
+        if hasattr(trainer_class, "export_saved_model"):
+            export = functools.partial(outcomes.export, variables=variables_read)
+            methods["export_saved_model"] = export
+        intercept(trainer_class, methods)
+
+    def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
+        recorder = self._recorder
+        self._check(type(trainer).__name__, arguments)
+        spec = arguments.get("embedding_config_spec")
+        legacy = None if spec is None else read_spec(spec)
+        model_dir = arguments.get("model_dir")
+        model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
+        arguments["model_dir"] = recorder.directory(model_dir)
+        arguments["model_fn"] = recorder.capturing(arguments["model_fn"], legacy)
+        arithmetic = recorder.side.arithmetic_of(arguments.get("arithmetic"))
+        if arithmetic != "tpu":
+            _check_takes_arithmetic(original, type(trainer).__name__, recorder.side.name)
+            arguments["arithmetic"] = arithmetic
+        recorder.remember(
+            trainer,
+            spec,
+            legacy,
+            use_tpu=legacy is not None,
+            every=recorder.every(bool(legacy and legacy.pipeline_execution_with_tensor_core)),
+            batch_size=arguments.get("train_batch_size"),
+            arithmetic=arithmetic,
+        )
+        self._has_trainers = True
+        original(trainer, **arguments)
+
+    def _check(self, name: str, arguments: Arguments) -> None:
+        side = self._recorder.side
+        if side.stock or side.use_tpu is False:
+            raise errors.InvalidInput(
+                f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
+                "run: let the side be bridge, bridge-native or bridge-ops."
+            )
+        if side.software_tpu:
+            raise errors.InvalidInput(
+                f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
+                f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
+            )
+        if arguments.get("model_fn") is None:
+            raise errors.InvalidInput(
+                f"{name} is made without a `model_fn`, by which verify knows its loss and "
+                "activations. Compare what the program saves: --against-checkpoint."
+            )
+
+    def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
+        recorder = self._recorder
+        first = recorder.is_first(trainer)
+        if first is None:
+            if not recorder.is_recorded(trainer):
+                train_a_step(original, trainer, arguments)
+            return trainer
+        _, program = recorder.programs[id(trainer)]
+        if first and recorder.begin_from is not None:
+            trainer.restore(self._start(recorder.begin_from, program.spec))
+        if not first:
+            # Estimators build a graph per call, so their random numbers restart; here that needs
+            # the seed.
+            seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
+            tf.random.set_seed(seed)
+            tf_compat.begin_random_numbers_anew()
+        begin = int(trainer.step.numpy())
+        recorder.prepare(arguments, begin)
+        callback = TrainingSteps(recorder, trainer, begin, describe_training, is_first=first)
+        arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
+        try:
+            with replaced(recorder, "training", True):
+                return original(trainer, **arguments)
+        finally:
+            callback.finish()
+
+    def _start(self, begin_from: str, spec: Object) -> str:
+        path = find(begin_from)
+        with Reader(path) as reader:
+            if object_graph.KEY in reader.tensors:
+                return path
+        converted = os.path.join(self._recorder.writer.directory, "converted")
+        convert(path, converted, spec=spec, allow=("*",))
+        return find(converted)
+
+
+def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
+    if "arithmetic" not in inspect.signature(init).parameters:
+        raise errors.InvalidInput(
+            f"{name} takes no `arithmetic`, which side {side!r} chooses. Let the side be bridge, "
+            "or give the class the argument that tf2_engine.training.Trainer has."
+        )

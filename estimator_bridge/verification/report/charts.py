@@ -1,0 +1,200 @@
+"""The charts of the page as SVG: differences over the steps with their jumps, and a histogram."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from estimator_bridge import svg
+from estimator_bridge.verification.findings import STAGES, Findings, Point, Series, listed
+
+_WIDTH, _HEIGHT = 760, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
+_BASE = _HEIGHT - _BOTTOM
+_END = _WIDTH - _RIGHT
+_ABOVE_BARS = 20
+_EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
+
+_FLOOR, _CEILING = -7, 7
+"""Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
+
+
+# Plural, colour and dashes of each kind, distinct in black and white too.
+_STYLES = {
+    "activation": ("activations", "var(--activation)", ""),
+    "loss": ("loss", "var(--loss)", "2 3"),
+    "gradient": ("gradients", "var(--gradient)", "8 3"),
+    "slot": ("slots of tables", "var(--slot)", "4 3"),
+    "table": ("tables", "var(--table)", ""),
+    "dense": ("variables of the model", "var(--dense)", "10 3 2 3"),
+}
+
+
+_FACTOR = 30.0
+"""A curve jumps if it grows by more than this from one step to the next."""
+_MAX_EXPLAINED = 4
+_PLURALS = {
+    "activation": "activations",
+    "loss": "the loss",
+    "gradient": "gradients",
+    "slot": "slots",
+    "table": "tables",
+    "dense": "variables of the model",
+}
+
+
+def over_steps(findings: Findings) -> str:
+    lines = _lines(findings)
+    decades = [_decade(share) for points in lines.values() for _, share in points]
+    low = min([*decades, 0]) - 0.5
+    high = max([*decades, 0]) + 0.5
+    first, last = findings.steps[0], max(findings.steps[-1], findings.steps[0] + 1)
+
+    def x(step: float) -> float:
+        return _LEFT + (step - first) / (last - first) * (_END - _LEFT)
+
+    def y(decade: float) -> float:
+        return _TOP + (high - decade) / (high - low) * (_BASE - _TOP)
+
+    parts = []
+    for decade in range(math.ceil(low), math.floor(high) + 1):
+        stroke, width = (_AXIS, "1.5") if decade == 0 else (_GRID, "1")
+        parts.append(svg.line(_LEFT, y(decade), _END, y(decade), stroke, stroke_width=width))
+        name = "0" if decade == _FLOOR else "allowed" if decade == 0 else _power_of_ten(decade)
+        parts.append(svg.text(_LEFT - 8, y(decade) + 4, name, "end"))
+    for step in range(first, last + 1, max(1, round((last - first) / 10))):
+        parts.append(svg.text(x(step), _HEIGHT - 22, str(step)))
+    parts.append(svg.text(_END, _HEIGHT - 6, "global step", "end"))
+    for stage, points in lines.items():
+        plural, colour, dashes = _STYLES[stage]
+        places = [(x(step), y(_decade(share))) for step, share in points]
+        title = svg.element("title", plural)
+        parts.append(svg.curve(places, colour, radius=2.2, content=title, stroke_dasharray=dashes))
+    return _drawing(parts, "Largest difference over the steps, as a share of what is allowed")
+
+
+def legend(findings: Findings) -> str:
+    entries = []
+    for stage in _lines(findings):
+        plural, colour, dashes = _STYLES[stage]
+        sample = svg.line(0, 5, 34, 5, colour, stroke_width="2", stroke_dasharray=dashes)
+        drawing = svg.element("svg", sample, width=34, height=10, aria_hidden="true")
+        entries.append(f'<span class="key">{drawing} {plural}</span>')
+    return f'<p class="legend">{"".join(entries)}</p>'
+
+
+def histogram(findings: Findings) -> str:
+    # The first bin is for exactly 0, the others for a decade each.
+    counts = [0] * (_CEILING - _FLOOR + 2)
+    for series in findings.series:
+        share = series.share
+        counts[0 if share == 0 else math.floor(_decade(share)) - _FLOOR + 1] += 1
+    used = [i for i, count in enumerate(counts) if count]
+    limit = -_FLOOR + 1
+    begin, end = (min(used[0], 1), max(used[-1] + 1, limit + 2)) if used else (0, len(counts))
+    width = (_END - _LEFT) / (end - begin)
+    parts = []
+    for i in range(begin, end):
+        left = _LEFT + (i - begin) * width
+        if counts[i]:
+            height = (_BASE - _TOP - _ABOVE_BARS) * counts[i] / max(counts)
+            top, shown = _BASE - height, width - 4
+            # The bin of 10^0 begins where the tolerance ends.
+            fill = _UNEQUAL if i >= limit else _EQUAL
+            bar = svg.element("rect", x=left + 2, y=top, width=shown, height=height, fill=fill)
+            parts.append(bar + svg.text(left + width / 2, top - 5, str(counts[i])))
+        if i == 0:
+            parts.append(svg.text(left + width / 2, _HEIGHT - 22, "exactly 0"))
+        elif i != 1 or begin:  # the bin of 0 is not a decade
+            parts.append(svg.text(left, _HEIGHT - 22, _power_of_ten(_FLOOR + i - 1)))
+        if i == limit:
+            parts.append(svg.line(left, _TOP, left, _BASE, _AXIS, stroke_width="1.5"))
+            parts.append(svg.text(left + 6, _TOP + 10, "allowed: 1", "start"))
+    parts.append(svg.line(_LEFT, _BASE, _END, _BASE, _AXIS))
+    parts.append(svg.text(_END, _HEIGHT - 6, "difference / allowed", "end"))
+    return _drawing(parts, "Arrays by the share of what is allowed that they use")
+
+
+def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
+    lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
+    for series in findings.series:
+        worst = lines[series.stage]
+        for point in series.points:
+            worst[point.step] = max(worst.get(point.step, 0.0), point.share)
+    return {stage: sorted(worst.items()) for stage, worst in lines.items() if worst}
+
+
+def _decade(share: float) -> float:
+    if share == 0:
+        return _FLOOR
+    return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING
+
+
+def _power_of_ten(exponent: int) -> str:
+    """Formats a power of ten; fonts lack a superscript minus."""
+    digits = str(abs(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10⁻{digits}" if exponent < 0 else f"10{digits}"
+
+
+def _drawing(parts: Sequence[str], title: str) -> str:
+    return svg.drawing(parts, f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=title)
+
+
+def explained(findings: Findings) -> list[str]:
+    left: list[str] = []
+    jumps: list[tuple[float, str]] = []
+    for stage in STAGES:
+        worst = _worst(findings, stage)
+        left.extend(_leaving_zero(stage, worst))
+        jumps.extend(_jumps(stage, worst))
+    sentences = []
+    if left:
+        sentences.append(f"What is equal to the bit is at the bottom. That ends {listed(left)}.")
+    if jumps:
+        kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
+        jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
+        sentences.append(
+            "Where a curve jumps, its largest share moves to another array or row, such as a row "
+            f"that occurs for the first time, or a sum that cancels. {jumps_of_stages}"
+        )
+    return sentences
+
+
+class _Worst(NamedTuple):
+    """The array with the largest share of the tolerance at a step."""
+
+    share: float
+    series: Series
+    point: Point
+
+
+def _worst(findings: Findings, stage: str) -> list[_Worst]:
+    worst: dict[int, _Worst] = {}
+    for series in findings.series:
+        for point in series.points if series.stage == stage else ():
+            if point.step not in worst or point.share > worst[point.step].share:
+                worst[point.step] = _Worst(point.share, series, point)
+    return [worst[step] for step in sorted(worst)]
+
+
+def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
+    first = next((number for number, one in enumerate(worst) if one.share), 0)
+    if first:
+        one = worst[first]
+        yield f"at step {one.point.step} for {_PLURALS[stage]} ({one.series.name})"
+
+
+def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
+    for before, after in itertools.pairwise(worst):
+        if before.share and after.share > _FACTOR * before.share:
+            growth = after.share / before.share
+            other = before.series is not after.series
+            moved = f" (before it was that of {before.series.name})" if other else ""
+            yield (
+                growth,
+                f"At step {after.point.step} the curve of {_PLURALS[stage]} rises {growth:.0f} "
+                f"times: the largest share is that of {after.series.name}{moved}, "
+                f"{after.point.difference:.1e} off.",
+            )

@@ -54,14 +54,12 @@ class NewProgram(NamedTuple):
         needed: names to import, by module.
         notes: (line of the old program, what happened to it).
         flags: names of the absl flags that are left out.
-        is_complete: whether nothing in it is marked.
     """
 
     text: str
     needed: Mapping[str, Collection[str]]
     notes: list[tuple[int, str]]
     flags: tuple[str, ...]
-    is_complete: bool = True
 
     def lines(self) -> tuple[Line, ...]:
         return tuple(
@@ -103,11 +101,8 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     """
     source = _without_tabs(source)
     straight = straightening.straight(source, name)
-    of_class: NewProgram | None = None
     try:
-        of_class = _new_program(source, name, straight, target, _of_tables)
-        if of_class.is_complete:
-            return of_class
+        return _new_program(source, name, straight, target, _of_tables)
     except NotSimple as reason:
         if target is not None:
             raise _not_simple(name, reason) from reason
@@ -115,12 +110,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
         rules_of_sites = ("keras-estimators", "keras-estimator-class")
         if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
             raise
-    try:
-        return _new_program(source, name, straight, target, _of_functions)
-    except Refused:
-        if of_class is None:
-            raise
-        return of_class
+    return _new_program(source, name, straight, target, _of_functions)
 
 
 def _not_simple(name: str, reason: NotSimple) -> Refused:
@@ -149,16 +139,13 @@ def _new_program(
             "--target out."
         )
     text = _of_canned(program, places[0]) if is_canned else write(program, places, target)
-    program.check(write is _of_functions)
-    program.write_marks()
+    program.check()
     new_source, flags = leftovers.left_out(text(), source)
     new_source = long_lines.broken(new_source, {*lines_of(source)})
     program_checks.check(with_imports(new_source, program.needed), program)
-    is_complete = not program.problems
-    new_source = program.with_lost_marks(new_source)
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    return NewProgram(new_source, program.needed, notes, flags, is_complete)
+    return NewProgram(new_source, program.needed, notes, flags)
 
 
 def _without_tabs(source: str) -> str:

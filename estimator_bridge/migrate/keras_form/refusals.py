@@ -42,30 +42,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
-STOPS = frozenset(
-    (
-        "keras-config",
-        "keras-estimator",
-        "keras-estimator-class",
-        "keras-estimators",
-        "keras-import",
-        "keras-input-fn",
-        "keras-layer",
-        "keras-missing-name",
-        "keras-no-training",
-        "keras-optimizer",
-        "keras-receiver",
-        "keras-spec",
-        "keras-train-spec",
-        "keras-variable",
-        "keras-variables-by-place",
-    )
-)
-"""Rules whose violation would lose or change a training, an evaluation or an export."""
-
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
 """The rules by id. Only refusals have rules: replacements are all needed, because no estimator call
 can stay in Keras.
-
-A violation of a rule in `STOPS` refuses the program; any other only leaves a mark at the place.
 """

@@ -59,10 +59,6 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
         if any(fnmatch.fnmatchcase(short, f"{start}*") for start in patterns.split()):
             reason = of_patterns
     source.problem(node, *reason)
-    if public_names.has(public_names.listed().compat.v1, short) and not short.startswith(
-        "estimator"
-    ):
-        source.replace(node, f"tf.compat.v1.{short}")
 
 
 _COLUMNS = "feature_column"

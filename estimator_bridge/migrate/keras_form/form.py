@@ -25,14 +25,17 @@ from estimator_bridge.migrate.keras_form.model_class import (
 from estimator_bridge.migrate.keras_form.program_text import (
     leftovers,
     long_lines,
-    modes,
     program_checks,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
     Text,
+    bound_in,
+    is_docstring,
+    names_in,
     nodes_in,
+    parameters_of,
 )
 from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
@@ -195,9 +198,26 @@ def _of_functions(program: Source, places: Sequence[sites.Site], target: str | N
         params = site.arguments.get("params")
         SiteWriter(program, site, target).write({} if params is None else {"params": params})
     calls.write()
+    _check_metrics(program)
     FunctionCode(program).write()
     _apply_rules(program, [], [])
     return lambda: _finished(program)
+
+
+def _check_metrics(program: Source) -> None:
+    """Refuses metrics of functions that take tensors from around: they run outside of its graph."""
+    for function in nodes_in(program.tree, ast.FunctionDef):
+        around = program.function_of(function)
+        calls = (program.called(each) for each in nodes_in(function, ast.Call))
+        if around is program.tree or not any(each.startswith("metrics.") for each in calls):
+            continue
+        outer = {*bound_in(around), *parameters_of(around)} - {"mode", "params", "config"}
+        inner = {*bound_in(function), *parameters_of(function)}
+        if captured := sorted(outer & names_in(function) - inner):
+            program.problem(
+                *(function, "keras-metric", f"it takes {', '.join(captured)} from around it"),
+                "Pass them as arguments of the metric_fn",
+            )
 
 
 def _of_canned(program: Source, site: sites.Site) -> Text:
@@ -373,7 +393,7 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
         if used:
             lines.append(import_statements.of_names(module, used))
     tree = ast.parse(text)
-    docstring = [each for each in tree.body[:1] if modes.is_docstring(each)]
+    docstring = [each for each in tree.body[:1] if is_docstring(each)]
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = lines_of(text)
     at = [0, *(each.end_lineno or 0 for each in (*docstring, *imports))][-1]
@@ -384,7 +404,7 @@ def _reworded(text: str) -> str:
     tree = ast.parse(text)
     rows = lines_of(text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and modes.is_docstring(node):
+        if isinstance(node, ast.Expr) and is_docstring(node):
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):
                 rows[number] = rows[number].replace("TPUEstimator", "Keras model")
     return "".join(rows)

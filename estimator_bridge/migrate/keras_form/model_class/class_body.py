@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from estimator_bridge.migrate.keras_form.model_class import layers
 from estimator_bridge.migrate.keras_form.model_class.layers import LayerCall
-from estimator_bridge.migrate.keras_form.program_text.modes import is_docstring, read_by
+from estimator_bridge.migrate.keras_form.program_text.modes import read_by
 from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
@@ -18,6 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     bound_in,
     call_text,
     every_argument,
+    is_docstring,
     names_in,
     nodes_in,
 )

@@ -19,7 +19,6 @@ from estimator_bridge.migrate.keras_form.program_text.modes import (
     PREDICT,
     TRAIN,
     ModelFunction,
-    is_docstring,
     read_by,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
@@ -29,6 +28,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     arguments,
     bound_in,
     call_text,
+    is_docstring,
     is_none,
     names_in,
     nodes_in,

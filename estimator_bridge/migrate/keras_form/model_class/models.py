@@ -14,6 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
     every_argument,
+    is_docstring,
     returned_by,
 )
 
@@ -48,7 +49,7 @@ def write(program: Source, site: Site, target: str | None = None) -> WrittenMode
 def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef:
     value = returned_by(outer)
     inner = program.function(value.id, outer) if isinstance(value, ast.Name) else None
-    if inner is None or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
+    if inner is None or len(outer.body) > 2 + is_docstring(outer.body[0]):
         raise NotSimple(outer, "it does more than to define and return the model_fn")
     return inner
 

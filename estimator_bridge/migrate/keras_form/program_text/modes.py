@@ -12,6 +12,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     bound_in,
     every_argument,
+    is_docstring,
     names_in,
     nodes_in,
     parameters_of,
@@ -80,14 +81,6 @@ def closure(items: Sequence[ast.stmt], names: Collection[str]) -> list[ast.stmt]
             chosen.insert(0, item)
             needed |= read_by(item)
     return chosen
-
-
-def is_docstring(item: ast.AST) -> bool:
-    return (
-        isinstance(item, ast.Expr)
-        and isinstance(item.value, ast.Constant)
-        and isinstance(item.value.value, str)
-    )
 
 
 def _common(lists: Sequence[list[ast.stmt]]) -> list[ast.stmt]:

@@ -351,6 +351,14 @@ def method_of(node: ast.AST | None) -> str:
     return ""
 
 
+def is_docstring(item: ast.AST) -> bool:
+    return (
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, str)
+    )
+
+
 def parameters_of(function: ast.AST) -> list[str]:
     """Returns the parameters of a function, keyword-only ones last; empty for a module."""
     if not isinstance(function, ast.FunctionDef):

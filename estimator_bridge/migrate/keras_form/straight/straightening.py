@@ -6,15 +6,11 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from estimator_bridge.migrate.keras_form.program_text import modes
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    is_docstring,
     nodes_in,
     returned_by,
-)
-from estimator_bridge.migrate.keras_form.straight import (
-    inlining,
-    metric_functions,
 )
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of
@@ -122,7 +118,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
             defaults = [*node.defaults, *filter(None, node.kw_defaults)]
             yield from filter(is_name, defaults)
         elif isinstance(node, ast.FunctionDef) and is_name(returned_by(node)):
-            if len(node.body) == 1 + modes.is_docstring(node.body[0]):
+            if len(node.body) == 1 + is_docstring(node.body[0]):
                 yield node
 
 
@@ -132,11 +128,6 @@ def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])
     return not isinstance(node, ast.stmt) or (len(block) == 1 and up is not source.tree)
-
-
-def put_configs_in_place(source: Source) -> list[tuple[str, int]] | None:
-    place = next(inlining.places(source), None)
-    return None if place is None else place.written()
 
 
 def _replaced(
@@ -209,8 +200,6 @@ STEPS: Sequence[Step] = (
     split_lines,
     follow_aliases,
     return_datasets,
-    metric_functions.lift_metric_functions,
-    put_configs_in_place,
 )
 """The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
 """

@@ -7,7 +7,6 @@ import io
 import re
 import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.blockers import Blocker, Refused
@@ -50,31 +49,29 @@ _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
 """The mode names in the new program."""
 
 
-class NewProgram(NamedTuple):
-    """A program in the Keras form, without its imports.
-
-    Attributes:
-        needed: names to import, by module.
-        notes: (line of the old program, what happened to it).
-        flags: names of the absl flags that are left out.
-    """
-
-    text: str
-    needed: Mapping[str, Collection[str]]
-    notes: list[tuple[int, str]]
-    flags: tuple[str, ...]
-
-    def lines(self) -> tuple[Line, ...]:
-        return tuple(
-            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
-            for line, why in self.notes
-        )
+_OF_ESTIMATORS = frozenset(
+    (
+        *(
+            "Estimator",
+            "TPUEstimator",
+            "RunConfig",
+            "TPUConfig",
+            "EmbeddingConfigSpec",
+            "TrainSpec",
+        ),
+        *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec", "PredictOutput"),
+        *("ClassificationOutput", "RegressionOutput", "FinalExporter", "LatestExporter"),
+        *("BestExporter", *canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED),
+    )
+)
 
 
 def migrate_to_keras(
     source: str, name: str = "the program", target: str | None = None
 ) -> Rewritten:
     """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+
+    A simple model_fn becomes a class; any other stays a function.
 
     Args:
         name: what error messages call the program.
@@ -87,25 +84,13 @@ def migrate_to_keras(
             or it has no tables although `target` is given.
     """
     check_source(source, name)
-    if is_keras_form(Source(source, name)):
-        return Rewritten(source, (ALREADY,))
-    new = new_program(source, name, target)
-    text = _tidy(with_imports(new.text, new.needed))
-    return Rewritten(text, new.lines(), flags=new.flags)
-
-
-ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
-
-
-def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
-    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`.
-
-    A simple model_fn becomes a class; any other stays a function.
-    """
+    if _is_keras_form(Source(source, name)):
+        done = Line(0, "by hand", "", "", "The program is in the Keras form already")
+        return Rewritten(source, (done,))
     source = _without_tabs(source)
     straight = straightening.straight(source, name)
     try:
-        return _new_program(source, name, straight, target, _of_tables)
+        return _written(source, name, straight, target, _of_tables)
     except NotSimple as reason:
         if target is not None:
             raise _not_simple(name, reason) from reason
@@ -113,7 +98,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
         rules_of_sites = ("keras-estimators", "keras-estimator-class")
         if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
             raise
-    return _new_program(source, name, straight, target, _of_functions)
+    return _written(source, name, straight, target, _of_functions)
 
 
 def _not_simple(name: str, reason: NotSimple) -> Refused:
@@ -123,13 +108,13 @@ def _not_simple(name: str, reason: NotSimple) -> Refused:
     return Refused(name, [blocker], "the Keras form")
 
 
-def _new_program(
+def _written(
     source: str,
     name: str,
     straight: straightening.Straight,
     target: str | None,
     write: Callable[[Source, Sequence[sites.Site], str | None], Text],
-) -> NewProgram:
+) -> Rewritten:
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
     if not places:
@@ -143,12 +128,16 @@ def _new_program(
         )
     text = _of_canned(program, places[0]) if is_canned else write(program, places, target)
     program.check()
-    new_source, flags = leftovers.left_out(text(), source)
-    new_source = long_lines.broken(new_source, {*lines_of(source)})
-    program_checks.check(with_imports(new_source, program.needed), program)
+    new, flags = leftovers.left_out(text(), source)
+    new = long_lines.broken(new, {*lines_of(source)})
+    new = _tidy(_with_imports(new, program.needed))
+    program_checks.check(new, program)
     program.notes += [(0, leftovers.note(flags))] if flags else []
-    notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    return NewProgram(new_source, program.needed, notes, flags)
+    lines = (
+        Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
+        for line, why in sorted((program.old_line(line), why) for line, why in program.notes)
+    )
+    return Rewritten(new, tuple(lines), flags=flags)
 
 
 def _without_tabs(source: str) -> str:
@@ -175,12 +164,12 @@ def _of_tables(program: Source, places: Sequence[sites.Site], target: str | None
     root, model = models.write(program, places[0], target)
     calls.write()
     table_configs.write(program)
-    gone = [*dict.fromkeys([*model.functions, *model.left_out])]
-    _apply_rules(program, [*gone, root], model.left_out)
+    gone = [*model.functions, *model.left_out]
+    _apply_rules(program, model.left_out)
 
     def text() -> str:
         class_text = model.text()
-        for function in dict.fromkeys([*gone, *model.left_out]):
+        for function in gone:
             if root not in program.above(function):
                 program.drop(function)
                 _trailing_blank(program, function)
@@ -200,7 +189,7 @@ def _of_functions(program: Source, places: Sequence[sites.Site], target: str | N
     calls.write()
     _check_metrics(program)
     FunctionCode(program).write()
-    _apply_rules(program, [], [])
+    _apply_rules(program)
     return lambda: _finished(program)
 
 
@@ -223,7 +212,7 @@ def _check_metrics(program: Source) -> None:
 def _of_canned(program: Source, site: sites.Site) -> Text:
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
-    _apply_rules(program, [], [])
+    _apply_rules(program)
     place = canned_site.place(program, site)
 
     def text() -> str:
@@ -233,21 +222,17 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
     return text
 
 
-def is_keras_form(program: Source) -> bool:
+def _is_keras_form(program: Source) -> bool:
     models = [f"tf2_engine.keras.{each}Model" for each in ("Table", "Function", "Trainer")]
     return any(each in models for each in program.aliases.values())
 
 
-def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all code that stays.
-
-    Drops functions that nothing calls, except those in `gone`, and adds them to `left_out`.
-    """
+def _apply_rules(program: Source, left_out: Sequence[ast.FunctionDef] = ()) -> None:
+    """Applies the rules to all code that stays."""
     _drop_v1(program)
-    left_out.extend(_unused_functions(program, gone))
     _imports(program)
     dead = [*_dropped_statements(program), *left_out]
-    skipped = {*program.done, *estimator_nodes(program)}.union(*map(ast.walk, dead))
+    skipped = {*program.done, *_estimator_nodes(program)}.union(*map(ast.walk, dead))
     rules.apply(
         program,
         lambda node: node in skipped or _is_layer(program, node) or _is_gone(program, node),
@@ -258,21 +243,6 @@ def _finished(program: Source) -> str:
     return _tidy(_reworded(program.rendered()))
 
 
-def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
-    for node in program.tree.body:
-        if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
-            continue
-        of_estimator = (
-            program.short(each).startswith(("estimator.", "metrics.")) for each in ast.walk(node)
-        )
-        if sites.trains(program, node):
-            continue
-        if not program.uses(node.name, program.tree) and any(of_estimator):
-            program.drop(node, f"{node.name} is left out: nothing calls it")
-            _trailing_blank(program, node)
-            yield node
-
-
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
     _, end = program.lines(function)
     rest = program.text[end:]
@@ -280,25 +250,12 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
         program.replace_span(end, end + len(rest) - len(rest.lstrip("\n")), "")
 
 
-def estimator_nodes(program: Source) -> set[ast.AST]:
+def _estimator_nodes(program: Source) -> set[ast.AST]:
     """Collects the nodes of estimator calls that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
-        if short.startswith("estimator.") and short.rpartition(".")[2] in (
-            *(
-                "Estimator",
-                "TPUEstimator",
-                "RunConfig",
-                "TPUConfig",
-                "EmbeddingConfigSpec",
-                "TrainSpec",
-            ),
-            *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
-            *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
-            *(*canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED, "FinalExporter"),
-            *("LatestExporter", "BestExporter"),
-        ):
+        if short.startswith("estimator.") and short.rpartition(".")[2] in _OF_ESTIMATORS:
             nodes.update(ast.walk(node.func))
             if short.endswith(("RunConfig", "TPUConfig")):
                 nodes.update(
@@ -386,7 +343,7 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     return any(is_of_tensorflow(each.name) for each in node.names)
 
 
-def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
+def _with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     lines = ["import tensorflow as tf"]
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)

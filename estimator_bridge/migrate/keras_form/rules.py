@@ -105,41 +105,6 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "no optimizer of Keras is known to have the same numbers",
         "Use another optimizer, or migrate to the tf2 form",
     ),
-    "train.*decay train.piecewise_constant": (
-        "keras-of-train",
-        "no schedule of Keras is known to have the same numbers",
-        "Write a tf.keras.optimizers.schedules.LearningRateSchedule, or migrate to the tf2 form",
-    ),
-    "train.*global_step train.get_step": (
-        "keras-of-train",
-        "a Keras model counts its steps in its optimizer, not in a variable of the graph",
-        "Use the step in a learning rate or in minimize only, or migrate to the tf2 form",
-    ),
-    "train.*Hook train.SessionRun train.CheckpointSaverListener train.NanLoss": (
-        "keras-of-train",
-        "Keras trains without sessions, so it calls no session hooks or listeners",
-        "Write a tf.keras.callbacks.Callback, or migrate to the tf2 form",
-    ),
-    "train.Saver train.Scaffold train.*checkpoint train.*meta_graph": (
-        "keras-of-train",
-        "a Keras model writes and restores its checkpoints itself",
-        WITHOUT_IT,
-    ),
-    "train.init_from_checkpoint train.warm_start": (
-        "keras-of-train",
-        "a Keras model loads its initial values when it is made",
-        "Pass the checkpoint as warm_start_from of the estimator, or migrate to the tf2 form",
-    ),
-    "train.*batch train.*producer train.*queue_runner train.QueueRunner train.limit_epochs": (
-        "keras-of-train",
-        "TensorFlow 2 has no input queues",
-        "Read the input with tf.data",
-    ),
-    "train.ExponentialMovingAverage": (
-        "keras-of-train",
-        "the variables of a Keras model belong to layers",
-        "Migrate to the tf2 form, which has such averages",
-    ),
     **dict.fromkeys(
         ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional"),
         ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),

@@ -1,4 +1,4 @@
-"""The Keras form removes aliases, and inlines functions that make a config."""
+"""The Keras form removes aliases, and reads configs that functions make."""
 
 from __future__ import annotations
 
@@ -30,37 +30,6 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
         def f(params):
           return g()""",
     ),
-    "a config of a function": (
-        """\
-        def config(folder):
-          return estimator.tpu.RunConfig(model_dir=folder)
-        def make(path):
-          return estimator.tpu.TPUEstimator(config=config(path))""",
-        """\
-        def make(path):
-          config_2 = estimator.tpu.RunConfig(model_dir=path)
-          return estimator.tpu.TPUEstimator(config=config_2)""",
-    ),
-    "names of the function that the caller has too": (
-        """\
-        def config(folder):
-          # Where it is.
-          folder += '/it'
-          steps = 3
-          return estimator.RunConfig(folder, steps)
-        def make(folder):
-          steps = 4
-          return f(config(folder), steps)""",
-        """\
-        def make(folder):
-          steps = 4
-          folder_2 = folder
-          # Where it is.
-          folder_2 += '/it'
-          steps_2 = 3
-          of_config = estimator.RunConfig(folder_2, steps_2)
-          return f(of_config, steps)""",
-    ),
 }
 
 
@@ -79,50 +48,6 @@ def test_a_detour_is_left_out(what: str) -> None:
 
 KEPT = {
     "a name that is bound twice": "fc = tf.feature_column\nfc = g\nfc.numeric_column('x')",
-    "a function that is called twice": """\
-        def config():
-          return estimator.RunConfig()
-        a, b = config(), config()""",
-    "a function that is passed on": """\
-        def config():
-          return estimator.RunConfig()
-        f(config)""",
-    "a call that may not happen": """\
-        def config():
-          return estimator.RunConfig()
-        a = config() if USE_TPU else None""",
-    "a call in a loop of its own": """\
-        def config(name):
-          return estimator.RunConfig(name)
-        a = [config(name) for name in names]""",
-    "two ways out": """\
-        def config():
-          if USE_TPU:
-            return None
-          return estimator.RunConfig()
-        a = config()""",
-    "a function that calls itself": """\
-        def config():
-          a = estimator.RunConfig()
-          return config()""",
-    "a name of the module that the caller hides": """\
-        folder = 'it'
-        def config():
-          return estimator.RunConfig(folder)
-        def make(folder):
-          return config()""",
-    "a default value": """\
-        def config(name, folder='it'):
-          return estimator.RunConfig(folder + name)
-        a = config('a')""",
-    "an argument that is computed": """\
-        def config(name):
-          return estimator.RunConfig(name)
-        a = config(f() + g())""",
-    "a function that makes no config": """\
-        def layers(features):
-          return tf.layers.dense(features, 1)
-        net = layers(features)""",
 }
 
 
@@ -133,14 +58,33 @@ def test_what_could_mean_something_else_stays(what: str) -> None:
     assert straight(source, "it").text == source
 
 
-def test_messages_have_the_lines_of_the_file() -> None:
-    """A blocker in an inlined function names the line in the function."""
-    lines = changed().replace("use_tpu=False", "config=config()").splitlines()
-    where = lines.index("def model_fn(features, labels, mode, params):")
-    function = ["def config():", "  tf.add_to_collection('x', 1)"]
-    function += ["  return estimator.tpu.RunConfig()", "", ""]
-    source = "\n".join([*lines[:where], *function, *lines[where:]])
-    with pytest.raises(errors.Untranslatable, match=rf"line {where + 2}: \[keras-no-counterpart\]"):
+CONFIGS = {
+    "two uses": ("def config(it):\n  return estimator.tpu.RunConfig(it)\nconfig(1)\n", "'a'"),
+    "statements": (
+        "def config(it):\n  it += 'a'\n  return estimator.tpu.RunConfig(it)\n",
+        "'a'",
+    ),
+    "a default": ("def config(it, b=1):\n  return estimator.tpu.RunConfig(it + b)\n", "'a'"),
+    "a computed argument": ("def config(it):\n  return estimator.tpu.RunConfig(it)\n", "f()"),
+    "a parameter": ("def config(it):\n  return estimator.tpu.RunConfig(it + '/b')\n", "'a'"),
+}
+"""For each kind: the function that makes a config, and the argument of its call."""
+
+
+@pytest.mark.parametrize("what", CONFIGS)
+def test_a_config_of_a_function_is_read_if_it_does_nothing_else(what: str) -> None:
+    """The function goes, and its arguments take the places of its parameters."""
+    function, argument = CONFIGS[what]
+    source = changed().replace("use_tpu=False", f"config=config({argument})")
+    source = source.replace("model_dir='model', ", "").replace(
+        "def model_fn", f"{function}\n\ndef model_fn"
+    )
+    if what == "a parameter":
+        new = migrate_to_keras(source, "it").source
+        assert "model.keep_checkpoints('a' + '/b')" in new
+        assert "def config" not in new
+        return
+    with pytest.raises(errors.Untranslatable, match=r"\[keras-config\]"):
         migrate_to_keras(source, "it")
 
 

@@ -190,14 +190,20 @@ def _best(
     """
     if form.otherwise is None:
         return rewrite(form, sources)
+    first: Refused | None = None
     if len(sources) == 1:
         try:
             return rewrite(form, sources)
         except errors.Untranslatable as refused:
-            blockers = getattr(refused, "blockers", ())
-            if any(each.rule == "imports-legacy-module" for each in blockers):
+            first = refused if isinstance(refused, Refused) else None
+            if first and any(each.rule == "imports-legacy-module" for each in first.blockers):
                 raise
-    results = rewrite(form._replace(rewrite=form.otherwise), sources)
+    try:
+        results = rewrite(form._replace(rewrite=form.otherwise), sources)
+    except Refused as refused:
+        if first is not None and any(each.rule == "no-estimator" for each in refused.blockers):
+            raise first from refused  # It makes canned estimators.
+        raise
     if left := [*left_to_do(results)]:
         raise Refused(sources[0].name, [*map(_blocker_of, left)])
     return results

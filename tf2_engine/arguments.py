@@ -82,7 +82,6 @@ _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    """Lists the kinds that an annotation allows; empty if one of its types has no `Kind`."""
     # Annotations of named tuples are references that hold the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():
@@ -95,11 +94,6 @@ def kinds_of(annotation: object) -> tuple[Kind, ...]:
 
 
 def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, object]) -> None:
-    """Refuses values that do not match their annotations.
-
-    Raises:
-        WrongSetting: for the first such value; the message names it.
-    """
     for name, annotation in annotations.items():
         kinds = kinds_of(annotation) or (_NO_ARRAY,)
         if name in values:
@@ -125,11 +119,7 @@ def instead_of_raw_errors(
 
 
 def typed(kind: _Class) -> _Class:
-    """Decorates a class so that its constructor checks its arguments.
-
-    The constructor is `__init__`, or `__new__` of a named tuple. Subclasses check their own
-    arguments.
-    """
+    """Decorates a class so that its constructor checks its arguments; see `check`."""
     name = "__init__" if "__init__" in vars(kind) else "__new__"
     constructor: Callable[..., Object] = vars(kind)[name]
     constructor = getattr(constructor, "__func__", constructor)

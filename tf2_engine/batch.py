@@ -30,11 +30,10 @@ class FeatureBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What one call enqueues, by position of the replica or core.
+    """What one call enqueues, by the position of the replica or core, in the plan's order.
 
-    Each part lists features in the order of the plan. If `of_replicas`, each part belongs to a
-    replica, which may have several cores. Otherwise there is a single part, for the core whose
-    device the user named.
+    If `of_replicas`, each part belongs to a replica, which may have several cores. Otherwise there
+    is a single part, for the core whose device the user named.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -64,7 +63,7 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as three tensors of [num_ids].
 
-    Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
+    Ids and cells are int64; cells are None if occurrence i belongs to cell i. Gains are float32, or
     None for ones. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell, and all ids of a cell have the same gain, native ops get row splits
@@ -80,10 +79,9 @@ class Occurrences:
     splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
-        """Computes the sum of each cell, [num_cells, dim] float32. A cell without ids is zero.
+        """Sums the rows, [num_ids, dim] float32, of each cell; a cell without ids is zero.
 
-        The rows, [num_ids, dim] float32, are multiplied by the gains of their ids and then added,
-        which is the order in which the device rounds.
+        Rows are multiplied by gains before they are added, as on the device.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -92,7 +90,6 @@ class Occurrences:
         return rows
 
     def explicit(self) -> Columns:
-        """Returns cells and gains with one value per id, in place of None."""
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -101,10 +98,7 @@ class Occurrences:
         )
 
     def compact(self) -> Columns:
-        """Converts to tensors for native ops.
-
-        Empty tensors replace None. Splits, if any, replace cells; they have rank 2.
-        """
+        """Converts to tensors for native ops: empty ones for None, and splits instead of cells."""
         by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
             lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32)
@@ -143,14 +137,6 @@ _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
 
 def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
-    """Computes the shape of a batch's activation without `dim`.
-
-    `max_sequence_length` is 0 for a feature that is not a sequence.
-
-    Raises:
-        WrongType: the ids are not a tensor.
-        InvalidInput: the rank of the ids is wrong.
-    """
     check_kind(f"Feature {name!r}", value)
     rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
     if isinstance(value, tf.RaggedTensor):
@@ -174,7 +160,6 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
 
 
 def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> FlatBatch:
-    """Checks one core's ids and weights, and converts them to the form of the enqueue ops."""
     check_ids(feature, value, weight)
     return read_unchecked(value, weight)
 
@@ -216,7 +201,6 @@ def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None
 
 
 def as_tensor(value: Object) -> Object:
-    """Converts a NumPy array to a tensor; returns other values unchanged."""
     return (
         tf.convert_to_tensor(value)
         if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
@@ -235,18 +219,13 @@ def check_kind(where: str, value: Object) -> None:
 def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error") -> Occurrences:
     """Checks a batch, and computes the row, cell and gain of each occurrence.
 
-    The gain of an occurrence is its weight times the scale of the combiner. The scale is 1 for
-    "sum", 1 / (sum of the cell's weights) for "mean", and 1 / sqrt(sum of their squares) for
-    "sqrtn". It is 0 if the denominator is 0, as in the scale functions of TensorFlow's SparseCore
-    kernels. As on the device, gains are rounded to float32 before rows are summed.
+    The gain of an occurrence is its weight times the scale of the combiner: 1 for "sum", 1 / (sum
+    of the cell's weights) for "mean", and 1 / sqrt(sum of their squares) for "sqrtn". It is 0 if
+    the denominator is 0, as in the scale functions of TensorFlow's SparseCore kernels. As on the
+    device, gains are rounded to float32 before rows are summed.
 
-    Args:
-        out_of_range: what happens to ids outside the table. "error" fails the step with a message
-            that names an id, "drop" ignores the id, "unchecked" leaves the check to
-            `after_range_checks`.
-
-    Raises:
-        InvalidInput: the batch does not fit the output shape.
+    `out_of_range` says what happens to ids outside the table: "error" fails the step, "drop"
+    ignores them, "unchecked" leaves the check to `after_range_checks`.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -254,7 +233,6 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
 def occurrences_in(
     feature: FeaturePlan, raw: FlatBatch, per_row: int | None, out_of_range: str
 ) -> Occurrences:
-    """Does the work of `occurrences`, given the result of `check_layout` as `per_row`."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
@@ -271,11 +249,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Makes occurrences wait for a check of the ids of all features.
-
-    An id outside its feature's table fails the step as in `occurrences`. All features share one
-    check, because on a GPU each check makes the host wait.
-    """
+    """Makes occurrences wait for one check of all ids, as each check makes a GPU's host wait."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
@@ -288,11 +262,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
     """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
 
-    Ids beyond the length of a sequence are dropped. The order of ids stays. A coordinate outside
-    the output shape fails the step.
-
-    Raises:
-        InvalidInput: the batch does not fit the output shape.
+    Ids beyond the length of a sequence are dropped. The order of ids stays.
     """
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
@@ -305,17 +275,15 @@ def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 
 
 def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
-    """Checks the layout of a batch as far as its static shape allows; see `occurrences`.
+    """Checks the layout of a batch as far as its static shape allows.
 
-    Returns:
-        The number of activations per row of the input: 1 except for ragged sequences, or None if it
-        is only known at run time.
+    Returns the number of activations per row of the input: 1 except for ragged sequences, or None
+    if it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
 
 def checks_samples(feature: FeaturePlan, raw: FlatBatch) -> bool:
-    """Whether the size of a batch can only be checked at run time."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 

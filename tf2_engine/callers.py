@@ -7,10 +7,7 @@ import sys
 
 
 def frames_to_the_caller() -> int:
-    """Computes the `stacklevel` with which a warning points to the program's call of the engine.
-
-    A constant would not do: before Python 3.12, comprehensions have frames of their own.
-    """
+    """Computes the `stacklevel` with which a warning points to the program's call of the engine."""
     import tensorflow as tf
 
     own_folders = (os.path.dirname(__file__), os.path.dirname(tf.__file__))

@@ -8,7 +8,6 @@ from tf2_engine.types import Function, Object
 
 
 def call(function: Function, arguments: Object) -> Object:
-    """Calls a function with a list of arguments, one argument, or those of a dict that it takes."""
     if not isinstance(arguments, dict):
         several = isinstance(arguments, list | tuple)
         return function(*arguments) if several else function(arguments)

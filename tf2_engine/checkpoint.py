@@ -6,14 +6,12 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
 Each is one tensor with rows in the order of ids, so a checkpoint depends neither on the number of
-hosts nor on the partition strategy, and stock and this engine read each other's checkpoints. With
-"div" each host writes a slice. With "mod" the rows are reordered, which takes memory for up to two
-more copies of the tables while a checkpoint is written or read.
+hosts nor on the partition strategy, and stock and this engine read each other's checkpoints.
 
 An engine updates its variables before a save, and its driver reads them after a restore. A restore
-before the engine is built is deferred until it is built. In two cases the caller has to call
-`load`: in a `tf.Graph`, after the ops that restore; and after restoring a checkpoint of another
-class, such as `TPUEmbeddingForServing`, into an engine that is already built.
+before the engine is built is deferred. In two cases the caller has to call `load`: in a `tf.Graph`,
+after the ops that restore; and after restoring a checkpoint of another class, such as
+`TPUEmbeddingForServing`, into an engine that is already built.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Makes the op for which all reads and writes of a graph's checkpoints wait.
+    """Makes the op, once per graph, for which all reads and writes of checkpoints wait.
 
-    The op, made once per graph, is the result of `retrieve`, which brings the variables up to date.
-    Outside a graph there is no such op, because an engine retrieves before it is saved.
+    The op is the result of `retrieve`. Outside a graph there is none, because an engine retrieves
+    before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -59,10 +57,6 @@ class RetrieveOnce:
 def table_tensors(
     spec: EngineSpec, tables: Mapping[str, Table], wait_for: Callable[[], Op]
 ) -> dict[str, TableTensor]:
-    """Lists the tensors that a checkpoint holds for an engine's tables, by checkpoint name.
-
-    In a graph, the shards are read and written after the op that `wait_for` returns.
-    """
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(
             f"Table {table.name!r}, {variable}",
@@ -80,7 +74,7 @@ def table_tensors(
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     """Lists the variables that a SavedModel holds for an engine: the parameters of its tables.
 
-    Lookups need no slots. (Stock's SavedModel contains them unless its optimizer is None.)
+    Stock's SavedModel contains slots too, unless its optimizer is None.
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -92,8 +86,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 class TableTensor(tf_compat.SavedTensor):
     """The parameters or one slot of a table, in any number of shards, as one tensor.
 
-    Rows are in the order of ids, without the rows beyond the vocabulary that exist if there are
-    more hosts than rows. Messages use the label.
+    Rows are in the order of ids, without the extra rows of tables with more hosts than rows.
     """
 
     def __init__(

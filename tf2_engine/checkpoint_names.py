@@ -28,15 +28,11 @@ def key_of_table(name: str) -> str:
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
-    """Lists the legacy names of a checkpoint's variables (with the global step) and tables.
-
-    Slots are left out.
-    """
     return names_in(key for key, _ in tf.train.list_variables(checkpoint))
 
 
 def names_in(keys: Iterable[str]) -> list[str]:
-    """Lists the legacy names of the variables (with the global step) and tables among keys."""
+    """Lists the legacy names of variables (with the global step) and tables; leaves out slots."""
     names = []
     for key in keys:
         if key == KEY_OF_STEP:
@@ -52,13 +48,11 @@ def _key(place: str, name: str) -> str:
 
 
 def legacy_names(table: TableSpec) -> re.Pattern[str]:
-    """Makes a pattern for the names that a table's variable can have in a legacy program."""
     name = re.escape(str(table.name).removeprefix("tbl_"))
     return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
 
 
 def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
-    """Raises ValueError with the names of variables that a checkpoint lacks."""
     stored = dict(tf.train.list_variables(checkpoint))
     keys = {name: key_of_variable(name) for name in variables}
     lacking = [name for name, key in keys.items() if key not in stored]
@@ -74,7 +68,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Raises InvalidInput, with the command to run, for a checkpoint of a legacy program."""
+    """Refuses the checkpoint of a legacy program with the command that converts it."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return

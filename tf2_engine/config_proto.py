@@ -10,11 +10,7 @@ _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 
 
 def config_proto(plan: Plan) -> Message:
-    """Builds the proto, field by field as tpu_embedding_configuration.proto documents it.
-
-    Raises:
-        InvalidSpec: a feature has no fixed batch size, which the device requires.
-    """
+    """Builds the proto, field by field as tpu_embedding_configuration.proto documents it."""
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()
     for table in plan.tables:

@@ -15,9 +15,8 @@ _used: list[tuple[type, dict[str, object]]] = []
 def verifiable(kind: Kind) -> Kind:
     """Decorates a class whose training `verify` can run.
 
-    `tf2_engine.training.Trainer` and `tf2_engine.keras.TableModel` need no declaration. Outside
-    `verify` the decorator changes nothing. `verify` records the calls of the following methods, and
-    replaces some arguments. It passes all arguments by name:
+    Outside `verify` the decorator changes nothing. `verify` records the calls of the following
+    methods, and replaces some arguments. It passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             The model_dir is replaced. Whoever calls `model_fn` passes the activations among the
@@ -46,10 +45,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a library's class whenever an instance of it is made while recording is on.
-
-    When the recording ends, the class is restored.
-    """
+    """Declares a library's class while a recording is on, and restores it afterwards."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))
@@ -58,7 +54,6 @@ def used(kind: type) -> None:
 
 @contextlib.contextmanager
 def recorded(record: Callable[[type], None]) -> Iterator[None]:
-    """Calls `record` with each class that a program declares, or uses, inside the context."""
     _recorders.append(record)
     try:
         yield

@@ -60,18 +60,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer for tables that have none. If no table has one, the engine only
-            looks up. As in TF 2.3, an int before the optimizer is taken as `batch_size`.
-        pipeline_execution_with_tensor_core: activations do not include the update of the previous
-            step.
+        optimizer: for tables that have none. If no table has one, the engine only looks up. As in
+            TF 2.3, an int before the optimizer is taken as `batch_size`.
+        pipeline_execution_with_tensor_core: activations do not include the previous step's update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
         batch_size: the fixed global batch size. None takes it from `build` or the first batch.
         verify_output_shapes: checks each batch against the shapes for which the engine was built.
-        driver: the driver that runs the plan, by name or as an object. None is "tpu" under a
-            TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
-        num_cores: how many cores to emulate on one machine. None is one per replica of the
-            strategy. With several cores outside a strategy, batches, activations and gradients are
-            lists with one entry per core.
+        driver: by name or as an object. None is "tpu" under a TPUStrategy, "ps" under a
+            ParameterServerStrategy, and otherwise "host".
+        num_cores: how many cores to emulate on one machine; by default one per replica. With
+            several cores outside a strategy, batches, activations and gradients are lists with one
+            entry per core.
         synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
             gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
             together. With None, each function updates the tables itself.
@@ -82,8 +81,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
-        OutOfOrder: driver="tpu" without a TPUStrategy, or the TPU should already be initialized but
-            is not.
+        OutOfOrder: the driver needs a TPUStrategy, or an initialized TPU, that is missing.
     """
 
     def __init__(
@@ -186,15 +184,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a tuple, list or TensorShape: [*output_shape, anything]. If a replica has
-                several cores, these are the shapes for one of them, as in stock.
+                input as a tuple, list or TensorShape: [*output_shape, anything].
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` means the same.
 
         Returns:
             In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. Run
-            them once, in this order, after variables are initialized. (A host needs neither.) A
-            later call returns them again.
+            them once, in this order, after variables are initialized.
 
         Raises:
             InvalidSpec: a shape is not known, or contradicts the feature's `output_shape`.
@@ -222,10 +218,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds for batches like this one. Does nothing if the engine is already built.
+        """Builds for batches like this one, which may differ in size except on a TPU.
 
-        Batches may differ in size, except on a TPU. The features are as for `enqueue`, for one
-        replica; nothing is looked up.
+        Does nothing if the engine is already built.
         """
         if self._built is None:
             inputs = self._read(*unpacked(self._spec, features, None))
@@ -275,8 +270,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
                 SparseTensors and RaggedTensors, in any mixture. Under a strategy with several
                 replicas, these are per-replica values outside `strategy.run`, and the replica's own
-                values inside. For several emulated cores, a list of such structures. A batch from
-                `pack` can replace a structure.
+                values inside. For several emulated cores, a list of such structures, or of batches
+                from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
             name: tags the batch. `dequeue` and `apply_gradients` with the same name take it.
@@ -306,16 +301,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             The structure of the feature config with [*output_shape, dim] float32 for each feature.
-            Inside `strategy.run` these are the replica's own. For several emulated cores, a list of
-            structures.
+            For several emulated cores, a list of structures.
 
         Raises:
-            OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training
-                batch, and the gradients of the previous one never arrived, for instance after an
-                exception (see `step` and `reset_batches`). A running tf.function raises
-                InvalidArgumentError with the same message instead. Several batches may wait for
-                gradients if they are looked up in one tf.function or graph, or have different
-                names.
+            OutOfOrder: the engine is not built, or nothing is enqueued; or the gradients of the
+                previous training batch of this name never arrived (see `step` and `reset_batches`).
+                A running tf.function raises InvalidArgumentError instead.
         """
         plan = self._check_built("dequeue").plan
 
@@ -334,9 +325,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             gradients: gradients in the structure and shapes of the activations from `dequeue`. None
                 counts as zeros, and zeros update rows too.
             name: the tag of the batch.
-            core: in a synchronous step, the core of these gradients: an int or a scalar integer
-                tensor from 0 to `synchronous` - 1. They are only sent, and `apply_step` updates the
-                tables. If a coordinator repeats a function, its gradients count once.
+            core: the core of a synchronous step, an int or a scalar integer tensor. The gradients
+                are only sent; `apply_step` updates the tables. If a coordinator repeats a function,
+                they count once.
 
         Returns:
             In a `tf.Graph` the op that updates.
@@ -361,8 +352,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def apply_step(self) -> None:
         """Updates the tables with the gradients of all cores of a synchronous step.
 
-        The coordinator calls this eagerly, after the functions of a step and before those of the
-        next. Each row is updated once, with the sum over all cores in their order.
+        The coordinator calls this eagerly, between the functions of two steps. Each row is updated
+        once, with the sum over all cores in their order.
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
@@ -387,12 +378,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Without it, the next step would take a batch that an exception left waiting, and the next
         gradients would update that batch's rows. The context drops such batches, as `reset_batches`
-        does, and lets the exception propagate. The calls of a step can be made eagerly, or in
-        tf.functions that are called inside the context.
+        does.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself; the message says what to do. SparseCores queue none.
+                itself.
         """
         self._check_drops_batches("step")
         try:
@@ -411,12 +401,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         pending update stays, because its step was completed.
 
         Returns:
-            In a `tf.Graph` an op that does nothing. Later calls in this graph no longer find the
-            batches.
+            In a `tf.Graph` an op that does nothing.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself; the message says what to do. SparseCores queue none.
+                itself.
             ControlFlow: a replica calls this inside `strategy.run`.
         """
         self._check_drops_batches("reset_batches")
@@ -438,9 +427,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     ) -> tuple[Nest, Callable[[Nest], Op]]:
         """Looks features up, and returns a function that trains on them if there are gradients.
 
-        This is for callers that do not know yet whether a step trains, such as a Keras layer.
-        Unlike with `enqueue`, no batch is left waiting if its gradients never come. Batches may
-        differ in size, except on a TPU or if the engine has a batch size.
+        This is for callers that do not know yet whether a step trains, such as a Keras layer. No
+        batch is left waiting if its gradients never come. Batches may differ in size, except on a
+        TPU or if the engine has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
@@ -450,8 +439,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             The activations as from `dequeue`, and a function that takes gradients of the same
-            structure and updates the tables as `apply_gradients` does. It returns the op, or None
-            eagerly.
+            structure and updates the tables as `apply_gradients` does.
 
         Raises:
             As `enqueue`, and the function as `apply_gradients`.
@@ -481,8 +469,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def observe(self, observer: StepObserver | None) -> None:
         """Calls a function for each training step of `differentiable_lookup`; None stops that.
 
-        The function is called while a step is traced, and can add ops to it. It is not called for
-        steps that were traced before.
+        The function is called while a step is traced, and can add ops to it.
 
         Raises:
             OutOfOrder: under a TPUStrategy, batches and tables are on a device.
@@ -498,8 +485,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:
         """Looks features up at once, without enqueuing a batch or expecting gradients.
 
-        The numbers are those of `dequeue`, and pending updates are applied first. In a SavedModel
-        the ops are TensorFlow's own.
+        The numbers are those of `dequeue`, and pending updates are applied first.
 
         Args:
             features, weights: as for `enqueue`, for a single core and any batch size. Features may
@@ -523,10 +509,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _batch(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> Batch:
-        """Checks the batch of a step, by replica or core; the first batch builds the engine.
-
-        If `fixed`, the first batch also fixes the size of later batches.
-        """
         if tf.inside_function():
             forks.check()
         parts = {core: self._read(**values) for core, values in by_core.items()}
@@ -639,7 +621,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return plan
 
     def _check_readable(self, call: str) -> BuiltEngine:
-        """Refuses a call that reads the variables while they are not up to date."""
         built = self._check_built(call)
         if self._cores.tables_on_device and not tf_compat.in_saved_model_export():
             raise errors.OutOfOrder(
@@ -703,7 +684,6 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
 def _read_config(
     feature_config: Nest, optimizer: Object, pipeline: bool
 ) -> tuple[specs.EngineSpec, Sequence[Object], bool]:
-    """Reads the spec, the keys of its tables, and whether any of them is trained."""
     if isinstance(feature_config, specs.EngineSpec):
         of_spec = {"optimizer": optimizer, "pipeline_execution_with_tensor_core": pipeline}
         for name, value in of_spec.items():

@@ -11,10 +11,7 @@ from tf2_engine import log
 
 
 def new_directories(base: str) -> tuple[str, str]:
-    """Returns a new path below `base`, named by the seconds since 1970, and a temporary path.
-
-    Neither exists, even if a job that was killed in the same second left a temporary path.
-    """
+    """Returns new paths below `base`, named by the second: an export's, and a temporary one."""
     while True:
         name = str(int(time.time()))
         # Servers ignore directories whose name is not a number.
@@ -33,6 +30,5 @@ def names_of_exports(base: str) -> list[str]:
 
 
 def keep_latest(base: str, count: int) -> None:
-    """Deletes all but the latest exports below `base`."""
     for name in names_of_exports(base)[:-count]:
         tf.io.gfile.rmtree(os.path.join(base, name))

@@ -1,8 +1,7 @@
 """Refuses to train in a fork of a process that has trained, which lacks TensorFlow's threads.
 
-`os.fork` copies only the thread that calls it. Sessions and tf.functions need threads of
-TensorFlow, for which they would wait forever in a fork. Imports, objects that exist already, and
-eager ops work in a fork.
+`os.fork` copies only the thread that calls it. Sessions and tf.functions would wait forever for the
+threads of TensorFlow; imports, existing objects and eager ops work in a fork.
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ _process: int | None = None  # the process that has run our sessions or function
 
 
 def check() -> None:
-    """Records that this process is about to run sessions or tf.functions.
-
-    Raises:
-        OutOfOrder: this process is a fork of one that has already run some.
-    """
+    """Records that this process trains; raises OutOfOrder if it is a fork of one that has."""
     global _process
     process = os.getpid()
     if _process is None:

@@ -16,10 +16,6 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
 
     The value is a tensor or IndexedSlices of that shape, whose first dimension covers all cores of
     a replica. None counts as zeros, with a warning.
-
-    Raises:
-        WrongType: the value is not a tensor, or not float32.
-        InvalidInput: the shape is wrong, or the value is None and the batch size is not fixed.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]

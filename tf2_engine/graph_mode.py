@@ -23,10 +23,7 @@ def building_graph() -> bool:
 
 
 def to_run(op: Op | Sequence[Op]) -> Op:
-    """Returns the op that a caller must run in a plain graph, and None elsewhere.
-
-    A list is grouped into one op; entries of None are ignored.
-    """
+    """Returns the op, or the group of ops, that a caller must run in a plain graph; else None."""
     if not building_graph():
         return None
     if isinstance(op, (list, tuple)):
@@ -35,20 +32,14 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes ops that are created inside the context wait for `ops`, ignoring None.
-
-    Has no effect eagerly.
-    """
+    """Makes ops in the context wait for `ops`, ignoring None. Has no effect eagerly."""
     return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
     )
 
 
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
-    """Runs an action if a condition holds. Returns the op, or None if the condition is False.
-
-    A scalar bool tensor is evaluated when the graph runs.
-    """
+    """Runs an action if a bool, or a scalar bool tensor, is true; returns the op, if any."""
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)
     if isinstance(condition, bool):
@@ -62,6 +53,5 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
 
 
 def do_not_convert(function: _Function) -> _Function:
-    """Excludes a function of the engine from AutoGraph, which has nothing to convert there."""
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted

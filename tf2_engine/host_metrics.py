@@ -14,7 +14,6 @@ class Metrics:
     Args:
         metric_fn: returns (value, update) of each metric by name.
         values: the function's arguments for one batch, whose types and shapes apply to all batches.
-            Arguments other than tensors are passed as they are.
 
     Attributes:
         specs: the types and shapes of the results, by name.
@@ -44,7 +43,6 @@ class Metrics:
         self._session.run(self._updates, dict(feeds))
 
     def values(self) -> dict[str, Object]:
-        """Returns the values over all batches so far."""
         return dict(self._session.run(self._values))
 
     def results(self) -> dict[str, Object]:

@@ -51,8 +51,7 @@ def takes_shard_info(initializer: Initializer) -> bool:
 def filled(value: float) -> Initializer:
     """Makes an initializer that fills with one number.
 
-    tf.constant_initializer would add a constant of the variable's size to a graph, which keeps as
-    much memory as the whole table while there is a session.
+    tf.constant_initializer would add a constant of the variable's size to a graph.
     """
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
@@ -65,10 +64,9 @@ def filled(value: float) -> Initializer:
 class ByShard:
     """Calls an initializer that takes `shard_info` for the shards of one table.
 
-    The initializer gets the shape of the whole table, [vocabulary, dim], and a `shard_info` with
-    the `shape` and `offset` of the part to return: with "div" a host's consecutive rows. With "mod"
-    a host's rows are not consecutive, so the part is the whole table, from which the host takes its
-    rows; this needs memory for the whole table. Rows that only exist because there are more hosts
+    The initializer gets the shape of the whole table, [vocabulary, dim], and the `shape` and
+    `offset` of the part to return: with "div" a host's consecutive rows; with "mod" the whole
+    table, from which the host takes its rows. Rows that only exist because there are more hosts
     than rows are zero.
     """
 
@@ -79,7 +77,6 @@ class ByShard:
     strategy: str
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns all rows, [vocabulary, dim], on one host; raises InvalidSpec for several."""
         if self.num_hosts > 1:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
@@ -89,7 +86,6 @@ class ByShard:
         return self.rows_of(0, shape, dtype)
 
     def rows_of(self, shard: int, shape: tuple[int, int], dtype: DType) -> Tensor:
-        """Returns the rows of one host, [rows of the host, dim]."""
         rows = self.whole[0]
         if shard >= rows:
             return tf.zeros(shape, dtype)
@@ -104,11 +100,6 @@ class ByShard:
 def initial_value(
     table: str, initializer: Initializer, shard: int, shape: tuple[int, int]
 ) -> Tensor:
-    """Computes the initial values of a host's rows of a table or slot: float32 of `shape`.
-
-    Raises:
-        InvalidSpec: the initializer returned something else.
-    """
     if isinstance(initializer, ByShard):
         value = initializer.rows_of(shard, shape, tf.float32)
     else:

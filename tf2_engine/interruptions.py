@@ -1,9 +1,8 @@
 """Ends steps on SIGTERM and Ctrl-C in time, even while TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while that thread waits inside
-TensorFlow, for instance for input. A separate thread learns of the signal meanwhile. If the step
-goes on waiting, this thread saves, cancels the step, and ends the process if the step still does
-not end.
+TensorFlow, for instance for input. A separate thread learns of the signal, and if the step goes on
+waiting, it saves, cancels the step, and ends the process if the step still does not end.
 """
 
 from __future__ import annotations
@@ -32,11 +31,6 @@ _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
 def stop_seconds() -> float:
-    """Reads how many seconds after a signal a stuck step is ended.
-
-    Raises:
-        InvalidInput: the environment variable is not a positive number.
-    """
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or _SECONDS)
@@ -60,8 +54,7 @@ class Steps(abc.ABC):
     """The steps that a signal may end, as the watching thread sees them.
 
     Attributes:
-        holds_signals: True if handlers only record a signal until the steps end. False if Python's
-            own handlers act as soon as a step returns.
+        holds_signals: whether handlers only record a signal until the steps end.
         cause: why the steps end, for messages.
     """
 
@@ -93,8 +86,7 @@ class Steps(abc.ABC):
 class SavedSteps(Steps):
     """Steps that are saved before a signal takes effect; `held_back` watches over them.
 
-    Attributes:
-        stop_requested: the signal that asked to stop after the current step, or None.
+    `stop_requested` is the signal that asked to stop after the current step, or None.
     """
 
     holds_signals = True
@@ -112,17 +104,13 @@ class SavedSteps(Steps):
 class ReadingSteps(Steps):
     """Steps that change nothing, as in an evaluation or a prediction.
 
-    The context adds to a KeyboardInterrupt a description of what was interrupted:
-
         with ReadingSteps("the evaluation of model.ckpt-4") as reading:
             with reading.step():
                 ...
 
-    Signals keep their handlers. A step that does not return, so that no handler can run, is
-    cancelled; inside a training, after the training has been saved.
-
-    Args:
-        what: what the steps are for, such as "the evaluation of model.ckpt-4".
+    Signals keep their handlers, and a KeyboardInterrupt says what was interrupted. A step that does
+    not return, so that no handler can run, is cancelled; inside a training, after the training has
+    been saved.
 
     Attributes:
         canceller: ends the current step; None while that is not possible.
@@ -212,10 +200,9 @@ class ReadingSteps(Steps):
 def held_back(steps: SavedSteps) -> Iterator[None]:
     """Turns SIGTERM and Ctrl-C in the context into requests to stop; ends steps that only wait.
 
-    On exit the previous handlers are restored. A SIGTERM is then sent again, so it only now ends
-    the process or reaches the program's handler. After Ctrl-C, a KeyboardInterrupt says what is
-    saved; a second Ctrl-C raises one at once. A program's own handler for Ctrl-C is called instead.
-    Where `can_handle` is false, nothing is held back.
+    On exit the previous handlers are restored, and a SIGTERM is sent again. After Ctrl-C, a
+    KeyboardInterrupt says what is saved; a second Ctrl-C raises one at once. A program's own
+    handler for Ctrl-C is called instead. Where `can_handle` is false, nothing is held back.
     """
     if not can_handle():
         yield
@@ -259,7 +246,6 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
-    """Gives signals another handler inside the context, but not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -284,10 +270,7 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Restores the earlier signal handlers in a fork, such as a worker of multiprocessing.
-
-    Otherwise signals to the fork would act on the training that forked it.
-    """
+    """Restores the earlier handlers in a fork, so that its signals do not act on the training."""
     _Watch.holding = None
     with contextlib.suppress(ValueError):  # The fork has no interpreter of its own.
         if _watches:
@@ -301,10 +284,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    Attributes:
-        holding: the watch of the training in the main thread, or None.
-        numbers: the signals on which it acts, as far as Python has a handler for them.
-        ended_by: the signal for which it has ended a step, or None.
+    `holding` is the watch of the training in the main thread. `numbers` are the signals on which it
+    acts, and `ended_by` is the one for which it has ended a step.
     """
 
     holding: _Watch | None = None
@@ -338,7 +319,6 @@ class _Watch:
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """Watches the steps `inner`, which run inside the watched steps, while in the context."""
         outer, self._inner = self._inner, inner
         try:
             yield
@@ -410,7 +390,6 @@ class _Watch:
         return is_rescued
 
     def _end(self, number: int, deadline: float) -> None:
-        """Ends the step, or the process if the step is still running at the deadline."""
         name, seconds = _NAMES[signal.Signals(number)], self._seconds / 2
         log.warning("%s: %s for %g s; %s.", name, self._now.cause, seconds, self._steps.state())
         # Some ops can be cancelled; a Python generator, for instance, cannot.

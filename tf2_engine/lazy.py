@@ -19,9 +19,6 @@ def exports(
         __getattr__, __dir__ = lazy.exports(__name__, {"package.conversion": ["convert"]})
 
     The names are also `__all__`, unless the package defines another one.
-
-    Args:
-        names: the names that the package offers, by the module that defines them.
     """
     modules = {name: module for module, of_module in names.items() for name in of_module}
 

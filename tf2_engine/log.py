@@ -1,9 +1,4 @@
-"""Loggers that escape unsafe characters of names and messages from outside.
-
-Names of tables and variables may come from other people's checkpoints and programs. Both packages
-log through this module, so that no name can send an escape sequence to a terminal or forge a log
-line; see `plain_text`.
-"""
+"""Loggers that escape unsafe characters of names and messages from outside; see `plain_text`."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from tf2_engine import plain_text
 
 
 class PlainLogger:
-    """Writes to a named logger. Messages are escaped after their values are filled in."""
+    """Writes escaped messages to a named logger."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,8 +40,7 @@ class PlainLogger:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Drops handlers that write to a stream to which the root logger also writes.
 
-    TensorFlow adds a handler only if the root logger has none, but absl's first message adds one to
-    the root logger later (with TensorFlow 2.21, at the first checkpoint).
+    TensorFlow adds a handler only if the root logger has none, but absl adds one to it later.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -65,7 +59,6 @@ class _TensorFlowLogger(PlainLogger):
         return logger
 
     def fact(self, message: str, *values: object) -> None:
-        """Logs at INFO which engine runs where; see `say_facts`."""
         self._log(logging.INFO, message, values)
         if _say is not None and not self._logger().isEnabledFor(logging.INFO):
             _say(message % values if values else message)

@@ -27,7 +27,6 @@ class Pace:
         self._latest = -float("inf")
 
     def is_due(self, step: int) -> bool:
-        """Whether the interval has passed since it was last due."""
         now = float(step) if self._steps is not None else time.monotonic()
         if now - self._latest < float(self._steps or self._seconds or 0):
             return False

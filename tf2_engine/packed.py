@@ -1,9 +1,9 @@
 """Packs a batch of ids into four tensors, and unpacks it. Has no side effects.
 
-A tf.function takes its arguments one by one. For example, 26 ragged features with weights are 104
-tensors, and passing them takes more time in Python than looking them up. A packed batch has four.
-Its class tells during tracing which part belongs to which feature; one of the four tensors has the
-sizes that are only known at run time.
+A tf.function takes its arguments one by one: 26 ragged features with weights are 104 tensors, and
+passing them takes more time than looking them up. The class of a packed batch tells during tracing
+which part belongs to which feature; one of the four tensors has the sizes that are only known at
+run time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class FeatureLayout(NamedTuple):
     """What is known of a feature's batches during tracing.
 
     Attributes:
-        name: the name of the feature.
         kind: "dense", "sparse" or "ragged".
         shape: the shape of the ids; for ragged ids only the number of rows. None is a size that is
             only known at run time, or that has no effect (the last one of a sparse tensor).
@@ -42,7 +41,6 @@ class FeatureLayout(NamedTuple):
 
     @property
     def num_sizes(self) -> int:
-        """How many entries of the batch's `sizes` belong to this feature."""
         return 1 + self.weighted + len(self.shape)
 
 
@@ -73,7 +71,6 @@ _DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
 
 
 def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
-    """Packs a batch after the checks of ids that `TPUEmbedding.enqueue` makes."""
     with gpu_ops.where_ids_are():
         return _packed(spec, *flattened(spec, features, weights))
 
@@ -111,12 +108,7 @@ def flattened(
 
 
 def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
-    """Unpacks the features and weights of a packed batch. Returns other batches unchanged.
-
-    Raises:
-        InvalidInput: the packed batch has other features, was batched or split, comes with separate
-            weights, or is used inside `strategy.run` on a TPU.
-    """
+    """Unpacks the features and weights of a packed batch. Returns other batches unchanged."""
     if not isinstance(features, PackedBatch):
         return features, weights
     if weights is not None:
@@ -145,7 +137,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
     """Makes the class of packed batches with this layout.
 
-    The class name contains the layout, because TensorFlow tells named tuples apart by class name.
+    TensorFlow tells named tuples apart by class name, so the name contains the layout.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
@@ -166,10 +158,10 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Completes the sizes of a batch and its layout; raises InvalidInput for a part of a batch.
+    """Completes the sizes of a batch and its layout; refuses a part of a batch.
 
-    At the end of the data, a strategy gives some replicas empty tensors. These are accepted as a
-    batch without samples, whose sizes are unknown during tracing.
+    At the end of the data, a strategy gives some replicas empty tensors, which are a batch without
+    samples.
     """
     expected = sum(feature.num_sizes for feature in layout)
     shape = packed.sizes.shape
@@ -229,7 +221,6 @@ def _tensors(packed: PackedBatch, layout: PackedLayout) -> list[tuple[Ids, Ids |
 
 
 def _pieces_of_offsets(placed: Sequence[tuple[FeatureLayout, int]]) -> list[_Piece]:
-    """The pieces of `offsets`, one per feature that has any: rows + 1, or ids times rank."""
     pieces = []
     for feature, start in placed:
         if feature.kind == "ragged":

@@ -1,8 +1,5 @@
 """Places rows of tables on parameter servers, and cores on workers. Has no side effects.
 
-A placement only assigns rows to machines. It affects neither the layout of a checkpoint, nor the
-core that owns a row, nor the results of a step. It is independent of a plan's `num_hosts`.
-
 A small table is whole on one parameter server; the largest tables are placed first, each on the
 emptiest server. The rows of a large table are spread over all servers by one of these layouts:
 
@@ -78,7 +75,7 @@ class TablePlacement:
     """The parts of one table: part `k` is a variable on parameter server `servers[k]`.
 
     A part consists of its entries in `ranges`, one after another. The ranges are sorted by their
-    first rows and contain every row of the table exactly once.
+    first rows and contain every row once.
     """
 
     size: TableSize
@@ -112,7 +109,6 @@ class TablePlacement:
         return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
 
     def ids_of(self, part: int) -> Array:
-        """Lists the ids of a part's rows in the order of the rows, int64."""
         return np.concatenate(
             [
                 np.arange(r.first, r.first + r.rows * r.step, r.step, dtype=np.int64)
@@ -141,9 +137,8 @@ class TablePlacement:
 class RowLines(NamedTuple):
     """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    The range of an id is the last one whose `first` is not above the id; in the layout "mod" it is
-    range `id % number of parts`. The id is in row `(id - first) // step + start` of the range's
-    `part`.
+    The range of an id is the last one whose `first` is not above the id, or `id % number of parts`
+    in the layout "mod". The id is in row `(id - first) // step + start` of the range's `part`.
     """
 
     first: Array
@@ -164,7 +159,6 @@ class Placement:
         return tuple(_bytes_on(self.num_servers, self.tables.values()))
 
     def tables_of(self, server: int) -> dict[str, int]:
-        """Maps each table of which a server holds rows to the number of the server's part."""
         return {
             name: table.servers.index(server)
             for name, table in self.tables.items()
@@ -199,14 +193,9 @@ def place_tables(
     """Places tables on parameter servers.
 
     Args:
-        tables: the sizes of the tables. The order only matters for equal sizes.
-        num_servers: the number of parameter servers, at least 1.
         layout: the layout of tables that are not whole.
         whole_up_to: tables of at most this many bytes stay whole, and so do tables with fewer rows
             than servers.
-
-    Raises:
-        InvalidSpec: an argument is out of range, or two tables have the same name.
     """
     _check(tables, num_servers, layout)
     by_size = sorted(tables, key=lambda table: -table.bytes)
@@ -225,11 +214,6 @@ def place_tables(
 
 
 def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
-    """Assigns equal numbers of consecutive cores to each worker.
-
-    Raises:
-        InvalidSpec: the workers do not divide the cores.
-    """
     if num_workers < 1 or num_cores < 1 or num_cores % num_workers:
         raise errors.InvalidSpec(
             f"{num_cores} cores cannot be spread evenly over {num_workers} workers. Make the "
@@ -239,7 +223,6 @@ def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
 
 
 def octaves(rows: int, num_parts: int) -> tuple[tuple[int, int], ...]:
-    """Computes the ranges of the layout "octaves" in order: first row and part of each."""
     edges = [rows]
     while edges[-1] > 2 * _SMALLEST_PART * num_parts:
         edges.append(edges[-1] // 2)

@@ -50,10 +50,7 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Escapes all texts in nested dicts and lists, including keys.
-
-    JSON has no infinite numbers and no NaN, so these become "Infinity", "-Infinity" and "NaN".
-    """
+    """Escapes all texts in nested dicts and lists, and writes infinite numbers and NaN as texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):

@@ -1,8 +1,4 @@
-"""The plan of an engine: a spec resolved for a number of hosts and cores. Has no side effects.
-
-A plan fixes everything that the device configuration and the drivers need: the order of tables and
-features, the tags of dynamic learning rates, shards and shapes.
-"""
+"""The plan of an engine: a spec resolved for a number of hosts and cores. Has no side effects."""
 
 from __future__ import annotations
 
@@ -22,12 +18,11 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine. Ids are below `vocabulary_size`.
+    """One table in the engine, with `vocabulary_size` rows, but at least one per host.
 
-    The table has `vocabulary_size` rows, but at least one per host. `table_id` is its position
-    among the tables, and `rate_tag` that of its rate among the dynamic rates, or None for a
-    constant rate. `placement` says which parameter server holds which rows; None if the plan's
-    hosts hold them.
+    `table_id` is its position among the tables, and `rate_tag` that of its rate among the dynamic
+    rates, or None for a constant rate. `placement` says which parameter server holds which rows, if
+    any does.
     """
 
     name: str
@@ -44,10 +39,7 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes the embeddings that a lookup combines from table rows, [num_ids, dim] float32.
-
-        Quantizes rows, and then applies `Optimizer.activation`.
-        """
+        """Computes the embeddings that a lookup combines, [num_ids, dim] float32, from rows."""
         if self.quantization is not None:
             rows = self.quantization(rows)
         return self.optimizer.activation(rows)
@@ -75,15 +67,14 @@ class FeaturePlan:
 
     @property
     def cells_per_sample(self) -> int:
-        """The number of activations per step along the first dimension."""
         return math.prod(size for size in self.output_shape[1:] if size is not None)
 
     @property
     def takes_any_rows(self) -> bool:
         """Whether a ragged batch may have another number of rows than samples.
 
-        If `output_shape` has several dimensions, a row may fill one cell of the activation, or a
-        sequence of cells: then the number of rows divides the number of cells.
+        If `output_shape` has several dimensions, a row may fill one cell of the activation or a
+        sequence of cells.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
@@ -128,9 +119,6 @@ def make_plan(
             shape of a sequence feature includes its length.
         training: False configures the device for inference.
         servers: parameter servers that hold the tables instead of hosts.
-
-    Raises:
-        InvalidSpec: an output shape contradicts the spec; the message names the feature.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:
@@ -177,14 +165,12 @@ def make_plan(
 
 
 def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...]:
-    """[rows, dim] of each host's shard of a table, or of each parameter server's part."""
     if table.placement is not None:
         return tuple((rows, table.dim) for rows in table.placement.part_rows)
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
 def agree(expected: Shape, actual: Shape) -> bool:
-    """Whether shapes have equal rank, and equal sizes where both are known."""
     return len(expected) == len(actual) and all(
         a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
     )

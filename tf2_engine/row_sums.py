@@ -18,14 +18,12 @@ def add_rows(
     """Computes for each j below `count` the sum of `rows[row_of[i]]` over i with `into[i] == j`.
 
     A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that only
-    depends on their number, so every run gives the same result. A sum without terms is zero.
+    depends on their number, so every run gives the same result.
 
     Args:
         rows: [num_rows, dim] float32.
         row_of: [num_terms] int64, or None where term i is row i.
         into: [num_terms] int64.
-        count: an int or a scalar integer tensor.
-        each_has_terms: promises that every sum has at least one term.
 
     Returns:
         [count, dim] float32.

@@ -42,20 +42,16 @@ def cpu_embedding_lookup(
     `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
     so are ids whose weight is not positive, unless the combiner is "sum".
 
-    Unlike stock's function it accepts weights of sequences and treats them as the engine does. A
-    sample without ids is always zeros. An id outside its table fails with a message that names
-    both. A batch whose size is unknown during tracing may have another size than the `output_shape`
-    of a ragged feature.
+    A sample without ids is always zeros. An id outside its table fails with a message that names
+    both.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
             the config. Features may be left out.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
         tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
-            variable, a tensor or an array, a list or tuple of shards as in
-            `TPUEmbedding.embedding_tables`, or a `Table`. Shards follow the EngineSpec's
-            `partition_strategy`, or "div" with FeatureConfigs. Rows may be float16 or bfloat16, or
-            int8 with scales, as `serving_table` makes them.
+            variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or
+            what `serving_table` makes.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -102,10 +98,8 @@ TableConfig need not have.
 class _Feature(FeaturePlan):
     """A feature that is looked up, named by its path in the config.
 
-    Its table's optimizer defines what a lookup returns for a row. `declared` is its `output_shape`.
-    `as_engine` selects the engine's shapes and sequences instead of stock's. With `prune`, sparse
-    ids below 0 and weights that are not positive are ignored; with FeatureConfigs always if the
-    rank is not 2.
+    `declared` is its `output_shape`. `as_engine` selects the engine's shapes and sequences instead
+    of stock's. With `prune`, sparse ids below 0 and weights that are not positive are ignored.
     """
 
     parameters: Table
@@ -171,7 +165,6 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
 
 
 def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[int | None]]:
-    """How many activations each row of a ragged tensor has, and the shape of all of them."""
     dim, shape = feature.table.dim, feature.declared
     if shape is None:
         length = feature.max_sequence_length
@@ -194,10 +187,7 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 
 def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
-    """Cuts or pads sequences to [batch, length, dim]; sums the embeddings of each position's ids.
-
-    Stock refuses weights. With weights, ids are combined as in the engine.
-    """
+    """Cuts or pads sequences to [batch, length, dim], and sums each position's embeddings."""
     samples = _samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
     ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
@@ -208,14 +198,13 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """The first dimension if it is static. It is an int even after `disable_v2_behavior`."""
+    """Returns the first dimension if it is static, as an int even after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
 def _combine(
     feature: _Feature, ids: Ids, weight: Ids | None, shape: Shape, length: int = 0
 ) -> Tensor:
-    """Combines sparse or ragged ids, for any number of samples, to [*shape, dim] float32."""
     feature = dataclasses.replace(
         feature, output_shape=(None, *shape[1:]), max_sequence_length=length
     )
@@ -227,11 +216,7 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 in the order of the device: gains first, then the sum.
-
-    TensorFlow 2.8's source of this API has a bug: its ragged "sqrtn" makes a tuple of the sum and
-    the root instead of dividing.
-    """
+    """Computes [cells, dim] float32 in the order of the device: gains first, then the sum."""
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))
@@ -250,7 +235,6 @@ def _pruned(raw: batch.FlatBatch, combiner: str) -> batch.FlatBatch:
 
 
 def _reshape(rows: Tensor, sizes: Tensor, static: Object, feature: _Feature) -> Tensor:
-    """Reshapes to [*sizes, dim]; `static` has the sizes that are known during tracing."""
     shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
     return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
 

@@ -55,7 +55,6 @@ def serving_table(
 
 
 def small_table(table: Table, table_dtype: str) -> Table:
-    """Copies an engine's table in the type `table_dtype`, without slots; see `serving_table`."""
     shards = tuple(
         small_variable(shard, table_dtype, table.plan.name) for shard in table.variables[PARAMETERS]
     )
@@ -63,7 +62,6 @@ def small_table(table: Table, table_dtype: str) -> Table:
 
 
 def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
-    """Copies a variable in the type `table_dtype`. Returns the variable itself for float32."""
     if table_dtype == "float32":
         return variable
     return _variable([variable], table_dtype, f"Table {name!r}", name)
@@ -84,7 +82,6 @@ def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str 
 
 
 def _are_shards(value: Object) -> bool:
-    """Whether a value is a sequence of matrices, not one matrix as a list of lists."""
     is_sequence = isinstance(value, (list, tuple)) and len(value) > 0
     return is_sequence and all(len(getattr(each, "shape", ())) == 2 for each in value)
 

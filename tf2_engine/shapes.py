@@ -23,11 +23,9 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Computes the output shapes from the arguments of `build`; raises as `with_batch_size`.
+    """Computes the output shapes from the arguments of `build`.
 
-    Args:
-        input_shapes: None, or the structure of the feature config with [*output_shape, anything].
-        batch_size: samples per core, for features without an input shape.
+    `input_shapes` is None, or the structure of the feature config with [*output_shape, anything].
     """
     flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
@@ -36,10 +34,6 @@ def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None)
 
 
 def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
-    """Computes the per-core output shapes of a batch, in feature order.
-
-    The values belong to one core, or to a replica whose batch is split over several `cores`.
-    """
     return [
         _of_ids(feature, value, cores) for feature, value in zip(spec.features, values, strict=True)
     ]
@@ -48,13 +42,7 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Determines each shape: the feature's, else `derived`, else the batch size per core.
-
-    `derived` shapes come from a batch or from arguments; None where these give no shape.
-
-    Raises:
-        InvalidSpec: the shape of a feature is not known, or two sources disagree.
-    """
+    """Determines each shape: the feature's, else `derived`, else the batch size per core."""
     return [
         _one(feature, shape, batch_size)
         for feature, shape in zip(spec.features, derived, strict=True)

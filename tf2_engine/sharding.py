@@ -24,10 +24,7 @@ Integers = TypeVar("Integers", int, Array, Tensor)
 
 
 def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
-    """Counts the rows of each shard. The first `rows % num_shards` shards hold one more.
-
-    The sizes are the same for div and mod.
-    """
+    """Counts the rows of each shard, which are the same for div and mod."""
     quotient, extra = divmod(rows, num_shards)
     return tuple(quotient + (shard < extra) for shard in range(num_shards))
 
@@ -66,7 +63,6 @@ def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
 def global_id(
     shard: Integers, row: Integers, rows: int, num_shards: int, strategy: str
 ) -> Integers:
-    """Finds the id in `row` of `shard`: the inverse of `shard_of` and `local_row`."""
     if strategy == "mod":
         return shard + row * num_shards
     return first_row(shard, rows, num_shards) + row

@@ -64,11 +64,6 @@ class SmallTables:
                 first_row += int(part.shape[0])
 
     def check(self, signatures: Mapping[str, Message]) -> None:
-        """Refuses outputs that still read a float32 table; the message names the table and the op.
-
-        Raises:
-            InvalidInput: an op reads the table neither by a gather nor as a whole.
-        """
         graph = v1.get_default_graph()
         originals = {each.original.op.name: each for each in self._replaced}
         for name in _outputs(signatures.values()):
@@ -86,10 +81,7 @@ class SmallTables:
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
         """Fills the small variables from the float32 ones; returns the variables to export.
 
-        The small variables replace the float32 ones in `variables` and in the graph's collections.
-
-        Raises:
-            InvalidSpec: a type cannot hold a row; the message names both.
+        They replace the float32 ones in `variables` and in the graph's collections.
         """
         for each in self._replaced:
             _fill(session, each)
@@ -104,7 +96,6 @@ class SmallTables:
 
 
 def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) -> _Replaced:
-    """Makes the small variable for a part of a table, and redirects the graph's lookups to it."""
     rows, dim = original.shape.as_list()
     shape = [rows, small_types.stored_width(dim, table_dtype)]
     with v1.name_scope(None), v1.control_dependencies(None):
@@ -121,10 +112,6 @@ def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) 
 
 
 def _redirect(table: Tensor, stored: Variable) -> None:
-    """Redirects all ops that gather rows of a table, or read it, to the `stored` variable.
-
-    Where the whole table is read, it is decoded as a whole, which takes as much memory as float32.
-    """
     whole: Tensor | None = None
     for op in table.consumers():
         if _gathers(op):
@@ -177,7 +164,6 @@ def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
 
 
 def _ancestors(op: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields each op on which an op depends, together with an op that reads it."""
     seen, waiting = {op.name}, [op]
     while waiting:
         reader = waiting.pop()

@@ -49,11 +49,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
     """Reads the type of each table, by name, from a user's `table_dtype`.
 
-    `table_dtype` is one of `TABLE_DTYPES` for all tables, or a dict of them by table name. Tables
-    that the dict leaves out are float32.
-
-    Raises:
-        InvalidSpec: there is no such type or table.
+    It is one of `TABLE_DTYPES`, or a dict of them by table name; other tables are float32.
     """
     if not isinstance(table_dtype, Mapping):
         return dict.fromkeys(tables, _checked("`table_dtype`", table_dtype))
@@ -71,17 +67,14 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
 
 
 def stored_dtype(table_dtype: str) -> DType:
-    """The dtype of the variable that stores a type. For int8 it is uint8."""
     return _STORED[table_dtype]
 
 
 def stored_width(dim: int, table_dtype: str) -> int:
-    """The number of elements per row of the variable. For int8 it is more than `dim`."""
     return dim + _BYTES_OF_ROW if table_dtype == "int8" else dim
 
 
 def shape_of(variable: Object) -> tuple[int, ...]:
-    """The shape [rows, dim] of the table in a variable, tensor or array of any of the types."""
     shape = tuple(tf.TensorShape(variable.shape).as_list())
     if tf.as_dtype(variable.dtype) != tf.uint8 or len(shape) != 2:
         return shape
@@ -91,14 +84,7 @@ def shape_of(variable: Object) -> tuple[int, ...]:
 def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Array:
     """Encodes rows, [n, dim] float32, for a variable: [n, stored_width].
 
-    float16 and bfloat16 can hold inf and NaN.
-
-    Args:
-        where: the start of the error message.
-        first_row: the number of the first row, for the error message.
-
-    Raises:
-        InvalidSpec: the type cannot hold a row within the bounds above.
+    `where` and `first_row` are for the message if the type cannot hold a row.
     """
     fits, stored = _encode_int8(rows) if table_dtype == "int8" else _cast(rows, table_dtype)
     if not fits.all():
@@ -113,7 +99,6 @@ def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Arr
 
 
 def decode(stored: Tensor) -> Tensor:
-    """Decodes stored rows, [..., stored_width], to [..., dim] float32."""
     if stored.dtype == tf.uint8:
         codes = tf.cast(stored[..., :-_BYTES_OF_ROW], tf.float32)
         numbers = stored[..., -_BYTES_OF_ROW:]
@@ -135,7 +120,6 @@ def _checked(setting: str, value: Object) -> str:
 
 
 def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
-    """Converts rows to float16 or bfloat16; also returns whether each row is in range."""
     if table_dtype == "float32":
         return np.ones(len(rows), bool), rows
     with np.errstate(all="ignore"):
@@ -145,7 +129,6 @@ def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
 
 
 def _encode_int8(rows: Array) -> tuple[Array, Array]:
-    """Converts rows to codes, scale and low; also returns whether each row is in range."""
     low = rows.min(axis=1, keepdims=True)
     with np.errstate(all="ignore"):
         offsets = rows.astype(np.float64) - low

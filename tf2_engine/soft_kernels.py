@@ -12,15 +12,8 @@ from tf2_engine.native import build
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
     """Loads a library. Compiles it if neither the cache nor the wheel has it.
 
-    Args:
-        what: the start of the error message, such as "A software TPU cannot be made".
-        source: the file of the library in the folder of native sources.
-        taken: the library's ops that already have a kernel. With a second kernel, every use of the
-            op would fail.
-
-    Raises:
-        InvalidSpec: there are such ops.
-        CannotBuild: the library cannot be compiled.
+    `taken` are the library's ops that already have a kernel: with a second one, every use would
+    fail. `what` begins the message.
     """
     if taken:
         raise errors.InvalidSpec(

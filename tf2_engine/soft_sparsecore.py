@@ -60,12 +60,7 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
 
 
 def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
-    """Starts or restarts the SparseCores of this process. Ops that are waiting fail.
-
-    Raises:
-        InvalidSpec: as `check`, or this TensorFlow has its own kernels.
-        CannotBuild: the library cannot be compiled.
-    """
+    """Starts or restarts the SparseCores of this process. Ops that are waiting fail."""
     check(num_cores, sparse_cores, out_of_range_ids)
     global _library, _out_of_range_ids
     with _loading:
@@ -85,16 +80,11 @@ def num_waiting() -> int:
 
 
 def _as_the_hardware() -> bool:
-    """Whether ids outside their tables are silently used, as by the hardware."""
     return _library is None or _out_of_range_ids == "hardware"
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
-    """Tells the op that reads a feature's ids how many rows the table has.
-
-    The op itself only knows the position of the table in its stack. Has no effect on real
-    SparseCores, or if ids outside their tables are silently used as by real SparseCores.
-    """
+    """Tells the op that reads a feature's ids how many rows the table has, for its check."""
     if _as_the_hardware():
         return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
@@ -108,10 +98,7 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32. Ids beyond its range become its limits, which are in no table.
-
-    On real SparseCores, or if the software handles ids as they do, ids wrap around instead.
-    """
+    """Converts ids to int32. Except on real SparseCores, too large ones become ids of no table."""
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
@@ -127,7 +114,6 @@ def _before(ids: Ids) -> Ids:
 
 
 def _after(output: Tensor, feature: Object) -> None:
-    """Marks the op of this output, which reads the ids of a feature of stock."""
     if not hasattr(output, "graph"):
         return  # Ops that run eagerly have no attributes to set.
     layout = feature.table.layout

@@ -56,19 +56,9 @@ def start(
     sparse_cores: int = 0,
     out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
 ) -> None:
-    """Starts or restarts the software TPU of this process.
+    """Starts or restarts the software TPU of this process, which drops tables and batches.
 
-    A restart drops tables and batches. Ops that wait for a batch fail.
-
-    Args:
-        sparse_cores: the number of SparseCores per core. 0 gives the embedding hardware of the
-            first generation.
-        out_of_range_ids: see `SoftTPUStrategy`.
-
-    Raises:
-        InvalidSpec: there are no such cores, this TensorFlow has its own TPU kernels, or soft
-            device placement is off.
-        CannotBuild: a library cannot be compiled.
+    `sparse_cores` is the number per core; 0 gives the embedding hardware of the first generation.
     """
     if num_cores < 1:
         raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
@@ -87,15 +77,11 @@ def start(
 
 
 def num_starts() -> int:
-    """How often the software TPU was started. Each start empties its tables."""
     return _starts
 
 
 def ops_with_kernels() -> list[str]:
-    """Lists the ops of `KERNELS` that have a kernel: all of them with a software TPU, else none.
-
-    A TensorFlow that has kernels of its own, for a real TPU, cannot have a software TPU.
-    """
+    """Lists the ops of `KERNELS` that have a kernel: all of them with a software TPU, else none."""
     return [name for name in KERNELS if tf_compat.num_kernels(name)]
 
 
@@ -111,10 +97,10 @@ def num_waiting() -> int:
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes code that looks for a TPU find one software core; see `start`.
+    """Makes code that looks for a TPU find one software core.
 
     It is for TensorFlow's own TPUEstimator, which relies on the TPU's compiler to copy the
-    computation to each core. Without a compiler there can be only one core.
+    computation to each core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -124,9 +110,8 @@ def instead_of_tpu() -> Iterator[None]:
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
     """A TPUStrategy over software cores, one per replica; raises as `start`.
 
-    `strategy.run` runs the function once per core, on CPU threads of this process. Code finds a
-    TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, `run` traces inside
-    a TPU computation, and TPU embedding ops execute.
+    `strategy.run` runs the function once per core, on CPU threads of this process, inside a TPU
+    computation in which TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
@@ -199,7 +184,6 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def tpu_system_metadata(num_cores: int) -> Object:
-    """Describes the TPU to TensorFlow: one host and a row of chips with one core each."""
     host = "/job:localhost/replica:0/task:0/device:"
     kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
     coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
@@ -278,10 +262,7 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call inside `run`, equal on every core; None outside `run`.
-
-    Each core is traced separately. The name tells which ops of different cores belong together.
-    """
+    """Returns a name for a call inside `run`, equal on every core; None outside `run`."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
@@ -309,10 +290,9 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 class _Computation:
     """Traces a function once for each core.
 
-    An op on the software TPU has to know its core. Its device does not tell, because all cores are
-    threads of the CPU device. So a device function sets attributes on every op while the op is
-    made. It sees ops in control flow and nested tf.functions too: TensorFlow passes device
-    functions on to their graphs, and traces such functions anew for each TPU computation.
+    An op has to know its core, which its device does not tell: all cores are threads of the CPU
+    device. So a device function sets attributes on every op while it is made, also in control flow
+    and nested tf.functions.
     """
 
     _numbers = itertools.count()
@@ -330,7 +310,6 @@ class _Computation:
 
     @contextlib.contextmanager
     def core(self, core: int) -> Iterator[None]:
-        """Marks the ops that are made in the context as belonging to one core."""
         sums = itertools.count()
         last: weakref.WeakKeyDictionary[tf.Graph, tf.Operation] = weakref.WeakKeyDictionary()
 
@@ -378,10 +357,6 @@ def _as_arguments(values: Nest) -> Nest:
 
 
 def _as_outputs(values: Nest) -> Nest:
-    """Copies the tensors that a function returned, and replaces ops by None.
-
-    Running a copy also runs these ops, as on a TPU.
-    """
     ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
     def copy(value: Nest) -> Nest:
@@ -408,8 +383,8 @@ def _check_placement() -> None:
 def _settle_placement() -> None:
     """Turns soft placement on, after `_check_placement` has found it reported as on.
 
-    If TensorFlow was initialized while a graph was built, for example by an earlier session, soft
-    placement is off for all later eager ops, although TensorFlow reports it as on.
+    If TensorFlow was initialized while a graph was built, it is off for all later eager ops all the
+    same.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

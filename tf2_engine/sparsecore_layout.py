@@ -38,11 +38,7 @@ _ROWS = 2**31 - 1  # per stack
 
 @dataclasses.dataclass(frozen=True)
 class SparseCores:
-    """The SparseCores of a job: `per_core` on each of `cores` devices (replicas).
-
-    Raises:
-        InvalidSpec: the total number is not a power of two, which the hardware's ops require.
-    """
+    """The SparseCores of a job: `per_core` on each of `cores` devices, in total a power of two."""
 
     cores: int
     per_core: int
@@ -73,8 +69,7 @@ class StackableTable:
         samples: the number of activations of its features per core. Because of a bug, stock's
             TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
             other tables.
-        features: how many features use the table (for stock's layout, 0 where `samples` is 0). It
-            does not affect the placement, and is copied to the `TableLayout`.
+        features: how many features use the table, which is only copied to the `TableLayout`.
     """
 
     name: str
@@ -97,14 +92,12 @@ class TableLayout:
     """Where the rows of a table are.
 
     Attributes:
-        table: the name of the table.
         rows, dim: its shape without padding.
         padded_rows, padded_dim: its shape with padding. Ids from `rows` on are padding.
         stack: the name of its stack, which is the names of all tables in it, joined by `_`.
         stack_rows: the rows of the stack in each shard.
         row_offset: the row in each shard of the stack at which the table begins.
         rotation: the SparseCore of row 0.
-        sparse_cores: the SparseCores of the job.
         samples_per_sparse_core, features: further values that stock records.
     """
 
@@ -123,7 +116,6 @@ class TableLayout:
 
     @property
     def shard_rows(self) -> int:
-        """The number of rows in each shard, including padding."""
         return self.padded_rows // self.sparse_cores.total
 
     @property
@@ -135,7 +127,6 @@ class TableLayout:
         return (ids + self.rotation) % self.sparse_cores.total
 
     def row_in_shard(self, ids: Array) -> Array:
-        """Finds the row inside its shard for each id, from ids [n] int64."""
         return self.row_offset + ids // self.sparse_cores.total
 
     def stored(self, ids: Array) -> Array:
@@ -159,16 +150,6 @@ class TableLayout:
 def table_layouts(
     tables: Iterable[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
 ) -> dict[str, TableLayout]:
-    """Computes the layout of each table, by name, as stock's TPUEmbeddingV2 does.
-
-    Args:
-        tables: in any order; they are stacked in the order of their names.
-        sparse_cores: the SparseCores of the job.
-        stacking: False gives each table a stack of its own.
-
-    Raises:
-        InvalidSpec: two tables, or two stacks, have the same name.
-    """
     groups: dict[Hashable, list[_Stack]] = {}
     for number, table in enumerate(sorted(tables, key=lambda table: table.name)):
         padded_dim = _round_up(table.dim, ALIGNMENT)
@@ -209,7 +190,6 @@ def stacked(
 
 
 def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    """Extracts the tables, [rows, dim] each, from a stack, without padding; inverts `stacked`."""
     return {
         layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
         for layout in layouts
@@ -227,7 +207,6 @@ class _Stack:
         return "_".join(table.name for table in self.tables)
 
     def takes(self, table: StackableTable) -> bool:
-        """Whether the table fits into the stack. An empty stack takes any table."""
         if not self.tables:
             return True
         tables, row = [*self.tables, table], 4 * self.padded_dim

@@ -30,8 +30,6 @@ IDS_PER_SAMPLE = 64
 class SparseCoreLimits:
     """The sizes of the buffers in which SparseCores receive ids, as in SparseCoreEmbeddingConfig.
 
-    `estimator-bridge audit --sample` proposes them from a program's own data.
-
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
             takes from another in a step, by stack name (the names of its tables joined by `_`); 256
@@ -60,11 +58,7 @@ class SparseCoreLimits:
 
     @classmethod
     def of(cls, limits: Object) -> SparseCoreLimits:
-        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults.
-
-        Raises:
-            WrongType: it is anything else.
-        """
+        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults."""
         if limits is None or isinstance(limits, cls):
             return limits or cls()
         names = [field.name for field in dataclasses.fields(cls)]
@@ -86,7 +80,6 @@ class SparseCoreLimits:
                 )
 
     def of_stack(self, name: str) -> dict[str, int]:
-        """The limits of a stack, by the names of the ops' attributes."""
         return {
             "max_ids_per_sparse_core": self.max_ids_per_table.get(name, IDS_PER_PARTITION),
             "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(
@@ -134,7 +127,6 @@ class Need:
 
     @property
     def ids_per_sample(self) -> int:
-        """The room for ids per activation that the whole core needs."""
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
@@ -143,11 +135,6 @@ class Need:
 
 
 def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
-    """Computes what each stack, by name, needs for one batch of one core.
-
-    Raises:
-        InvalidSpec: the activations of a feature cannot be divided among the SparseCores.
-    """
     by_stack: dict[str, list[Lookup]] = {}
     for lookup in lookups:
         _check(lookup, layouts[lookup.table])
@@ -156,7 +143,6 @@ def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict
 
 
 def next_batch(cells: int, per_core: int) -> int:
-    """The next number of activations that is divisible among a core's SparseCores."""
     return -(-cells // per_core) * per_core
 
 

@@ -54,11 +54,6 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, TableLayout]:
-    """Parses a `SparseCoreTableLayouts` into layouts by table.
-
-    Raises:
-        InvalidSpec: the bytes cannot be decoded, or a layout is impossible.
-    """
     message = _LAYOUTS()
     try:
         message.ParseFromString(data)

@@ -66,7 +66,6 @@ def check(table: str, optimizer: Optimizer) -> None:
 
 
 def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
-    """Replaces the optimizer's rule by that of SparseCores; raises as `check`."""
     check(table, optimizer)
     return _RULES[type(optimizer)](**vars(optimizer))
 
@@ -74,8 +73,7 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 def without_dropped(optimizer: Optimizer) -> Optimizer:
     """Removes the settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
-    These are limits of gradients, updates core by core, and non-lazy Adam. Limits of weights stay,
-    because the ops apply them; only stock's class does not.
+    Limits of weights stay, because the ops apply them; only stock's class does not.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)

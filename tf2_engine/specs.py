@@ -194,7 +194,6 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Nest) -> list[Object]:
-    """Lists the distinct table configs in a nest of FeatureConfigs, in order of first use."""
     configs = _feature_configs(feature_config)
     return list({id(config.table): config.table for config in configs}.values())
 
@@ -210,17 +209,8 @@ def from_feature_config(
     """Makes the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
     Tables are in the order of first use. They are compared by identity, so two equal TableConfigs
-    are two tables. Arguments are not changed.
-
-    Args:
-        feature_config: any nest of FeatureConfigs.
-        optimizer: the optimizer for tables without one, of this engine or of
-            `tf.tpu.experimental.embedding`.
-        **options: further fields of `EngineSpec`.
-
-    Raises:
-        InvalidSpec: as the specs do.
-        WrongType: a leaf is not a FeatureConfig, or an optimizer has an unknown class.
+    are two tables. `optimizer` is for tables without one; `options` are further fields of
+    `EngineSpec`.
     """
     configs = _feature_configs(feature_config)
     tables = {
@@ -236,11 +226,7 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's.
-
-    Raises:
-        WrongType: the engine has no counterpart.
-    """
+    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's."""
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
     counterpart = OPTIMIZERS.get(type(optimizer).__name__)
@@ -306,7 +292,6 @@ def _read_quantization(table: str, config: Object) -> Quantization | None:
 
 
 def _feature_names(feature_config: Nest) -> list[str]:
-    """Names features for messages. Unnamed features get their path in the nest as a name."""
     paths = tf_compat.flatten_with_paths(feature_config)
     used = {config.name for _, config in paths if config.name}
     names = []

@@ -15,9 +15,6 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
 
     The leaves of `structure` are positions of features. The leaves of `value`, which messages call
     `what`, may be composite tensors or None.
-
-    Raises:
-        InvalidInput: the structures differ; the message names missing and unknown features.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)
@@ -45,7 +42,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
 
 
 def check_sequence(structure: Nest, value: Nest, what: str) -> None:
-    """Raises WrongType for a list where a tuple is expected, or the reverse, as stock does."""
+    """Refuses a list where a tuple is expected, or the reverse, as stock does."""
     kinds = [
         next((kind for kind in (list, tuple) if isinstance(nest, kind)), None)
         for nest in (structure, value)

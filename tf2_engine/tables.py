@@ -46,7 +46,6 @@ class Table:
 
     @property
     def num_shards(self) -> int:
-        """The number of hosts over which the rows are spread."""
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
@@ -70,7 +69,6 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
-        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 
@@ -132,8 +130,7 @@ def variable_factory(
 
     Args:
         hosts: the device of each shard's host. Hosts without rows of the vocabulary then get no
-            variable, as in stock, so that checkpoints hold only the vocabulary. None makes every
-            shard on the device in scope.
+            variable, as in stock. None makes every shard on the device in scope.
         servers: the parameter servers whose devices hold the parts of tables.
     """
 
@@ -210,8 +207,7 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable, the names of the slots, and their initializers. The
-    variables that it makes are spread over hosts like the table.
+    The function gets the table as one variable. The variables that it makes are spread over hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

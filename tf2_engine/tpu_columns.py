@@ -13,11 +13,7 @@ from tf2_engine.types import Tensor
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """Makes columns of `tf.compat.v1.tpu.experimental` behave as on a TPU.
-
-    `DenseFeatures` and `SequenceFeatures` with such columns then read activations from the features
-    that `as_features` returns. Otherwise, they make their own tables except on a TPU.
-    """
+    """Makes columns of `tf.compat.v1.tpu.experimental` read activations, as on a TPU."""
     if tf_compat.in_tpu_shard_context():
         yield
         return
@@ -30,8 +26,7 @@ def as_features(
 ) -> dict[str, Tensor]:
     """Converts an engine's activations, by feature, to the features that columns read.
 
-    `lengths` are the lengths of sequence features, [batch] int64, as from `preprocessing`, and are
-    limited to the length of the activation.
+    `lengths` of sequence features, [batch] int64, are limited to the length of the activation.
     """
     features = dict(activations)
     for key, length in lengths.items():

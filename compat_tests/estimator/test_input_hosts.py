@@ -16,8 +16,8 @@ from estimator_bridge.defaults import DEFAULTS, INPUT_HOSTS_VARIABLE
 from estimator_bridge.runtime.estimator import cores_and_hosts
 from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
 from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+from estimator_bridge.runtime.step.clients import following
 from estimator_bridge.runtime.step.model_step import new_graph
-from estimator_bridge.runtime.step.placing import following
 from tf2_engine import tf_compat
 
 Modes = estimator.tpu.InputPipelineConfig

@@ -127,7 +127,8 @@ def test_predictions_and_exports_are_those_of_the_model_fn(tmp_path: pathlib.Pat
 
     served = tf.saved_model.load(trained.export_saved_model(str(tmp_path / "served"), receiver))
     results = served.signatures["serving_default"](x=tf.constant(FEATURES))
-    np.testing.assert_array_equal(trained.predict(input_fn)["logits"], np.stack(rows))
+    np.testing.assert_array_equal(trained.predict(input_fn())["logits"], np.stack(rows))
+    np.testing.assert_array_equal(next(trained.predict(input_fn))["logits"], rows[0])
     # The same ops in two graphs, whose fused kernels may round differently.
     np.testing.assert_allclose(results["logits"], np.stack(rows), rtol=1e-5, atol=1e-6)
 
@@ -189,3 +190,48 @@ def test_variables_start_from_another_checkpoint(tmp_path: pathlib.Path) -> None
     again = model(tmp_path / "second", started)
     again.evaluate(input_fn)
     np.testing.assert_array_equal(again.trainer.variables["new/net/last"].numpy(), moved)
+
+
+def test_a_warm_start_renames_variables(tmp_path: pathlib.Path) -> None:
+    """Several expressions match variables that are not trained, too; others start anew."""
+    model(tmp_path / "first").fit(input_fn, max_steps=1, verbose=0)
+    settings = training.WarmStartSettings(
+        *(str(tmp_path / "first"), ["new/.*kernel", "new/.*moving_mean"]),
+        var_name_to_prev_var_name={
+            "new/net/hidden/kernel": "net/hidden/kernel",
+            "new/net/rnn/lstm_cell/kernel": "net/rnn/lstm_cell/kernel",
+            "new/net/batch_normalization/moving_mean": "net/batch_normalization/moving_mean",
+        },
+    )
+
+    def renamed(features: Tensor, labels: Tensor, mode: str) -> object:
+        with v1.variable_scope("new"):
+            logits = network(features, training.ModeKeys.EVAL)
+        loss = v1.losses.sigmoid_cross_entropy(labels, logits)
+        return training.ModelSpec(mode, loss=loss)
+
+    old = training.load_checkpoint(str(tmp_path / "first"))
+    warm = TrainerModel(renamed, str(tmp_path / "second"), warm_start_from=settings)
+    warm.evaluate(input_fn)
+    for name in settings.var_name_to_prev_var_name or ():
+        value = warm.trainer.variables[name].numpy()
+        np.testing.assert_array_equal(value, old.get_tensor(name.removeprefix("new/")), name)
+    assert np.any(warm.trainer.variables["new/net/last"].numpy() != old.get_tensor("net/last"))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas"])
+def test_arrays_are_an_input(kind: str) -> None:
+    """Batches cross the ends of epochs, and the last one is what is left."""
+    if kind == "numpy":
+        read = training.numpy_input_fn({"x": FEATURES[:3, 0]}, LABELS[:3, 0], 4, num_epochs=2)
+    else:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"x": FEATURES[:3, 0]})
+        read = training.pandas_input_fn(frame, pandas.Series(LABELS[:3, 0]), 4, num_epochs=2)
+    batches = [(features["x"].numpy(), labels.numpy()) for features, labels in read()]
+
+    twice = np.tile(FEATURES[:3, 0], 2), np.tile(LABELS[:3, 0], 2)
+    assert [len(each) for each, _ in batches] == [4, 2]
+    for place in range(2):
+        joined = np.concatenate([each[place] for each in batches])
+        np.testing.assert_array_equal(joined, twice[place])

@@ -33,7 +33,6 @@ def audit_folder(folder: str) -> Audit:
 
 
 def remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:
-    """Yields a sentence for each missing name, with its line, and the file if given."""
     flow = NameFlow(tree)
     found: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -46,7 +45,6 @@ def remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:
 
 
 def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
-    """Yields the full paths that a statement imports, or an expression names."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and not node.level:

@@ -148,7 +148,6 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def on_cpu_only(self) -> Iterator[Note]:
-        """Yields the TPU columns whose input is transformed, as far as the source shows it."""
         for argument, where in self._tpu_inputs:
             for part in ast.walk(argument):
                 kind = _transformation(part)
@@ -158,7 +157,6 @@ class _Visitor(ast.NodeVisitor):
                     yield Note("column_transforms_on_cpu_only", where, SourceText(kind))
 
     def _arguments(self, node: ast.Call, owners: tuple[str, ...], where: Place) -> None:
-        """Notes the arguments that matter to a rule: settings of the owners."""
         for keyword in node.keywords:
             if keyword.arg is not None:
                 self._argument(keyword.arg, keyword.value, owners, where)

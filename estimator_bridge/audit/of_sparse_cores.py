@@ -85,7 +85,6 @@ class SparseCoreAudit:
         effects: of every setting, worst outcome first.
         stacks: empty if the subject has no tables, or no such machine can hold them.
         sampled: None without `Target.sample`.
-        remarks: further lines for the reader.
     """
 
     target: Target
@@ -146,8 +145,6 @@ class SparseCoreAudit:
 
 
 def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
-    """Returns arguments of `SparseCoreLimits` with a quarter more than is needed."""
-
     def with_room(number: int) -> int:
         return -(-int(number * _HEAD_ROOM + 1) // _MULTIPLE) * _MULTIPLE
 
@@ -162,7 +159,6 @@ def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
 
 
 def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
-    """Returns the effects of the settings that the notes are about, worst outcome first."""
     outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
     effects = [
         Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)
@@ -205,15 +201,21 @@ def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:
     shown = "; ".join(
         f"{where}: {', '.join(values)}" if values else where for where, values in places.items()
     )
-    way_out = f" -> {effects[0].way_out}" if effects[0].way_out else ""
-    for indent, text in (
-        (2, f"{effects[0].rule}, {shown}"),
-        (4, f"{effects[0].effect}{way_out}"),
-    ):
-        yield from textwrap.wrap(
-            plain_text.plain(text),
-            96,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * (indent + 2),
-            break_on_hyphens=False,
-        )
+    yield from lines_of_rule(effects[0], shown)
+
+
+def lines_of_rule(effect: Object, places: str) -> Iterator[str]:
+    """Yields the lines on an effect, which has `rule`, `effect` and `way_out`, at some places."""
+    way_out = f" -> {effect.way_out}" if effect.way_out else ""
+    yield from wrapped(2, f"{effect.rule}, {places}")
+    yield from wrapped(4, f"{effect.effect}{way_out}")
+
+
+def wrapped(indent: int, text: str) -> list[str]:
+    return textwrap.wrap(
+        plain_text.plain(text),
+        96,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
+        break_on_hyphens=False,
+    )

@@ -202,11 +202,6 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
 def audit_tables(
     spec: Object, legacy: LegacySpec, notes: Iterable[Note], target: Target
 ) -> SparseCoreAudit:
-    """Audits the tables of a spec; `notes` are on its settings and on the program.
-
-    Raises:
-        InvalidSpec: a table has no optimizer.
-    """
     cores = target.cores or 1
     remarks, notes = [], list(notes)
     per_device = sparsecore_layout.SPARSE_CORES_PER_DEVICE[target.kind]
@@ -239,7 +234,6 @@ def audit_tables(
 def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
-    """Returns the layout of each table of a spec, as TPUEmbeddingV2 computes it."""
     # The migrated program has a dict of features, whose first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}

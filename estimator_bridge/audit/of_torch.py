@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from estimator_bridge.audit.of_sparse_cores import lines_of_rule, wrapped
 from estimator_bridge.settings import render, torch_rules
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.torch_effects import EFFECTS
 from estimator_bridge.settings.torch_rules import LIBRARIES, RULES, Counterpart
-from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 
@@ -50,7 +49,7 @@ class OptimizerOnTorch(NamedTuple):
         for library, rules in self.counterparts.items():
             for rule in rules:
                 told = torch_rules.described(rule, self.settings)
-                yield from _wrapped(4, f"{library}: {told}")
+                yield from wrapped(4, f"{library}: {told}")
 
 
 class Changed(NamedTuple):
@@ -85,7 +84,6 @@ class TorchAudit:
 
 
 def audit_tables(legacy: LegacySpec, notes: Iterable[Note]) -> TorchAudit:
-    """Audits a spec; `notes` are on its settings and on the program."""
     from estimator_bridge.translation.translate import translate_optimizer
 
     optimizers = []
@@ -130,16 +128,4 @@ def _lines_of_change(changes: list[Changed]) -> Iterator[str]:
             f"{each.where}: {each.value}" if each.value else each.where for each in changes
         )
     )
-    way_out = f" -> {changes[0].way_out}" if changes[0].way_out else ""
-    yield from _wrapped(2, f"{changes[0].rule}, {places}")
-    yield from _wrapped(4, f"{changes[0].effect}{way_out}")
-
-
-def _wrapped(indent: int, text: str) -> list[str]:
-    return textwrap.wrap(
-        plain_text.plain(text),
-        96,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + 2),
-        break_on_hyphens=False,
-    )
+    yield from lines_of_rule(changes[0], places)

@@ -21,20 +21,13 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator.
-
-    It is not an Exception, because programs catch Exceptions.
-    """
+    """Ends the program at a method of TPUEstimator; no Exception, because programs catch those."""
 
 
 class AuditedProgram(NamedTuple):
     """A program, and how it is run.
 
-    Attributes:
-        arguments: its own, from the command line.
-        tf1: whether the program sees TensorFlow 1; None decides by its source.
-        tell: called with a sentence if the source decided, or if TensorFlow 1 was missed.
-        is_module: whether `script` is the name of a module, as for `python -m`.
+    `tf1` tells whether it sees TensorFlow 1; None decides by its source, and says so with `tell`.
     """
 
     script: str
@@ -48,9 +41,6 @@ class AuditedProgram(NamedTuple):
 
         Returns the arguments of the first call of each method that was called. (Programs that
         define absl flags cannot run twice in a process.)
-
-        Raises:
-            InvalidInput: the program ends without calling the last method.
         """
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
@@ -87,7 +77,6 @@ class AuditedProgram(NamedTuple):
 def _watching(
     kind: Object, method: str, first_calls: dict[str, Mapping[str, Object]], *, stop: bool
 ) -> AbstractContextManager[object]:
-    """Records the arguments of the first call of a method, and may stop the program there."""
     original = getattr(kind, method)
     signature = inspect.signature(original)
 

@@ -64,7 +64,6 @@ class AuditedTable:
         return parts
 
     def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Object]:
-        """Returns values that JSON can hold; `hosts` are numbers of hosts to divide it among."""
         parts = {str(count): self.hosts(count) for count in hosts}
         return {**dataclasses.asdict(self), "bytes": self.bytes, "hosts": parts}
 
@@ -111,17 +110,15 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """The findings in one subject.
+    """The findings in one subject, which is a script, spec or checkpoint.
 
     Attributes:
-        subject: the script, spec or checkpoint.
         tables: their sizes; empty if the subject does not tell.
         hosts: numbers of hosts that sizes are given for.
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
-        on_sparse_cores: how the program works on a TPU with SparseCores, if that was asked.
+        on_sparse_cores, on_torch: how the program works there, if that was asked.
         migration: whether the program migrates, by form; empty if that was not asked.
-        on_torch: what the program needs in PyTorch, if that was asked.
     """
 
     subject: str

@@ -26,11 +26,7 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Computes the ids and distinct ids that batches of an input_fn have, by stack and per core.
-
-    Raises:
-        InvalidSpec: a batch does not divide among the SparseCores of a core.
-    """
+    """Computes the ids and distinct ids that batches of an input_fn have, by stack and per core."""
     rows = {table.name: table.vocabulary_size for table in legacy.tables}
     need_of: dict[str, Need] = {}
     outside: dict[str, int] = {}
@@ -54,10 +50,7 @@ def sample(
 def lookups_of_batches(
     estimator: TPUEstimator, input_fn: Object, legacy: LegacySpec, num_cores: int, batches: int
 ) -> Iterator[list[list[Lookup]]]:
-    """Yields the lookups of each core for up to `batches` batches of the estimator's training.
-
-    Each batch is spread over `num_cores` cores.
-    """
+    """Yields the lookups of each core for up to `batches` batches of the estimator's training."""
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         parts, hooks = estimator._read_cores(input_fn, num_cores)
@@ -97,7 +90,6 @@ def _tensors(feature: FeaturePlan, part: CoreInput) -> tuple[Tensor, Tensor, Ten
 
 
 def _samples(inputs: Iterable[CoreInput]) -> int | None:
-    """Returns the samples of a core if the shapes of all ids agree."""
     sizes = {ids.shape.as_list()[0] for part in inputs for ids in part.ids.values()}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else int(size)

@@ -1,11 +1,6 @@
-"""Estimators that ignore the features: the Baseline classes of TensorFlow 1 and 2.
-
-A classifier learns the frequencies of the classes, and a regressor the mean of the labels.
-"""
+"""Estimators that ignore the features: they learn the frequencies of classes, or the mean label."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -15,9 +10,8 @@ from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, con
 from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
+from estimator_bridge.runtime.program_types import Features, ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -71,9 +65,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     return model_fn
 
 
-def _checked_batch(
-    features: Mapping[str, Tensor], weight_key: str | None
-) -> tuple[Tensor, list[Op]]:
+def _checked_batch(features: Features, weight_key: str | None) -> tuple[Tensor, list[Op]]:
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
         raise errors.InvalidInput(
@@ -104,10 +96,7 @@ def _weight_key(args: Arguments) -> str | None:
 class BaselineClassifier(Estimator):
     """Predicts how frequent the classes are; of `tf.compat.v1.estimator`.
 
-    Args:
-        optimizer: as in `DNNClassifier`, with a default learning rate of 0.3.
-
-    The other arguments are the same as in `DNNClassifier`.
+    The arguments are those of `DNNClassifier`; a named optimizer has a learning rate of 0.3.
     """
 
 
@@ -115,40 +104,25 @@ class BaselineClassifier(Estimator):
 class BaselineClassifierV2(EstimatorV2):
     """Predicts how frequent the classes are; of `tf.estimator` in TensorFlow 2.
 
-    Args:
-        optimizer: as in `DNNClassifierV2`, with a default learning rate of 0.3.
-
-    The other arguments are the same as in `DNNClassifierV2`.
+    The arguments are those of `DNNClassifierV2`; a named optimizer has a learning rate of 0.3.
     """
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class BaselineEstimator(Estimator):
-    """A bias with any head; of `tf.compat.v1.estimator`.
-
-    The arguments are the same as in `DNNEstimator` and `BaselineClassifier`.
-    """
+    """A bias with any head; arguments as in `DNNEstimator` and `BaselineClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class BaselineEstimatorV2(EstimatorV2):
-    """A bias with any head; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNEstimatorV2` and `BaselineClassifierV2`.
-    """
+    """A bias with any head; arguments as in `DNNEstimatorV2` and `BaselineClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
 class BaselineRegressor(Estimator):
-    """Predicts the mean of the labels; of `tf.compat.v1.estimator`.
-
-    The arguments are the same as in `DNNRegressor` and `BaselineClassifier`.
-    """
+    """Predicts the mean label; arguments as in `DNNRegressor` and `BaselineClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class BaselineRegressorV2(EstimatorV2):
-    """Predicts the mean of the labels; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNRegressorV2` and `BaselineClassifierV2`.
-    """
+    """Predicts the mean label; arguments as in `DNNRegressorV2`, `BaselineClassifierV2`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import tensorflow.compat.v1 as tf
@@ -15,13 +15,13 @@ from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, 
 from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.program_types import ModelFn
+from estimator_bridge.runtime.program_types import Columns, ModelFn
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object
 
 
 class Version(NamedTuple):
-    """What the estimators of one version of TensorFlow have in common."""
+    """The heads and defaults of the estimators of one version of TensorFlow."""
 
     class_head: Callable[..., Object]
     number_head: Callable[..., Object]
@@ -81,7 +81,7 @@ def constructor(
     Args:
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
-        base: the canned estimator whose constructor this one replaces; None if there is none.
+        base: the canned estimator whose constructor this one replaces, if any.
         own_defaults: of arguments whose default depends on the estimator.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
@@ -149,10 +149,7 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 
 
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
-    """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
-
-    A `learning_rate` of None means Keras's default.
-    """
+    """Makes an optimizer of `tf.keras.optimizers.legacy` from one, a function or a name."""
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):
         settings = {} if learning_rate is None else {"learning_rate": learning_rate}
@@ -213,7 +210,7 @@ def check_features(features: Nest) -> None:
         )
 
 
-def check_new_columns(columns: Sequence[Object]) -> None:
+def check_new_columns(columns: Columns) -> None:
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
             "Received a feature column from TensorFlow v1, but this is a TensorFlow v2 Estimator. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -11,9 +11,8 @@ from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, con
 from estimator_bridge.canned.network import Activation, NetworkSettings, keras_logits, v1_logits
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
+from estimator_bridge.runtime.program_types import Columns, Features, ModelFn, ModelSpec
 from tf2_engine.types import Nest, Object, Tensor
 
 _V1_RATE = 0.05
@@ -33,19 +32,19 @@ _REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 def dnn_logit_fn_builder(
     units: int,
     hidden_units: Sequence[int],
-    feature_columns: Sequence[Object],
+    feature_columns: Columns,
     activation_fn: Activation | None,
     dropout: float | None,
     input_layer_partitioner: Object,
     batch_norm: bool,
-) -> Callable[[Mapping[str, Tensor], str], Tensor]:
+) -> Callable[[Features, str], Tensor]:
     """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables in the open variable scope. The arguments are those of `DNNClassifier`.
+    It creates variables in the open variable scope. Arguments are as in `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 
-    def dnn_logit_fn(features: Mapping[str, Tensor], mode: str) -> Tensor:
+    def dnn_logit_fn(features: Features, mode: str) -> Tensor:
         return v1_logits(settings, units, features, mode, input_layer_partitioner)
 
     return dnn_logit_fn
@@ -67,9 +66,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
         arguments.check_features(features)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         with tf.variable_scope(
-            "dnn",
-            values=tuple(features.values()),
-            partitioner=arguments.layer_partitioner(config),
+            "dnn", values=tuple(features.values()), partitioner=arguments.layer_partitioner(config)
         ):
             logits = v1_logits(settings, head.logits_dimension, features, mode, of_inputs)
             return head.create_estimator_spec(features, mode, logits, labels, optimizer=optimizer)
@@ -149,13 +146,7 @@ class DNNEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimatorV2(EstimatorV2):
-    """A neural network with any head; of `tf.estimator` in TensorFlow 2.
-
-    Args:
-        head: a `Head`.
-
-    The other arguments are the same as in `DNNClassifierV2`.
-    """
+    """A neural network with any `Head`; the other arguments are as in `DNNClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Adagrad")
@@ -172,7 +163,4 @@ class DNNRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressorV2(EstimatorV2):
-    """Predicts numbers with a neural network; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNRegressor` and `DNNClassifierV2`.
-    """
+    """Predicts numbers with a neural network; see `DNNRegressor` and `DNNClassifierV2`."""

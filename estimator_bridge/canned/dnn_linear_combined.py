@@ -20,8 +20,7 @@ from estimator_bridge.canned.network import (
 )
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
 from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -199,11 +198,7 @@ class DNNLinearCombinedClassifier(Estimator):
 class DNNLinearCombinedClassifierV2(EstimatorV2):
     """Classifies with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
 
-    Args:
-        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates of
-            `DNNLinearCombinedClassifier`.
-
-    The other arguments are the same as in `DNNLinearCombinedClassifier` and `DNNClassifierV2`.
+    See `DNNLinearCombinedClassifier`, and `DNNClassifierV2` for the kinds of optimizers.
     """
 
 
@@ -223,23 +218,15 @@ class DNNLinearCombinedEstimatorV2(EstimatorV2):
     """A linear model and a neural network with any head; of `tf.estimator` in TensorFlow 2.
 
     As in stock, a strategy with several replicas takes the loss for a mean, whatever the head's
-    reduction.
-
-    The arguments are the same as in `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
+    reduction. See `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
     """
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressor(Estimator):
-    """Predicts numbers with a linear model and a neural network; of `tf.compat.v1.estimator`.
-
-    The arguments are the same as in `DNNRegressor` and `DNNLinearCombinedClassifier`.
-    """
+    """Predicts numbers; see `DNNRegressor` and `DNNLinearCombinedClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressorV2(EstimatorV2):
-    """Predicts numbers with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
-
-    The arguments are the same as in `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`.
-    """
+    """Predicts numbers; see `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`."""

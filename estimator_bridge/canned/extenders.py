@@ -18,12 +18,9 @@ _TAKES = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
-    """Makes an Estimator with the metrics of another one, plus those of a function.
-
-    The two share model_fn, model_dir, RunConfig and warm start.
+    """Makes an Estimator that is like another one and has more metrics.
 
     Args:
-        estimator: the other estimator, which stays as it is.
         metric_fn: takes any of features, labels, predictions and config, and returns, by name,
             pairs (value, update op) or Keras metrics. They replace metrics of the same name.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.single_head import DEFAULT
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
-from estimator_bridge.runtime.program_types import InputFn, RunContext, RunValues
+from estimator_bridge.runtime.program_types import Columns, InputFn, RunContext, RunValues
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Array, Nest, Object, Op, Session, Tensor, Variable
 
@@ -60,7 +61,7 @@ class KMeansClustering(Estimator):
         kmeans_plus_plus_num_retries: int = 2,
         relative_tolerance: float | None = None,
         config: RunConfig | None = None,
-        feature_columns: Sequence[Object] | None = None,
+        feature_columns: Columns | None = None,
     ) -> None:
         ways = (self.RANDOM_INIT, self.KMEANS_PLUS_PLUS_INIT)
         if isinstance(initial_clusters, str) and initial_clusters not in ways:
@@ -119,7 +120,7 @@ class KMeansClustering(Estimator):
 KMeans = KMeansClustering
 
 
-def _points(features: Nest, columns: Sequence[Object] | None) -> Tensor:
+def _points(features: Nest, columns: Columns | None) -> Tensor:
     if not isinstance(features, dict):
         return features
     if columns:
@@ -128,11 +129,7 @@ def _points(features: Nest, columns: Sequence[Object] | None) -> Tensor:
 
 
 def _spec(
-    mode: str,
-    points: Tensor,
-    settings: dict[str, Object],
-    tolerance: float | None,
-    is_chief: bool,
+    mode: str, points: Tensor, settings: dict[str, Object], tolerance: float | None, is_chief: bool
 ) -> EstimatorSpec:
     graph = _ops.KMeans(inputs=points, **settings).training_graph()
     distances, indices, losses, is_initialized, initialize, update = graph
@@ -150,7 +147,6 @@ def _spec(
     }
     output: Object = tf_compat.export_output_classes()["PredictOutput"]
     outputs = {key: output(value) for key, value in predictions.items()}
-    default = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     return EstimatorSpec(
         mode,
         predictions,
@@ -158,7 +154,7 @@ def _spec(
         train_op,
         eval_metric_ops={KMeansClustering.SCORE: tf.metrics.mean(loss)},
         training_hooks=hooks,
-        export_outputs={**outputs, default: output(indices[0])},
+        export_outputs={**outputs, DEFAULT: output(indices[0])},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -14,9 +14,8 @@ from estimator_bridge.canned.sdca.ascent import sdca_spec
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
+from estimator_bridge.runtime.program_types import Columns, Features, ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -34,20 +33,20 @@ _REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 
 
 def linear_logit_fn_builder(
-    units: int, feature_columns: Sequence[Object], sparse_combiner: str = "sum"
-) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    units: int, feature_columns: Columns, sparse_combiner: str = "sum"
+) -> Callable[[Features], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    It creates variables in the open variable scope. The arguments are those of `LinearClassifier`.
+    It creates variables in the open variable scope. Arguments are as in `LinearClassifier`.
     """
 
-    def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:
+    def linear_logit_fn(features: Features) -> Tensor:
         return v1_linear(feature_columns, units, sparse_combiner, features)
 
     return linear_logit_fn
 
 
-def default_rate(largest: float, columns: Sequence[Object]) -> float:
+def default_rate(largest: float, columns: Columns) -> float:
     return min(largest, 1.0 / math.sqrt(len(columns)))
 
 
@@ -130,8 +129,7 @@ class LinearClassifierV2(EstimatorV2):
 
     Args:
         feature_columns: dense or categorical columns of `tf.feature_column`.
-        optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
-            name, None or a LinearSDCA as in `LinearClassifier`.
+        optimizer: as in `LinearClassifier`, but of `tf.keras.optimizers.legacy`.
 
     The other arguments are the same as in `LinearClassifier` and `DNNClassifierV2`.
     """
@@ -139,31 +137,19 @@ class LinearClassifierV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimator(Estimator):
-    """A linear model with any head; of `tf.compat.v1.estimator`.
-
-    The arguments are the same as in `DNNEstimator` and `LinearClassifier`.
-    """
+    """A linear model with any head; arguments as in `DNNEstimator`, `LinearClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimatorV2(EstimatorV2):
-    """A linear model with any head; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNEstimatorV2` and `LinearClassifierV2`.
-    """
+    """A linear model with any head; see `DNNEstimatorV2` and `LinearClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
 class LinearRegressor(Estimator):
-    """Predicts numbers with a linear model; of `tf.compat.v1.estimator`.
-
-    The arguments are the same as in `DNNRegressor` and `LinearClassifier`.
-    """
+    """Predicts numbers with a linear model; see `DNNRegressor` and `LinearClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class LinearRegressorV2(EstimatorV2):
-    """Predicts numbers with a linear model; of `tf.estimator` in TensorFlow 2.
-
-    The arguments are the same as in `DNNRegressorV2` and `LinearClassifierV2`.
-    """
+    """Predicts numbers with a linear model; see `DNNRegressorV2`, `LinearClassifierV2`."""

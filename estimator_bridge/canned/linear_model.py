@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.constructor_arguments import check_features, check_new_columns
+from estimator_bridge.runtime.program_types import Columns, Features
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Tensor, Variable
@@ -30,16 +31,14 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Sums, for each example, the weights of its categories and its numbers times their weights.
-
-    Columns are added in the order of their names, and then the bias.
+    """Adds the weights of each example's categories, its numbers times their weights, and the bias.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
     """
 
     def __init__(
-        self, feature_columns: Sequence[Object], units: int, sparse_combiner: str, name: str
+        self, feature_columns: Columns, units: int, sparse_combiner: str, name: str
     ) -> None:
         super().__init__(name=name)
         self._columns = tf_compat.sorted_columns(feature_columns)
@@ -56,12 +55,10 @@ class LinearLayer(Layer):
 
     @property
     def state(self) -> Object:
-        """The variables of the columns, as the columns' own methods take them."""
         return self._state
 
     @property
     def bias_parts(self) -> list[Variable]:
-        """The bias, [units], or the parts into which a partitioner has split it."""
         return _parts([self.bias])
 
     def weights_of(self, column: Object) -> list[Variable]:
@@ -94,7 +91,7 @@ class LinearLayer(Layer):
         super().build(None)
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor]) -> Tensor:
+    def call(self, features: Features) -> Tensor:
         check_features(features)
         cache = tf_compat.FeatureCache(features)
         sums = []
@@ -120,24 +117,18 @@ class _LinearModel(Model):
         self._linear_layer = layer
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor]) -> Tensor:
+    def call(self, features: Features) -> Tensor:
         return self._linear_layer(features)
 
 
 def v1_linear(
-    feature_columns: Sequence[Object],
-    units: int,
-    sparse_combiner: str,
-    features: Mapping[str, Tensor],
+    feature_columns: Columns, units: int, sparse_combiner: str, features: Features
 ) -> Tensor:
     if tf_compat.is_new_column(feature_columns):
         layer = LinearLayer(feature_columns, units, sparse_combiner, V1_NAME)
         return apply_layer(layer, features).logits
     model = tf_compat.V1LinearModel(
-        feature_columns=feature_columns,
-        units=units,
-        sparse_combiner=sparse_combiner,
-        name=V1_NAME,
+        feature_columns=feature_columns, units=units, sparse_combiner=sparse_combiner, name=V1_NAME
     )
     logits = model(features)
     variables = model.cols_to_vars()
@@ -147,16 +138,13 @@ def v1_linear(
 
 
 def keras_linear(
-    feature_columns: Sequence[Object],
-    units: int,
-    sparse_combiner: str,
-    features: Mapping[str, Tensor],
+    feature_columns: Columns, units: int, sparse_combiner: str, features: Features
 ) -> LinearResult:
     check_new_columns(feature_columns)
     return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 
 
-def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
+def apply_layer(layer: LinearLayer, features: Features) -> LinearResult:
     logits = _LinearModel(layer)(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.constructor_arguments import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.program_types import Columns, Features
 from estimator_bridge.settings import quirks, render
 from estimator_bridge.settings.row import TRAINING
 from tf2_engine import log, tf_compat
@@ -30,32 +31,27 @@ class NetworkSettings:
     """The arguments of a network, as `DNNClassifier` describes them; it may have no columns."""
 
     hidden_units: Sequence[int] | None
-    feature_columns: Sequence[Object] | None
+    feature_columns: Columns | None
     activation_fn: Activation | None = tf.nn.relu
     dropout: float | None = None
     batch_norm: bool = False
 
 
 def v1_logits(
-    settings: NetworkSettings,
-    units: int,
-    features: Mapping[str, Tensor],
-    mode: str,
-    input_partitioner: Object,
+    settings: NetworkSettings, units: int, features: Features, mode: str, input_partitioner: Object
 ) -> Tensor:
     return _V1Network(settings, units, input_partitioner)(features, mode)
 
 
 def keras_logits(
-    settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
+    settings: NetworkSettings, units: int, features: Features, mode: str
 ) -> tuple[Tensor, list[Variable], list[Op]]:
-    """Computes logits with Keras layers; also returns trainable variables and update ops."""
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
     return logits, trained_variables(network, settings.feature_columns or ()), network.updates
 
 
-def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variable]:
+def trained_variables(network: Object, columns: Columns) -> list[Variable]:
     """Lists what a Keras optimizer trains: the variables of a network, and shared tables.
 
     Stock never trains the tables of `shared_embeddings`, which belong to no layer; quirks="stock"
@@ -74,16 +70,15 @@ def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variab
 
 
 class _Network(Model):
-    """The layers of a network, which subclasses create.
+    """Attributes are in stock's order, because Keras lists variables in that order."""
 
-    Attributes are in stock's order, because Keras lists variables in that order.
-    """
+    _kinds: Object
+    _open_scope: Callable[[str], Object]
 
     def __init__(self, settings: NetworkSettings, units: int) -> None:
         if not isinstance(units, int):
             raise errors.InvalidInput(f"units must be an int.  Given type: {type(units)}.")
         super().__init__(name="dnn")
-        self._settings = settings
         columns: Object = settings.feature_columns
         widths = settings.hidden_units
         if not isinstance(widths, Sequence):
@@ -97,12 +92,32 @@ class _Network(Model):
         self._batch_norm_layers: list[Object] = []
         self._tags: list[str] = []
         for number, width in enumerate(widths):
-            self._add_hidden(number, width)
-        self._logits_layer, tag = self._make_dense("logits", units, None)
-        self._tags.append(tag)
+            self._add_hidden(number, width, settings)
+        with self._open_scope("logits") as scope:
+            self._logits_layer = self._dense(scope, units, None)
+
+    def _add_hidden(self, number: int, width: int, settings: NetworkSettings) -> None:
+        with self._open_scope(f"hiddenlayer_{number}") as scope:
+            self._hidden_layers.append(self._dense(scope, width, settings.activation_fn))
+            if settings.dropout is not None:
+                self._dropout_layers.append(self._kinds.Dropout(rate=settings.dropout))
+            if settings.batch_norm:
+                names = self._norm_names(scope, f"batchnorm_{number}")
+                norm = self._kinds.BatchNormalization(momentum=_MOMENTUM, **names)
+                self._batch_norm_layers.append(norm)
+
+    def _dense(self, scope: Object, width: int, activation: Activation | None) -> Object:
+        names = self._dense_names(scope)
+        self._tags.append(str(getattr(names["name"], "name", names["name"])))
+        return self._kinds.Dense(
+            units=width,
+            activation=activation,
+            kernel_initializer=tf.glorot_uniform_initializer(),
+            **names,
+        )
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+    def call(self, features: Features, mode: str) -> Tensor:
         is_training = mode == ModeKeys.TRAIN
         output = self._inputs(features, is_training)
         for number, layer in enumerate(self._hidden_layers):
@@ -116,34 +131,35 @@ class _Network(Model):
         add_layer_summaries(logits, self._tags[-1])
         return logits
 
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    def _make_input(self, columns: Columns) -> Object:
         raise NotImplementedError
 
-    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+    def _inputs(self, features: Features, is_training: bool) -> Tensor:
         return self._input_layer(features, training=is_training)
 
-    def _make_dense(
-        self, name: str, width: int, activation: Activation | None
-    ) -> tuple[Object, str]:
+    def _dense_names(self, scope: Object) -> dict[str, Object]:
         raise NotImplementedError
 
-    def _add_hidden(self, number: int, width: int) -> None:
+    def _norm_names(self, scope: Object, name: str) -> dict[str, str]:
         raise NotImplementedError
 
 
 class _V1Network(_Network):
+    _kinds = tf_compat.v1_layers()
+    _open_scope = staticmethod(tf.variable_scope)
+
     def __init__(self, settings: NetworkSettings, units: int, input_partitioner: Object) -> None:
         super().__init__(settings, units)
         self._input_partitioner = input_partitioner
 
     @do_not_convert
-    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+    def call(self, features: Features, mode: str) -> Tensor:
         # Otherwise the model's own scope would appear twice in the names of ops and summaries.
         outer = tf_compat.name_scope_now().rsplit("/", 1)[0]
         with tf.name_scope(f"{outer}/"):
             return super().call(features, mode)
 
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    def _make_input(self, columns: Columns) -> Object:
         if tf_compat.is_new_column(columns):
             layers = tf_compat.keras2_v1().layers
             return layers.DenseFeatures(feature_columns=columns, name=_INPUT_NAME)
@@ -151,73 +167,33 @@ class _V1Network(_Network):
             feature_columns=columns, name=_INPUT_NAME, create_scope_now=False
         )
 
-    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+    def _inputs(self, features: Features, is_training: bool) -> Tensor:
         with tf.variable_scope(_INPUT_SCOPE, partitioner=self._input_partitioner):
             if isinstance(self._input_layer, tf_compat.V1InputLayer):
                 return self._input_layer(features)
             return super()._inputs(features, is_training)
 
-    def _make_dense(
-        self, name: str, width: int, activation: Activation | None
-    ) -> tuple[Object, str]:
-        with tf.variable_scope(name) as scope:
-            return self._dense_in(scope, width, activation), scope.name
+    def _dense_names(self, scope: Object) -> dict[str, Object]:
+        return {"name": scope, "_scope": scope}
 
-    def _dense_in(self, scope: Object, width: int, activation: Activation | None) -> Object:
-        return tf_compat.v1_layers().Dense(
-            units=width,
-            activation=activation,
-            kernel_initializer=tf.glorot_uniform_initializer(),
-            name=scope,
-            _scope=scope,
-        )
-
-    def _add_hidden(self, number: int, width: int) -> None:
-        layers, settings = tf_compat.v1_layers(), self._settings
-        with tf.variable_scope(f"hiddenlayer_{number}") as scope:
-            self._hidden_layers.append(self._dense_in(scope, width, settings.activation_fn))
-            self._tags.append(scope.name)
-            if settings.dropout is not None:
-                self._dropout_layers.append(layers.Dropout(rate=settings.dropout))
-            if settings.batch_norm:
-                name = f"batchnorm_{number}"
-                self._batch_norm_layers.append(
-                    layers.BatchNormalization(momentum=_MOMENTUM, name=name, _scope=name)
-                )
+    def _norm_names(self, scope: Object, name: str) -> dict[str, str]:
+        return {"name": name, "_scope": name}
 
 
 class _KerasNetwork(_Network):
-    def _make_input(self, columns: Sequence[Object]) -> Object:
+    _kinds = keras.layers
+    _open_scope = staticmethod(tf.name_scope)
+
+    def _make_input(self, columns: Columns) -> Object:
         check_new_columns(columns)
         with tf.name_scope(_INPUT_SCOPE) as scope:
             return keras.layers.DenseFeatures(feature_columns=columns, name=scope + _INPUT_NAME)
 
-    def _make_dense(
-        self, name: str, width: int, activation: Activation | None
-    ) -> tuple[Object, str]:
-        with tf.name_scope(name) as scope:
-            name = scope.removesuffix("/")
-            layer = keras.layers.Dense(
-                units=width,
-                activation=activation,
-                kernel_initializer=tf.glorot_uniform_initializer(),
-                name=name,
-            )
-        return layer, name
+    def _dense_names(self, scope: Object) -> dict[str, Object]:
+        return {"name": scope.removesuffix("/")}
 
-    def _add_hidden(self, number: int, width: int) -> None:
-        settings = self._settings
-        layer, name = self._make_dense(f"hiddenlayer_{number}", width, settings.activation_fn)
-        self._hidden_layers.append(layer)
-        self._tags.append(name)
-        if settings.dropout is not None:
-            self._dropout_layers.append(keras.layers.Dropout(rate=settings.dropout))
-        if settings.batch_norm:
-            self._batch_norm_layers.append(
-                keras.layers.BatchNormalization(
-                    momentum=_MOMENTUM, name=f"{name}/batchnorm_{number}"
-                )
-            )
+    def _norm_names(self, scope: Object, name: str) -> dict[str, str]:
+        return {"name": f"{scope}{name}"}
 
 
 def add_layer_summaries(value: Tensor, tag: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -14,7 +14,7 @@ from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
+from estimator_bridge.runtime.program_types import Columns, Features, ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object, Tensor
@@ -32,8 +32,6 @@ _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
 """Means that no cell type is given."""
-
-Columns = Sequence[Object]
 
 
 _NETWORK = (
@@ -89,14 +87,12 @@ class RNNEstimator(Estimator):
     """A recurrent network with any head; of `tf.estimator.experimental`.
 
     Args:
-        head: a `Head`.
         sequence_feature_columns: sequence columns; their values at each step are the input.
         context_feature_columns: dense columns, whose values are added to the input of every step.
         units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
-        cell_type: 'simple_rnn', 'lstm', 'gru', or a class of cells; 'simple_rnn' by default.
+        cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
-        return_sequences: whether every step has logits, for a sequential head, or only the last
-            one.
+        return_sequences: whether every step has logits, for a sequential head, or only the last.
         optimizer: as in `DNNClassifierV2`, but a name has a learning rate of 0.05 and clips
             gradients to a norm of 5.
 
@@ -131,7 +127,7 @@ class _RecurrentNetwork(Model):
         self._logits_layer = keras.layers.Dense(units=units, name="logits")
 
     @do_not_convert
-    def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> tuple[Tensor, Tensor]:
+    def call(self, inputs: Features, training: bool = False) -> tuple[Tensor, Tensor]:
         """Computes logits, [batch, units] or [batch, steps, units], and the mask of steps."""
         with tf.name_scope("sequence_input_layer"):
             values, length = self._sequence_features_layer(inputs, training=training)

@@ -1,4 +1,4 @@
-"""The names of `tf.compat.v1.estimator.inputs`, none of which is supported."""
+"""The names of `tf.compat.v1.estimator.inputs`."""
 
 from estimator_bridge.run import namespaces
 

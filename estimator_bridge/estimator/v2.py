@@ -2,8 +2,7 @@
 
     from estimator_bridge.estimator import v2 as tf_estimator
 
-Some names stand for other classes than in `tf.compat.v1.estimator`. Modules are the same and have
-the names of TensorFlow 1 as well.
+Some names stand for other classes than in `tf.compat.v1.estimator`; modules are the same.
 """
 
 from estimator_bridge.run import namespaces

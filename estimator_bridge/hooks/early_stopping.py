@@ -79,10 +79,7 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops training once a metric of an evaluation is below a threshold.
-
-    Arguments and errors are the same as in `stop_if_higher_hook`.
-    """
+    """Makes a hook that stops once a metric is below a threshold; see `stop_if_higher_hook`."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -97,10 +94,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops training once a metric has not increased for a number of steps.
-
-    Arguments and errors are the same as in `stop_if_higher_hook`.
-    """
+    """Makes a hook that stops once a metric has not increased for a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -115,10 +109,7 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops training once a metric has not decreased for a number of steps.
-
-    Arguments and errors are the same as in `stop_if_higher_hook`.
-    """
+    """Makes a hook that stops once a metric has not decreased for a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)

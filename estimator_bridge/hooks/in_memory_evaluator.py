@@ -60,11 +60,6 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
 
     def begin(self) -> None:
-        """Makes the ops that copy the variables, before the graph is finalized.
-
-        Raises:
-            InvalidInput: the graph saves more than variables.
-        """
         others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         if others:
             raise errors.InvalidInput(

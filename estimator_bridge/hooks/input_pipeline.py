@@ -67,7 +67,6 @@ class CheckpointInputPipelineHook(SavingHook):
         )
 
     def after_create_session(self, session: Session, coord: Object) -> None:
-        """Restores the states of the model's step, after the input's own hooks initialized them."""
         step = session.run(self._global_step)
         path = f"{self._path}-{step}"
         if self._saves_alone:
@@ -80,10 +79,7 @@ class CheckpointInputPipelineHook(SavingHook):
             log.warning("There is no %s.index: the input starts from its beginning.", path)
 
     def _restore(self, session: Session, path: str) -> None:
-        """Restores the states if there are as many as iterators.
-
-        Each host has its own iterators, and a different number of hosts reads different batches.
-        """
+        """Restores the states if there are as many as iterators: each host has its own."""
         num_stored = len(tf.train.list_variables(path))
         if num_stored == self._num_iterators:
             self._saver.restore(session, path)

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.program_types import RunContext, RunValues
-from estimator_bridge.runtime.step import tables_of_step
+from estimator_bridge.runtime.step import engine_step
 from tf2_engine.summaries import statistics
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.summaries.projector import Labels, first_rows, write_projector
@@ -47,7 +47,7 @@ class TableSummaryHook(tf.train.SessionRunHook):
         self._projector_rows, self._labels = projector_rows, labels
 
     def begin(self) -> None:
-        tables = tables_of_step.of_graph(tf.get_default_graph())
+        tables = engine_step.tables_of_graph(tf.get_default_graph())
         if tables is None:
             raise errors.InvalidInput(
                 "TableSummaryHook: the engine holds no tables in this training. Tables are in the "

@@ -28,12 +28,7 @@ UNSET: Final = _Unset()
 
 
 class ConfigProperty(property):
-    """A property that returns the attribute of the same name with a leading underscore.
-
-    Args:
-        doc: the docstring of the property.
-        requirement: checks values other than None.
-    """
+    """A property that returns the attribute of the same name with a leading underscore."""
 
     def __init__(self, doc: str, requirement: requirements.Requirement | None = None) -> None:
         super().__init__(lambda config: getattr(config, self._attribute), doc=doc)
@@ -183,11 +178,7 @@ class RunConfig:
                 requirements.check("RunConfig", name, getattr(self, name), requirement)
 
     def replace(self: _Config, **settings: Object) -> _Config:
-        """Returns a copy with other values for some of the constructor's arguments.
-
-        Raises:
-            InvalidSpec: as in the constructor, or for a name that is not one of its arguments.
-        """
+        """Returns a copy with other values for some of the constructor's arguments."""
         changed = copy.deepcopy(self)
         changed._set(settings)
         return changed

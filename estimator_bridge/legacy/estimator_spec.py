@@ -60,10 +60,8 @@ class EstimatorSpec(_EstimatorSpec):
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
         eval_metric_ops: a (value, update op) or a Keras metric by name.
-        export_outputs: the outputs of a SavedModel, by signature name. None exports the
-            predictions.
+        export_outputs: the outputs of a SavedModel, by signature name; None exports `predictions`.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
-        scaffold: a `tf.compat.v1.train.Scaffold`.
 
     Raises:
         InvalidSpec: an argument that the mode needs is missing, or has the wrong graph or shape.
@@ -94,8 +92,7 @@ class TPUEstimatorSpec(NamedTuple):
             every step.
 
     Raises:
-        InvalidSpec: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a pair.
-        WrongType: as in `EstimatorSpec`; or the first element of a pair is not callable.
+        InvalidSpec, WrongType: as in `EstimatorSpec`; or a pair is malformed.
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
@@ -195,16 +192,16 @@ def _checked_predictions(predictions: Object, mode: str | None) -> Nest:
 
 
 def checked_hooks(
-    hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
+    hooks: Iterable[Object] | None, text: str = "All hooks must be SessionRunHook instances"
 ) -> tuple[Object, ...]:
-    return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
+    return checked_all(hooks, tf.compat.v1.train.SessionRunHook, text)
 
 
-def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
+def checked_all(things: Iterable[Object] | None, kind: type, text: str) -> tuple[Object, ...]:
     things = tuple(things or ())
     for each in things:
         if not isinstance(each, kind):
-            raise errors.WrongType(f"{message} instances, got {each!r}.")
+            raise errors.WrongType(f"{text}, got {each!r}.")
     return things
 
 
@@ -218,8 +215,7 @@ def _checked_scaffold(scaffold: Object) -> Object:
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    Variables of Keras metrics join the collections that sessions initialize. A Keras metric that
-    was never updated raises InvalidSpec.
+    Variables of Keras metrics join the collections that sessions initialize.
     """
     if metrics is None:
         return {}
@@ -228,7 +224,9 @@ def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     for name, metric in metrics.items():
         _check_metric(name, metric)
     return {
-        name: (metric.result(), metric.updates[0]) if _is_keras_metric(metric) else metric
+        name: (metric.result(), tf_compat.update_of_metric(metric))
+        if _is_keras_metric(metric)
+        else metric
         for name, metric in metrics.items()
     }
 
@@ -236,7 +234,8 @@ def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
 def _check_metric(name: str, metric: Object) -> None:
     what = f"eval_metric_ops[{name!r}]"
     if _is_keras_metric(metric):
-        if not metric.updates:
+        update = tf_compat.update_of_metric(metric)
+        if update is None:
             raise errors.InvalidSpec(
                 f"`{what}`: the metric {metric.name!r} has no update. Please call "
                 "update_state(...) of it."
@@ -248,7 +247,7 @@ def _check_metric(name: str, metric: Object) -> None:
                 if id(variable) not in known:
                     tf.compat.v1.add_to_collection(key, variable)
         # Stock's check reads the results too, which affects the names of later ops.
-        metric = (metric.result(), metric.updates[0])
+        metric = (metric.result(), update)
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
             "Values of eval_metric_ops must be (metric_value, update_op) tuples or Keras metrics, "

@@ -108,9 +108,7 @@ class LatestExporter(_SavedModelExporter):
 
     Args:
         name: the name of the directory for the exports.
-        serving_input_receiver_fn: returns a `ServingInputReceiver`.
-        assets_extra: files to add, by their path in the SavedModel.
-        as_text: whether to write the graph as text.
+        serving_input_receiver_fn, assets_extra, as_text: as for `export_saved_model`.
         exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
 
     Raises:
@@ -159,7 +157,7 @@ class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
     After a restart, the exporter reads the best earlier result from event files. With
-    quirks="stock" it forgets earlier results: it always exports the first model after a restart.
+    quirks="stock" it always exports the first model after a restart.
 
     Args:
         event_file_pattern: matches event files below the model_dir with the results of earlier

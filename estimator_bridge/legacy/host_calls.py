@@ -63,10 +63,7 @@ def check_host_call(name: str, host_call: Object) -> None:
 
 
 def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a pair (function, tensors) with the tensors.
-
-    The global step is read before it is incremented, as on a TPU, which sends the tensors earlier.
-    """
+    """Calls the function of a pair with its tensors, which read the step before its increment."""
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -112,7 +109,6 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
 
 
 def _sources(op: Op, control: bool = False) -> set[Op]:
-    """Returns an op and all ops it is computed from; with `control`, also its control inputs."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

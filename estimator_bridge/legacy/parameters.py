@@ -79,8 +79,7 @@ def _parameters(
 ) -> Callable[[_Class], _Class]:
     """Makes a class a dataclass with the shared settings in the order that stock has them.
 
-    `settable=False` fixes the shared settings at their defaults. `regularized` adds checks of the
-    L1 and L2 terms.
+    `settable=False` fixes the shared settings at their defaults.
     """
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
@@ -120,7 +119,6 @@ def _fixed(value: object) -> Any:
 
 
 def _late(default: object) -> Any:
-    """Declares a setting that comes after the shared ones in stock's constructor."""
     return dataclasses.field(default=default, metadata={"after": "the shared ones"})
 
 

@@ -54,10 +54,7 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Makes the `tf.io.parse_example` spec of columns and a label of shape [label_dimension].
-
-    The other arguments and errors are those of `classifier_parse_example_spec`.
-    """
+    """Makes the spec of columns and a label of shape [label_dimension]; see the classifier's."""
     spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)

@@ -60,10 +60,7 @@ def model_fn_inference_on_tpu(
     params: Object = None,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Calls the model_fn for predictions, as an export for CPUs does.
-
-    The bridge exports no graph for TPUs, so `batch_config` has no effect.
-    """
+    """Calls the model_fn for predictions, as an export for CPUs does."""
     arguments = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
     names = argument_names(model_fn)
     spec = model_fn(features, **{name: value for name, value in arguments.items() if name in names})
@@ -158,7 +155,7 @@ def _largest_export_versions(n: int) -> Filter:
 
 
 def _one_of_every_n_export_versions(n: int) -> Filter:
-    """Makes a filter that keeps the largest version in each of the ranges [0, n], (n, 2n], ..."""
+    """Keeps the largest version in each of the ranges [0, n], (n, 2n], ..."""
 
     def keep(paths: Sequence[Path]) -> list[Path]:
         by_interval = {max(_version(each) - 1, 0) // n: each for each in _by_version(paths)}

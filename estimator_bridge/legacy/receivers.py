@@ -46,7 +46,7 @@ class ServingInputReceiver(_ServingInputReceiver):
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders to feed, by name. A single one gets the name "input".
+        receiver_tensors: the placeholders to feed, by name; a single one gets the name "input".
         receiver_tensors_alternatives: other sets of tensors that may be fed instead, by name, or
             None. Each gets its own signatures.
 
@@ -66,11 +66,7 @@ class TensorServingInputReceiver(_ServingInputReceiver):
 
 @checked
 class SupervisedInputReceiver(NamedTuple):
-    """The inputs of a model that is exported for training or evaluation, with labels.
-
-    Raises:
-        InvalidInput: as in `ServingInputReceiver`.
-    """
+    """The inputs of a model that is exported for training or evaluation, with labels."""
 
     features: Nest
     labels: Nest
@@ -124,10 +120,6 @@ def build_raw_supervised_input_receiver_fn(
     features: Nest, labels: Nest, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
     """Makes a function that builds a receiver with one placeholder per feature and label.
-
-    Args:
-        features, labels: a tensor or a dict of tensors, as in
-            `build_raw_serving_input_receiver_fn`.
 
     Raises:
         InvalidInput: features and labels share a key.

@@ -23,8 +23,7 @@ class Requirement(NamedTuple):
     Attributes:
         refused: returns whether a value must be refused.
         text: the error message in the words of stock, for which programs may search. `{name}`
-            stands for the setting, `{value}` for its value; without `{value}` the value is
-            appended.
+            stands for the setting, `{value}` for its value, which is otherwise appended.
         error: the class of the error, derived from the built-in class that stock raises.
     """
 

@@ -43,11 +43,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
-    """Parses a number of steps, or a time such as "3600s", "60m" or "1h".
-
-    Raises:
-        InvalidSpec: it is neither.
-    """
+    """Parses a number of steps, or a time such as "3600s", "60m" or "1h"."""
     match = re.fullmatch(r"([1-9]\d*)([smh|]?)", str(iterations_per_loop))
     if match is None or match[2] == "|":
         raise errors.InvalidSpec(
@@ -196,11 +192,7 @@ class RunConfig(base_run_config.RunConfig):
     evaluation_master = ConfigProperty("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
-        """Returns a copy with other values for `tpu_config` and settings of the base class.
-
-        Raises:
-            InvalidSpec: as in the constructor, or another setting is replaced.
-        """
+        """Returns a copy with other values for `tpu_config` and settings of the base class."""
         tpu_config = settings.pop("tpu_config", self._tpu_config)
         changed = super().replace(**settings)
         changed._tpu_config = tpu_config

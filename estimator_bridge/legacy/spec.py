@@ -44,7 +44,7 @@ class EmbeddingConfigSpec(_Spec):
     """Tables, features, optimizer and engine options: a tuple of the ten fields that stock has.
 
     Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
-    the bridge's: they are recognized by their attributes.
+    the bridge's.
 
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
@@ -86,9 +86,8 @@ class EmbeddingConfigSpec(_Spec):
         """Checks the arguments and separates tensor-core columns.
 
         Args:
-            quirks: what to do where stock's code and documentation disagree: "stock" computes what
-                stock's code does, "documented" what it should do. None takes the default of the
-                process.
+            quirks: where stock's code and documentation disagree, "stock" does what the code
+                does, "documented" what it should do. None takes the default of the process.
         """
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
@@ -114,21 +113,13 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
-        """The value of `quirks`. It is not a field, because programs unpack stock's ten fields."""
         # A spec made by `_make` never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 
     def to_tf2(
         self, *, step: Object = None, target: str | None = None, batch_size: int | None = None
     ) -> Object:
-        """Translates the spec to TensorFlow 2's classes; see `migrate.to_tf2`.
-
-        Args:
-            step: the global step, a variable or a callable.
-            target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for the keras_rs layer that
-                contains a TPUEmbeddingV2.
-            batch_size: with a target, the samples of each core.
-        """
+        """Translates the spec to TensorFlow 2's classes; see `migrate.to_tf2`."""
         from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import to_tf2
 
         return to_tf2(self, step=step, target=target, batch_size=batch_size)

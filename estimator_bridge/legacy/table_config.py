@@ -72,7 +72,6 @@ class TableConfig(_TableBase):
         learning_rate_fn: OfStep | None = None,
         optimization_parameters: Object = None,
     ) -> TableConfig:
-        """Checks the settings and fills in the initializer."""
         settings = dict(locals())
         check_settings("TableConfig", settings, _OF_TABLE)
         if learning_rate is not None and learning_rate_fn is not None:

@@ -62,11 +62,7 @@ class Task:
 
 
 def tf_config() -> TFConfig:
-    """Parses the environment variable TF_CONFIG; returns {} if it is not set.
-
-    Raises:
-        InvalidSpec: it is not a JSON object.
-    """
+    """Parses the environment variable TF_CONFIG; returns {} if it is not set."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
@@ -80,13 +76,7 @@ def tf_config() -> TFConfig:
 
 
 def read_task(config: TFConfig) -> Task:
-    """Reads this process's place in the cluster from TF_CONFIG.
-
-    Raises:
-        InvalidSpec: TF_CONFIG has workers but no parameter servers, contradicts itself, or does not
-            have the form of a cluster.
-        WrongType: its "service" is not a dict.
-    """
+    """Reads this process's place in the cluster from TF_CONFIG, or raises InvalidSpec."""
     service = config.get("service")
     if service is not None and not isinstance(service, dict):
         raise errors.WrongType(

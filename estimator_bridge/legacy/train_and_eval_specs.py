@@ -9,18 +9,15 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from estimator_bridge.legacy.estimator_spec import checked_all, checked_hooks
+from estimator_bridge.legacy.estimator_spec import Hooks, checked_all, checked_hooks
 from estimator_bridge.legacy.exporters import Exporter
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
-Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple once they are checked."""
-
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
-_HOOK = "`SessionRunHook`"
-_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener`"
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances"
 _ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
 _AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
 _TRAIN = {
@@ -41,10 +38,8 @@ class TrainSpec(NamedTuple):
     """The training of `train_and_evaluate`.
 
     Attributes:
-        input_fn: as for `train`.
+        input_fn, hooks, saving_listeners: as for `train`.
         max_steps: the global step to stop at; None trains until the input ends.
-        hooks: SessionRunHooks.
-        saving_listeners: CheckpointSaverListeners.
 
     Raises:
         InvalidSpec: `max_steps` is not positive.
@@ -59,7 +54,7 @@ class TrainSpec(NamedTuple):
     def _checked(self) -> TrainSpec:
         requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
         listeners = checked_all(self.saving_listeners, Listener, _LISTENERS)
-        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), saving_listeners=listeners)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), saving_listeners=listeners)
 
 
 @requirements.checked
@@ -67,10 +62,7 @@ class EvalSpec(NamedTuple):
     """The evaluations of `train_and_evaluate`.
 
     Attributes:
-        input_fn: as for `evaluate`.
-        steps: number of batches; None evaluates until the input ends.
-        name: the name of the evaluation.
-        hooks: SessionRunHooks.
+        input_fn, steps, name, hooks: as for `evaluate`.
         exporters: called after each evaluation, in this order.
         start_delay_secs: seconds before an evaluator process starts; unused in other processes.
         throttle_secs: the least number of seconds between the starts of two evaluations. The last
@@ -92,7 +84,7 @@ class EvalSpec(NamedTuple):
     def _checked(self) -> EvalSpec:
         requirements.check_settings("EvalSpec", self._asdict(), _EVALUATION)
         exporters = _checked_exporters(self.exporters)
-        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), exporters=exporters)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), exporters=exporters)
 
 
 def is_train_spec(thing: Object) -> bool:

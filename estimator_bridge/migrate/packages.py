@@ -267,11 +267,12 @@ def _rewrite_all(
 ) -> dict[str, Rewritten]:
     modules_of = {each.name: module_name(each, folder) for each in sources}
     known = dict(pair for each in sources for pair in _bound(each, modules_of[each.name]))
+    of_all = "\n".join(each.text for each in sources)
     results: dict[str, Rewritten] = {}
     blockers: list[Blocker] = []
     for source in sources:
         is_package = source.path.name == "__init__.py"
-        modules = Modules(modules_of[source.name] or "__main__", is_package, known)
+        modules = Modules(modules_of[source.name] or "__main__", is_package, known, of_all)
         try:
             results[source.name] = _of_file(form, source, selected, modules)
         except Refused as refused:

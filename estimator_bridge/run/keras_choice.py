@@ -28,11 +28,6 @@ def is_2_15() -> bool:
 
 
 def how_to_install_keras() -> str:
-    """Returns the command that installs Keras 2 for the installed TensorFlow.
-
-    There is no tf_keras for TensorFlow 2.22. The one for 2.21 works if pip ignores its
-    dependencies.
-    """
     if tensorflow_version() < (2, 22):
         return "pip install tf_keras"
     return "pip install --no-deps tf_keras==2.21.0"

@@ -34,8 +34,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-    The module has the names in `stock_names.SYMBOLS`; names in `unsupported.REASONS` raise
-    Unsupported. The first use of a name makes `tf.keras` Keras 2, or raises TooLate.
+    The first use of a name makes `tf.keras` Keras 2, or raises TooLate.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -79,8 +78,7 @@ def refusal(message: str, name: str) -> errors.EngineError:
 class AliasModule(ModuleType):
     """A module at the path of one of stock's modules. It refuses names that the bridge lacks.
 
-    Args:
-        stock: TensorFlow's own module of this path, if the bridge replaces only some of its names.
+    `stock` is TensorFlow's own module of this path, if the bridge replaces only some of its names.
     """
 
     def __init__(
@@ -122,11 +120,7 @@ class AliasModule(ModuleType):
 
 
 class _Lacking(type):
-    """The class of placeholders for functions and classes of stock that the bridge lacks.
-
-    Programs may import it and derive from it. Calling it or reading an attribute raises
-    Unsupported.
-    """
+    """Placeholders that programs may import and derive from; any use of them raises Unsupported."""
 
     _refusal: str
 

@@ -24,11 +24,7 @@ def is_of_program(filename: str) -> bool:
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Finds the last line of user code in an error's traceback, for instance "train.py, line 3".
-
-    Returns None if no user code was running or being parsed, because then the program did not cause
-    the error.
-    """
+    """Finds the last line of user code in an error's traceback, for instance "train.py, line 3"."""
     if isinstance(error, SyntaxError) and error.filename:
         return place(error.filename, error.lineno)
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)

@@ -35,9 +35,8 @@ same), and pairs old=new of keywords. A keyword with nothing after "=" is droppe
 class Upgrade(NamedTuple):
     """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
 
-    Attributes:
-        order: the new order of the parameters. "" stands for a parameter that stays in its place.
-        keywords: maps old keywords to new ones, or to "" if the keyword is dropped.
+    `order` is the new order of the parameters, "" for one that stays; `keywords` maps old keywords
+    to new ones, or to "" if they are dropped.
     """
 
     name: str

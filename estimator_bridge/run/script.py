@@ -18,13 +18,9 @@ _MAIN = "__main__.py"
 
 
 class StartedProgram(NamedTuple):
-    """A program as Python would start it.
+    """A program as Python would start it: a script, a folder with a `__main__.py`, or a module.
 
-    Attributes:
-        name: a script, a folder with a `__main__.py`, or the full name of a module.
-        file: the source file that runs.
-        folder: the first folder in which Python looks for its imports.
-        is_module: whether `python -m name` starts it.
+    `folder` is the first folder in which Python looks for its imports.
     """
 
     name: str
@@ -62,7 +58,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The place of a module. `folders` are the folders of a package; empty for other modules."""
+    """The place of a module; `folders` are those of a package."""
 
     file: str | None
     folders: Sequence[str] = ()

@@ -17,8 +17,8 @@ from tf2_engine.types import Object
 def stock_on_software_tpu() -> Iterator[None]:
     """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
 
-    The software TPU has one core on one host. A `num_shards` of `TPUConfig` is replaced by None
-    (all cores), with a line on stderr.
+    The software TPU has one core on one host. A `num_shards` of `TPUConfig` is replaced by None,
+    with a warning.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
@@ -57,8 +57,6 @@ def stock_on_software_tpu() -> Iterator[None]:
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
     """Makes the software TPU the default engine of the bridge's TPUEstimators inside the context.
-
-    It has `TPUConfig.num_shards` cores, one by default.
 
     Raises:
         InvalidSpec, CannotBuild: the software TPU cannot run here.

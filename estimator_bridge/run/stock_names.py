@@ -24,10 +24,8 @@ class Symbol(NamedTuple):
 
     Attributes:
         home: where the bridge defines it: "module" or "module:attribute".
-        namespace: its public namespace below `tf.estimator`: "" is `tf.estimator` itself, None
-            means that only private modules have it.
-        home_v2: where the bridge defines the version for TensorFlow 2's namespace; mostly equal to
-            `home`.
+        namespace: its public namespace below `tf.estimator`; None if only private modules have it.
+        home_v2: its home for TensorFlow 2's namespace.
         modules: stock's private modules that contain it: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
@@ -61,6 +59,11 @@ _TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
 _PARSING = "canned.parsing_utils estimator_lib"
 _REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
+_STOPPING = "hooks.early_stopping"
+_INPUTS = "canned.queues.memory_inputs"
+_LOOP = "runtime.loop.train_and_evaluate"
+_OPTIMIZERS = "canned.constructor_arguments"
+_PRIVATE = "legacy.private_names"
 
 _FAMILIES = {
     "Baseline": "canned.baseline",
@@ -100,27 +103,21 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
     ("canned.extenders", "experimental", "model_fn", "call_logit_fn"),
     ("canned.extenders", "", "extenders", "add_metrics"),
-    ("canned.constructor_arguments", None, "canned.optimizers", "get_optimizer_instance"),
-    ("canned.constructor_arguments", None, "canned.optimizers", "get_optimizer_instance_v2"),
+    (_OPTIMIZERS, None, "canned.optimizers", "get_optimizer_instance get_optimizer_instance_v2"),
     ("canned.result_names", None, "canned.metric_keys", "MetricKeys"),
     ("canned.result_names", None, "canned.prediction_keys", "PredictionKeys"),
-    ("canned.queues.memory_inputs", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
-    (
-        "canned.queues.memory_inputs",
-        "inputs",
-        "inputs.inputs inputs.pandas_io",
-        "pandas_input_fn",
-    ),
+    (_INPUTS, "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
+    (_INPUTS, "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("canned.rnn", "experimental", "canned.rnn", "RNNClassifier RNNEstimator"),
     ("canned.sdca.linear_sdca", "experimental", "canned.linear", "LinearSDCA"),
     ("estimator", "", "estimator_lib", "export inputs"),
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),
     ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
-    ("runtime.estimator.estimator_v2", None, "estimator", "EstimatorV2"),
-    ("runtime.loop.train_and_evaluate", "", "estimator_lib training", "train_and_evaluate"),
+    ("runtime.estimator.base_estimator", None, "estimator", "EstimatorV2"),
+    (_LOOP, "", "estimator_lib training", "train_and_evaluate"),
     (
-        "runtime.loop.train_and_evaluate",
+        _LOOP,
         None,
         "training",
         "_ContinuousEvalListener _EvalResult _EvalStatus _TrainingExecutor _assert_eval_spec",
@@ -135,9 +132,8 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.tf_config", None, "run_config", "TaskType"),
     ("legacy.estimator_spec", "", "estimator_lib model_fn", "EstimatorSpec"),
     ("legacy.estimator_spec", "", "estimator_lib mode_keys model_fn", "ModeKeys"),
-    ("legacy.private_names", None, "gc", "Path _get_paths _largest_export_versions _negation"),
-    ("legacy.private_names", None, "gc", "_mod_export_version _one_of_every_n_export_versions"),
-    ("legacy.private_names", None, "gc", "_union"),
+    (_PRIVATE, None, "gc", "Path _get_paths _largest_export_versions _negation"),
+    (_PRIVATE, None, "gc", "_mod_export_version _one_of_every_n_export_versions _union"),
     ("legacy.exporters", "", "exporter", "BestExporter"),
     ("legacy.exporters", None, "exporter", "_SavedModelExporter"),
     ("legacy.exporters", "", "estimator_lib exporter", "Exporter FinalExporter LatestExporter"),
@@ -155,14 +151,12 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     (_TRAIN, "", "", "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
     (_TRAIN, "", "", "StopAtStepHook SummarySaverHook"),
     ("tensorflow:compat.v1.data.experimental", "experimental", "", "make_saveable_from_iterator"),
-    ("hooks.early_stopping", "experimental", "early_stopping", "make_early_stopping_hook"),
-    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_higher_hook"),
-    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_lower_hook"),
-    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_decrease_hook"),
-    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_increase_hook"),
+    (_STOPPING, "experimental", "early_stopping", "make_early_stopping_hook stop_if_higher_hook"),
+    (_STOPPING, "experimental", "early_stopping", "stop_if_lower_hook stop_if_no_decrease_hook"),
+    (_STOPPING, "experimental", "early_stopping", "stop_if_no_increase_hook"),
     ("hooks.in_memory_evaluator", "experimental", _HOOKS, "InMemoryEvaluatorHook"),
     ("hooks.input_pipeline", "experimental", "", "CheckpointInputPipelineHook"),
-    ("hooks.early_stopping", "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
+    (_STOPPING, "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
     ("legacy.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"),
     ("legacy.receivers", "export", _EXPORT, "ServingInputReceiver TensorServingInputReceiver"),
     ("legacy.receivers", "export", _EXPORT, "build_parsing_serving_input_receiver_fn"),
@@ -176,24 +170,19 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.run_config", "tpu", f"{_TPU_CONFIG} {_TPU_ESTIMATOR}", "InputPipelineConfig"),
     ("legacy.run_config", "tpu", _TPU_CONFIG, "RunConfig TPUConfig"),
     ("legacy.run_config", None, "tpu.util", "parse_iterations_per_loop"),
-    ("legacy.private_names", None, "tpu.util", "check_positive_integer"),
-    ("legacy.private_names", None, "model_fn", "AVERAGE_LOSS_METRIC_KEY LOSS_METRIC_KEY"),
-    ("legacy.private_names", None, _TPU_ESTIMATOR, "BatchConfig ExportSavedModelApiVersion"),
-    ("legacy.private_names", None, _TPU_ESTIMATOR, "model_fn_inference_on_tpu"),
-    ("legacy.private_names", None, _TPU_EMBEDDING, "INFERENCE TRAINING"),
-    (
-        "legacy.private_names",
-        None,
-        _EXPORT,
-        "build_supervised_input_receiver_fn_from_input_fn",
-    ),
-    ("legacy.private_names", None, "export.export_lib", "EXPORT_TAG_MAP"),
-    ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook fn_args"),
-    ("legacy.private_names", None, "util", "tf_keras tf_keras_v1 tf_keras_v2"),
-    ("legacy.private_names", None, "estimator_export", "estimator_export"),
-    ("legacy.private_names", None, COORDINATOR, "should_run_distribute_coordinator"),
-    ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
-    ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
+    (_PRIVATE, None, "tpu.util", "check_positive_integer"),
+    (_PRIVATE, None, "model_fn", "AVERAGE_LOSS_METRIC_KEY LOSS_METRIC_KEY"),
+    (_PRIVATE, None, _TPU_ESTIMATOR, "BatchConfig ExportSavedModelApiVersion"),
+    (_PRIVATE, None, _TPU_ESTIMATOR, "model_fn_inference_on_tpu"),
+    (_PRIVATE, None, _TPU_EMBEDDING, "INFERENCE TRAINING"),
+    (_PRIVATE, None, _EXPORT, "build_supervised_input_receiver_fn_from_input_fn"),
+    (_PRIVATE, None, "export.export_lib", "EXPORT_TAG_MAP"),
+    (_PRIVATE, None, "util", "MultiHostDatasetInitializerHook fn_args"),
+    (_PRIVATE, None, "util", "tf_keras tf_keras_v1 tf_keras_v2"),
+    (_PRIVATE, None, "estimator_export", "estimator_export"),
+    (_PRIVATE, None, COORDINATOR, "should_run_distribute_coordinator"),
+    (_PRIVATE, None, "util", "parse_input_fn_result parse_iterator_result"),
+    (_PRIVATE, None, "estimator", "_load_global_step_from_checkpoint_dir"),
     ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
     # Stock's modules import these, and programs import them from there.
     ("legacy.parameters", None, _OF_EMBEDDINGS, "AdagradParameters AdamParameters"),
@@ -209,7 +198,7 @@ _IN_V2: Mapping[str, str] = {
         for family, module in _FAMILIES.items()
         for task in _TASKS
     },
-    "Estimator": "runtime.estimator.estimator_v2:EstimatorV2",
+    "Estimator": "runtime.estimator.base_estimator:EstimatorV2",
     "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
     "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",
 }
@@ -297,9 +286,9 @@ RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMES
 """The modules that have `TPUClusterResolver`."""
 
 RESOLVER = "TPUClusterResolver"
-RESOLVER_STAND_IN = "estimator_bridge.run.cluster_resolver:in_place_of"
+_STAND_INS = "estimator_bridge.run.cluster_resolver"
+RESOLVER_STAND_IN = f"{_STAND_INS}:in_place_of"
 
-_TPU_SYSTEM = "estimator_bridge.run.tpu_system"
 STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (RESOLVERS, RESOLVER, RESOLVER_STAND_IN),
     (
@@ -308,13 +297,13 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
             *(f"{path}.distribute.experimental" for path in PUBLIC_NAMESPACES),
         ),
         "TPUStrategy",
-        f"{_TPU_SYSTEM}:strategy_in_place_of",
+        f"{_STAND_INS}:strategy_in_place_of",
     ),
     *(
         (
             tuple(f"{path}.tpu.experimental" for path in PUBLIC_NAMESPACES),
             name,
-            f"{_TPU_SYSTEM}:function_in_place_of",
+            f"{_STAND_INS}:function_in_place_of",
         )
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
@@ -367,11 +356,7 @@ _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
 
 
 def lacking(module: str) -> frozenset[str]:
-    """Lists the functions and classes that the bridge lacks of a stock module, given by full path.
-
-    They can be imported and fail only when they are used: many programs import a name that they
-    never need.
-    """
+    """Lists what a stock module, given by its full path, has and the bridge lacks."""
     names = (_lacking_names().get(module.removeprefix(f"{root}."), ()) for root in LIBRARIES)
     return frozenset(name for each in names for name in each)
 

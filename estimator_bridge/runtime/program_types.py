@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
-from tf2_engine.types import Nest, Object
+from tf2_engine.types import Nest, Object, Tensor
 
 Hook: TypeAlias = tf.train.SessionRunHook
 RunContext: TypeAlias = tf.train.SessionRunContext
 RunValues: TypeAlias = tf.train.SessionRunValues
+
+Columns: TypeAlias = Sequence[Object]
+Features: TypeAlias = Mapping[str, Tensor]
+"""Feature columns, and the features that they and heads read."""
 
 Batch: TypeAlias = tuple[Nest, Nest]
 """Features and labels. Labels may be None."""

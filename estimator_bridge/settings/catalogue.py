@@ -31,5 +31,4 @@ def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
 
 
 def finding_of(rule: str) -> str | None:
-    """Returns the rule under which the audit reports a row, or None if the audit does not."""
     return ROWS[rule].finding or (rule if rule in RULES else None)

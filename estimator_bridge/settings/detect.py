@@ -12,10 +12,7 @@ from tf2_engine.types import Object
 
 
 class Value(NamedTuple):
-    """One setting of a legacy class in a spec.
-
-    `value` is None if the program does not set it. For an optimizer it is the class name.
-    """
+    """One setting of a legacy class in a spec; None if the program does not set it."""
 
     owner: str
     setting: str

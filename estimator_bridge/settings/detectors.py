@@ -29,7 +29,6 @@ def equals(wanted: Object) -> on.When:
 
 
 def no_input_per_host(value: Object) -> bool:
-    """Whether an `InputPipelineConfig`, or its name, is neither PER_HOST_V1 nor PER_HOST_V2."""
     # True is PER_HOST_V1 for stock, but equals 1 in Python.
     modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
     return value is False or (value is not True and value in modes)
@@ -49,7 +48,6 @@ def in_optimizers(value_of: Callable[[LegacyOptimizer], Object]) -> on.Detector:
 
 
 def multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
-    """Returns True if an optimizer multiplies its decay by the rate but has no decay, else None."""
     multiplied = optimizer.settings["multiply_weight_decay_factor_by_learning_rate"]
     return True if multiplied and not optimizer.settings["weight_decay_factor"] else None
 

@@ -45,9 +45,7 @@ NOTHING = SourceText()
 class Note:
     """A place in a spec or program where a row of the catalogue applies.
 
-    Attributes:
-        rule: the row's name in `catalogue.ROWS`.
-        value: the setting's value; for a function or an optimizer its name.
+    `value` is the setting's value; for a function or an optimizer its name.
     """
 
     rule: str
@@ -70,7 +68,6 @@ class LegacyTable:
     Attributes:
         name: its name in the engine and on the device: `tbl_<variable>` for columns, else its key.
         learning_rate: None and 0.0 mean unset.
-        combiner: "mean", "sum", "sqrtn" or None.
         optimizer: None takes the spec's.
         embedding_name: the name of its variable without a scope.
     """
@@ -89,12 +86,7 @@ class LegacyTable:
 
 @dataclasses.dataclass(frozen=True)
 class LegacyFeature:
-    """One feature; `key` and `weight_key` are its keys in the features of a batch.
-
-    Attributes:
-        table: name of its table.
-        max_sequence_length: 0, or the length T of a sequence.
-    """
+    """One feature, its table, its keys in a batch, and the length of a sequence, or 0."""
 
     key: str
     table: str
@@ -121,7 +113,6 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
         features: table by table, sorted by key within each.
-        quirks: "stock" or "documented".
         notes: notes on settings of columns that tables and features cannot express.
     """
 

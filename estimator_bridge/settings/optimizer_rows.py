@@ -1,7 +1,6 @@
 """Optimizers: one row says which optimizer of the engine replaces a legacy one, and how.
 
-A legacy optimizer needs only a row here and its class in `legacy.parameters`. Reading the names
-does not import TensorFlow.
+Reading the names does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ class OptimizerRow:
 
     Attributes:
         engine_name: the name of the engine's class.
-        plain: settings that have the same name and meaning in the engine, separated by spaces.
+        plain: settings of the same name and meaning in the engine, separated by spaces.
         slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`
             in `<table>/Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
-        keras_scope, keras_slots: the scope and names of the slots of `tf.keras.optimizers.legacy`,
-            which canned estimators of TensorFlow 2 use; empty if it has no such optimizer.
+        keras_scope, keras_slots: those of `tf.keras.optimizers.legacy`; empty if it has none.
         renamed: legacy settings that have another name in the engine.
         only: legacy settings without a counterpart, and the only value that can be translated.
         for_columns: whether a spec with `feature_columns` may have it.

@@ -18,7 +18,7 @@ KEPT = (
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that set none; raises as `checked_quirks`."""
+    """Sets the quirks of specs that set none; raises InvalidSpec for unknown ones."""
     DEFAULTS.quirks = checked_quirks(quirks)
 
 
@@ -27,7 +27,6 @@ def default_quirks() -> str:
 
 
 def checked_quirks(quirks: str) -> str:
-    """Returns `quirks`; raises InvalidSpec if they are neither "stock" nor "documented"."""
     if quirks not in QUIRKS:
         raise errors.InvalidSpec(f"`quirks` must be one of {QUIRKS}, got {quirks!r}.")
     return quirks

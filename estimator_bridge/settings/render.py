@@ -12,7 +12,6 @@ from tf2_engine.types import Object
 
 
 def shown(note: Note) -> str:
-    """Returns the value of a note as the audit shows it, or ""."""
     if isinstance(note.value, SourceText):
         return note.value
     row = ROWS[note.rule]
@@ -20,12 +19,7 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Formats a row's warning for an occasion such as `row.LOOKUP`, or returns "".
-
-    Args:
-        **fields: the fields of the text: `where` (its beginning, may be empty), `value`, `kind`,
-            ...
-    """
+    """Formats a row's warning for an occasion such as `row.LOOKUP`, or returns ""."""
     texts = ROWS[rule].warnings
     return (texts.get(when) or texts.get((when, str(quirks)), "")).format(**fields)
 
@@ -33,11 +27,7 @@ def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -
 def warnings(
     notes: Iterable[Note], *occasions: str, legacy: LegacySpec | None = None
 ) -> Iterator[str]:
-    """Yields the warnings of notes for some occasions.
-
-    Args:
-        legacy: the spec, for texts that depend on quirks or name an optimizer.
-    """
+    """Yields the warnings of notes for some occasions, which may depend on the spec's quirks."""
     optimizers = dict(legacy.optimizers()) if legacy else {}
     quirks = legacy.quirks if legacy else None
     for note in notes:
@@ -57,9 +47,8 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
     """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
 
-    Args:
-        **fields: the fields of the texts: `kind`, the engine's optimizer; `rate`, the legacy
-            learning rate; `reason`, why it is not an optimizer of stock.
+    `fields` are for the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;
+    `reason`, why it is not an optimizer of stock.
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change
@@ -83,11 +72,7 @@ def cause(rule: str, **fields: Object) -> tuple[str, str]:
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Returns a clause that says why an engine does not do what a setting says; "" if it does.
-
-    Args:
-        quirks: the quirks of the bridge; None asks about stock.
-    """
+    """Says why an engine does not do what a setting says, or returns ""; see `SettingRow`."""
     for rule, when in readers(value.owner, value.setting):
         if when is None or when(value.value):
             row = ROWS[rule]

@@ -38,9 +38,7 @@ SPARSE_CORE_OUTCOMES = {
 class OnSparseCores(NamedTuple):
     """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
 
-    Attributes:
-        outcome: one of `SPARSE_CORE_OUTCOMES`.
-        way_out: what to do about it; empty if the effect already says so or there is nothing to do.
+    `way_out` is what to do about it; empty if the effect already says so or there is nothing to do.
     """
 
     outcome: str
@@ -103,14 +101,13 @@ class SettingRow:
     Attributes:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
+        cpu: stock's effect with use_tpu=False.
         tf2: its effect or counterpart in TensorFlow 2.
-        cpu: stock's effect with use_tpu=False; by default the effect of all settings of updates.
         way_out: what to do about it; empty if there is nothing to do.
-        bridge: the bridge's effect for docs/differences.md, if stock ignores the setting or the
-            bridge treats it differently. Empty if `quirks` decide.
-        why: the reason for `bridge`. Rows with a reason are listed in docs/differences.md.
+        bridge: the bridge's effect for docs/differences.md, if it differs whatever `quirks` are.
+        why: the reason for it. Rows with a reason are listed in docs/differences.md.
         quirks: the bridge's effect for each value of `quirks`, if it depends on that.
-        sparse_core: the effect on TPUs with SparseCores; by default the same as `tpu`.
+        sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
             all optimizers.
@@ -119,10 +116,8 @@ class SettingRow:
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the row under which the audit reports it, if that is another row.
         warnings: texts of `run` and TPUEstimator, by occasion, or by occasion and quirks.
-        change: the text for `to_tf2`.
-        change_of_stock: the text with quirks="stock", if it differs.
-        cause_name, cause: the name and text (with fields) of the divergence that `verify`
-            attributes to this setting.
+        change, change_of_stock: the text for `to_tf2`, and with quirks="stock", if that differs.
+        cause_name, cause: the name and text of the divergence that `verify` attributes to it.
     """
 
     severity: str

@@ -32,7 +32,7 @@ class Counterpart:
         state: the states to set before the first step, by name.
         only: the engine's settings for which this holds.
         rows: whether rows outside of the batch stay as they are. Otherwise, the two are equal where
-            every row is in every batch, and elsewhere the library also changes the other rows.
+            every row is in every batch.
         cause: why it differs; empty if it is equal.
         note: a condition that is no setting of the optimizer.
     """
@@ -47,7 +47,6 @@ class Counterpart:
 
     @property
     def outcome(self) -> str:
-        """One of `OUTCOMES`."""
         if self.cause:
             return "none"
         if not self.rows:
@@ -74,7 +73,7 @@ _NO_PROXIMAL_STEP = "no rule has the proximal step"
 
 
 def _pairs(text: str) -> dict[str, Argument]:
-    """Parses "eps=0.0 lr=learning_rate"; what is no number or flag is the name of a setting."""
+    """Parses "eps=0.0 lr=learning_rate", where lr has the value of the setting learning_rate."""
     pairs = {}
     for name, _, value in (each.partition("=") for each in text.split()):
         is_name = value[0].isalpha() and value not in ("True", "False")
@@ -140,7 +139,6 @@ def _adams_of_optax(inside: str, epsilon: str) -> list[Counterpart]:
 
 
 def _rms_props(centered: bool) -> tuple[Counterpart, Counterpart]:
-    """Makes the rules of torch.optim, which differs, and of optax."""
     of_torch = f"lr=learning_rate alpha=rho momentum=momentum eps=epsilon centered={centered}"
     of_optax = (
         "learning_rate=learning_rate decay=rho momentum=momentum eps=epsilon initial_scale=0.0 "
@@ -260,12 +258,10 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
 
 
 def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> Counterpart:
-    """Finds what a library has for an optimizer of the engine with certain settings."""
     return next(each for each in RULES[optimizer][library] if each.fits(settings))
 
 
 def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
-    """Computes the value of an argument for certain settings of the engine's optimizer."""
     if not isinstance(argument, str):
         return argument
     name, square, _ = argument.partition("**2")

@@ -75,11 +75,7 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Returns why a setting has no effect on SparseCores; "" if it has an effect.
-
-    Args:
-        stock_v2: asks about stock's TPUEmbeddingV2, which also ignores limits of weights.
-    """
+    """Says why SparseCores, or stock's class for them, ignore a setting; "" if they do not."""
     dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):
         if rule in dropped and when is not None and when(value.value):

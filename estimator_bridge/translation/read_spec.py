@@ -142,7 +142,6 @@ _TRANSFORMATIONS = {
 
 
 def _notes(column: Object) -> Iterator[Note]:
-    """Yields notes on a column that config dicts cannot express."""
     where = Place("feature", column.get_feature_key_name())
     categorical: Object = getattr(column, "categorical_column", None)
     while hasattr(categorical, "categorical_column"):  # Weighted and sequence columns.

@@ -74,8 +74,7 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
     """Computes the shape of each feature's activation on one core, without the last dimension.
 
-    A shape is [batch per core] or [batch per core, T]. `batch_size` is the size of the global
-    batch, or None if unknown. Raises InvalidSpec if `num_cores` does not divide it.
+    A shape is [batch per core] or [batch per core, T]. `batch_size` is that of all cores.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -94,10 +93,6 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
 
     `rate`, a number or a callable without arguments, replaces the optimizer's own rate. Messages
     start with `where`, for instance "Table 'a': ".
-
-    Raises:
-        Untranslatable: a setting has no counterpart.
-        InvalidSpec: the engine refuses a setting.
     """
     row = OPTIMIZERS[legacy.kind]
     names = row.names
@@ -135,11 +130,7 @@ def _optimizer_of(
 
 
 def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
-    """Finds a table's learning rate in stock's order: the table's rate, then its optimizer's.
-
-    Raises:
-        WrongType: a rate is neither a number nor a function.
-    """
+    """Finds a table's learning rate in stock's order: the table's rate, then its optimizer's."""
     where = f"Table {table.name!r}: "
     if table.learning_rate:
         return _constant(table.learning_rate, f"{where}`learning_rate`")

@@ -22,11 +22,7 @@ DRIVERS: dict[str, type[Driver]] = {
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
-    """Makes the driver for an engine that is created in the current scope.
-
-    Without a name, the current strategy determines the driver. Raises InvalidSpec for an unknown
-    name, and OutOfOrder if the driver needs another strategy.
-    """
+    """Makes the driver of that name, by default the one that the current strategy determines."""
     if name is None:
         strategy = tf_compat.strategy_in_scope()
         claiming = [key for key, kind in DRIVERS.items() if kind.claims(strategy)]

@@ -1,7 +1,7 @@
 """The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
 
-`EngineCores` faces the caller: it turns a call of the engine into values per core. `Driver` faces
-the device: its six methods take the values of cores. An engine never asks which backend it has.
+`EngineCores` faces the caller and turns a call of the engine into values per core. `Driver` faces
+the device and takes the values of cores. An engine never asks which backend it has.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine.
 
-    A method of an engine is called in one of three ways: for a global step, with values from an
-    iterator of a distributed dataset; by a replica, inside `strategy.run`; or for one core, named
-    by its device.
+    A method of an engine is called for a global step, with values from an iterator of a distributed
+    dataset; by a replica, inside `strategy.run`; or for one core, named by its device.
 
     Attributes:
         hosts: the number of hosts over which a table's rows are spread.
@@ -82,32 +81,28 @@ class EngineCores(abc.ABC):
         Args:
             name: the name of the method, for messages.
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
-                replica. None is passed to each core as None.
+                replica.
             read: converts the values of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns the op, or the results: inside `strategy.run` the replica's, otherwise the only
-        core's or a list of all cores'. Raises ControlFlow where a replica cannot call, InvalidInput
-        for an argument with too many or too few parts, and OutOfOrder if only a replica may call.
+        core's or a list of all cores'.
         """
 
     @abc.abstractmethod
     def core_of(self, device: str) -> int:
-        """Finds the position of the core with this device.
-
-        Raises InvalidInput if no core has it, or inside `strategy.run`.
-        """
+        """Finds the position of the core with this device."""
 
     def initialized(self) -> bool | None:
         """Whether an engine has initialised the hardware; None where this cannot be asked."""
         return False
 
     def check_spec(self, spec: EngineSpec) -> None:
-        """Refuses settings of a spec that the backend does not support; errors name the setting."""
+        """Refuses settings of a spec that the backend does not support."""
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
-        """Refuses inputs on devices from which the backend cannot read; errors name the feature."""
+        """Refuses inputs on devices from which the backend cannot read."""
         return
 
 
@@ -121,9 +116,8 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 class Driver(abc.ABC):
     """Runs a plan on a device, with the six methods from `configure` to `send_gradients`.
 
-    A driver is a `StepDriver` or a `ReplicaDriver`, which differ in the cores for which `dequeue`
-    and `send_gradients` are called. Calls reach it through the object that `cores` returns. In a
-    `tf.Graph` the six methods return ops that the caller must run; see `graph_mode`.
+    Calls reach it through the object that `cores` returns. In a `tf.Graph` the six
+    methods return ops that the caller must run; see `graph_mode`.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
@@ -148,15 +142,11 @@ class Driver(abc.ABC):
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
         """Makes the cores for an engine in the current scope.
 
-        `count` and `hosts` are the numbers that the user asks for; None leaves them to the driver.
-        Raises InvalidSpec if the backend has other numbers.
+        `count` and `hosts` are what the user asks for; None leaves them to the driver.
         """
 
     def synchronous(self, count: int) -> SynchronousDriver:
-        """Makes a driver like this one whose steps consist of `count` functions.
-
-        Raises InvalidSpec if the backend has no such steps.
-        """
+        """Makes a driver like this one whose steps consist of `count` functions."""
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
             "ParameterServerStrategy. Elsewhere every step is synchronous; set the number of its "
@@ -185,17 +175,11 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def dequeue(self, name: str | None = None) -> Activations:
-        """Looks up the oldest batch that waits for it, and returns its activations.
-
-        Raises OutOfOrder if nothing is enqueued.
-        """
+        """Looks up the oldest batch that waits for it, and returns its activations."""
 
     @abc.abstractmethod
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
-        """Updates the tables with the gradients of the oldest training batch looked up.
-
-        Raises OutOfOrder if no batch waits for gradients.
-        """
+        """Updates the tables with the gradients of the oldest training batch looked up."""
 
     def reset_batches(self) -> Op:
         """Drops all batches that wait for their lookup or gradients, if `drops_batches`."""
@@ -207,11 +191,10 @@ class Driver(abc.ABC):
         """Looks up one batch when it is not known yet whether gradients will follow.
 
         Returns the activations, and a function that sends their gradients. `training` is False if
-        no gradients can follow, else None. `name` distinguishes the batches of a graph.
+        none can follow, else None. `name` distinguishes the batches of a graph.
 
         A TPU's graph rewrite enqueues a batch for inference if no op with its name sends gradients.
-        The software TPU has no such rewrite; there a batch is for inference only if `training` is
-        False.
+        The software TPU only does so if `training` is False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -220,17 +203,16 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    Its cores merge the calls of replicas into one. The values of `dequeue` and `send_gradients`
-    have an entry for every core. `enqueue` takes the parts of all cores, or of one.
+    `dequeue` and `send_gradients` have an entry for every core; `enqueue` takes all cores' parts,
+    or one's.
     """
 
 
 class ReplicaDriver(Driver):
     """A driver that is called while the function of a replica is traced, once for all replicas.
 
-    The values of `dequeue` and `send_gradients` have a single entry, for the traced replica, and so
-    has `enqueue` inside `strategy.run`. Outside, `enqueue` takes the parts of all replicas, or of
-    one core. With model parallelism the first dimension of an entry covers all cores of the
+    Inside `strategy.run` all values have a single entry. Outside, `enqueue` takes the parts of all
+    replicas, or of one core. With model parallelism the first dimension covers all cores of the
     replica.
     """
 
@@ -245,23 +227,16 @@ class ReplicaDriver(Driver):
 class SynchronousDriver(Driver):
     """A driver of steps that consist of several functions, each of which is one core.
 
-    A ClusterCoordinator schedules the functions. Each one looks up and sends its gradients; the
-    coordinator then applies the gradients of all.
+    Each function looks up and sends its gradients; the coordinator then applies the gradients of
+    all.
     """
 
     @abc.abstractmethod
     def collect_gradients(
         self, core: Tensor | int, gradients: Gradients, name: str | None = None
     ) -> Op:
-        """Sends the gradients of one core of a step.
-
-        `core` is an int or a scalar integer tensor. Raises OutOfOrder if no batch waits for
-        gradients.
-        """
+        """Sends the gradients of one core, an int or a scalar integer tensor."""
 
     @abc.abstractmethod
     def apply_collected(self, rates: Rates) -> Op:
-        """Updates the tables with the gradients that all cores of a step sent.
-
-        Called eagerly. Raises OutOfOrder if a core has sent none.
-        """
+        """Updates the tables, eagerly, with the gradients that all cores of a step sent."""

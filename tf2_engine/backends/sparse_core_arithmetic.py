@@ -19,15 +19,6 @@ NAME: Final = "sparsecore"
 
 
 def make_driver(limits: Object = None) -> Driver:
-    """Makes a driver that computes what SparseCores compute, for an engine in the current scope.
-
-    Under a TPUStrategy the TPU does the work. Otherwise the host does, which has no limits.
-
-    Args:
-        limits: the limits on ids; see `SparseCoreDriver`.
-
-    Raises InvalidSpec for a TPU of the first generation, and WrongType for other limits.
-    """
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         say = log.warning if SparseCoreLimits.of(limits).allow_id_dropping else log.info

@@ -1,7 +1,6 @@
 """Makes the layers as subclasses of each Keras' `Layer`: the same code over another base class.
 
-`tf.keras` can be Keras 2 or 3. A model only accepts layers of its own Keras, and one program may
-use two.
+A model only accepts layers of its own Keras, and one program may use two.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ def preprocessing_for(keras: types.ModuleType) -> type:
 
 
 def column_embedding_for(keras: types.ModuleType) -> type:
-    """Returns the class `ColumnEmbedding` for models of a Keras; see `layer_for`."""
     layer_class = _subclass(
         "ColumnEmbedding", (column_layers.ColumnEmbeddingLayer, keras.layers.Layer)
     )
@@ -92,20 +90,17 @@ def column_embedding_for(keras: types.ModuleType) -> type:
 
 
 def cell_for(keras: types.ModuleType) -> type:
-    """Returns the class `GRUCell` for models of a Keras; see `layer_for`."""
     cell_class = _subclass("GRUCell", (gru_cell.GRUCellBase, keras.layers.Layer))
     cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
     return registered(keras, cell_class)
 
 
 def rate_for(keras: types.ModuleType) -> type:
-    """Returns the class `RateByStep` for optimizers of a Keras; see `layer_for`."""
     schedule = keras.optimizers.schedules.LearningRateSchedule
     return registered(keras, _subclass("RateByStep", (RateByStepBase, schedule)))
 
 
 def function_model_for(keras: types.ModuleType) -> type:
-    """Returns the class `FunctionModel` of a Keras; see `layer_for`."""
     model_class = _subclass("FunctionModel", (FunctionModelBase, keras.Model))
     model_class._container_class = _subclass("Container", (Container, keras.layers.Layer))  # type: ignore[attr-defined]
     model_class._rate_class = rate_for(keras)  # type: ignore[attr-defined]

@@ -34,23 +34,19 @@ class TableColumn:
 
     @property
     def key(self) -> str:
-        """The feature with the ids, and later the activations."""
         return key_of(self.ids)
 
     @property
     def name(self) -> str:
-        """The name that the feature column had."""
         return f"{name_of(self.ids)}_{self.suffix}"
 
     @property
     def weight_key(self) -> str | None:
-        """The feature with the weights of the ids, or None."""
         ids = self.ids.column if isinstance(self.ids, preprocessing.Sequence) else self.ids
         return ids.weight_key if isinstance(ids, preprocessing.Weighted) else None
 
     @property
     def feature_config(self) -> Object:
-        """The FeatureConfig for the engine."""
         length = self.max_sequence_length
         return _FeatureConfig(self.table, max_sequence_length=length, name=self.key)
 
@@ -240,11 +236,7 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`.
-
-    Raises:
-        InvalidSpec: the feature has several numbers.
-    """
+    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`."""
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
@@ -279,7 +271,6 @@ class ByStep:
 
 
 def with_padding(column: TableColumn, padding: int | None) -> TableColumn:
-    """Returns a column in whose dense ids a number stands for no id."""
     if padding is None:
         return column
     return dataclasses.replace(column, ids=_padded(column.ids, padding))
@@ -296,11 +287,7 @@ def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:
-    """Sorts columns by table and feature, and lists each feature once.
-
-    Raises:
-        WrongType: a column has no table of the engine.
-    """
+    """Sorts columns by table and feature, and lists each feature once."""
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
         if not isinstance(each, TableColumn):

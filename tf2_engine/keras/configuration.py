@@ -23,10 +23,7 @@ _NOT_PIPELINED = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The checked arguments of a layer. Its spec has optimizers of the engine.
-
-    The user's TableConfigs are in the order of the spec. `arithmetic` is one of ARITHMETICS.
-    """
+    """The checked arguments of a layer. Its spec has optimizers of the engine."""
 
     spec: specs.EngineSpec
     tables: tuple[Object, ...]

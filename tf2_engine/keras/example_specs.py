@@ -15,13 +15,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
-    """Makes the arguments of `tf.io.parse_example` for the features of columns, by key.
-
-    They equal those of `tf.feature_column.make_parse_example_spec`.
-
-    Raises:
-        InvalidSpec: two columns read a feature differently.
-    """
+    """Makes the arguments of `tf.io.parse_example`, like `make_parse_example_spec`."""
     specs: dict[str, Object] = {}
     for column in columns:
         for key, spec in specs_of(column):

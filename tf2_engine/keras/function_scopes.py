@@ -68,9 +68,8 @@ class Scopes:
     ) -> Object:
         """Makes a layer, or returns the one of that name.
 
-        Args:
-            default: the word for its name in this scope, if it is not given. None gives a name as
-                Keras does: one of the class, which all scopes count.
+        `default` is the word for its name in this scope, if it is not given. None gives a name of
+        the class, which all scopes count, as Keras does.
         """
         if default is None and name is not None:
             self._check_is_new(self._path(name))
@@ -114,7 +113,6 @@ class Scopes:
         return next(each for each in names if not self._counts[self._path(each)])
 
     def _named(self, path: str) -> str:
-        """Returns a name that Keras takes, and notes which path it stands for."""
         wanted = name = path.replace("/", "_")
         taken, number = {*self._names}, 1
         while name in taken:
@@ -129,5 +127,4 @@ def _call_at_root(layer: Object, *arguments: Object, **options: Object) -> Objec
 
 
 def _at_root() -> contextlib.AbstractContextManager[Object]:
-    """Leaves name scopes, which Keras 2 would write into the names of variables."""
     return tf.name_scope("function_model/")

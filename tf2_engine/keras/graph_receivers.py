@@ -38,8 +38,8 @@ def graph_receiver(
     Args:
         serving_input_receiver_fn: makes placeholders of TensorFlow 1, and computes features from
             them with any ops. It runs once, in its own graph. Servers send a sparse placeholder as
-            three tensors, NAME_indices, NAME_values and NAME_dense_shape. If the function returns a
-            spec and a function, as a `parsing_receiver` does, these are used directly.
+            three tensors, NAME_indices, NAME_values and NAME_dense_shape. What a `parsing_receiver`
+            returns is used directly.
 
     Raises:
         WrongType: it does not return a `ServingInputReceiver`, or receives something other than
@@ -74,7 +74,6 @@ def graph_receiver(
 
 
 def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
-    """Lists the tensors that servers send, by name: one, or the three parts of a sparse one."""
     dense: dict[str, Tensor] = {}
     for name, each in received.items():
         if isinstance(each, tf.SparseTensor):

@@ -41,10 +41,7 @@ changes a step by less than 8e-6 of its size. Keras' defaults are 1e-7 and 0.1.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """Reads the rate of a Keras optimizer at every step: scalar float32.
-
-    With the `decay` of a legacy optimizer the rate is divided by 1 + decay * iterations.
-    """
+    """Reads the rate of a Keras optimizer, with a legacy `decay`, at every step: scalar float32."""
 
     optimizer: Object
     decay: float = 0.0
@@ -70,11 +67,10 @@ class OptimizerRate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiasCorrectedRate:
-    """Folds Adam's bias correction into a rate: multiplies by sqrt(1 - beta_2^t) / (1 - beta_1^t).
+    """Multiplies a rate by Adam's bias correction, sqrt(1 - beta_2^t) / (1 - beta_1^t).
 
-    The step t is `iterations` + 1, because an optimizer counts after it has updated.
-
-    Reference: Kingma and Ba, 2014, the end of section 2.
+    The step t is `iterations` + 1, because an optimizer counts after it has updated. Reference:
+    Kingma and Ba, 2014, the end of section 2.
     """
 
     rate: OptimizerRate
@@ -103,10 +99,9 @@ def translate_keras_optimizer(
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             and of `tf.tpu.experimental.embedding` are returned as the engine's.
-        bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
-            depends on `iterations`, which `apply_gradients` has to count up; epsilon is added to
-            the root; and all rows move in every step. False is Adam as on a TPU by default: no
-            correction, epsilon inside the root, and only rows of the batch move.
+        bias_correction: True is Adam as in Keras: the rate includes the bias correction; epsilon is
+            added to the root; and all rows move in every step. False is Adam as on a TPU by
+            default: no correction, epsilon inside the root, and only rows of the batch move.
         lazy_adam: whether only rows of the batch move. None decides as above.
 
     Raises:

@@ -20,11 +20,9 @@ both as Keras and as TensorFlow hold it.
 class KerasTables(tf_compat.CheckpointedEmbedding):
     """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
 
-    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each can
-    read what the other wrote. The Keras optimizer owns the slots.
-
-    With `distinct`, gradients contain each row once. Keras 3's optimizers would otherwise square
-    each occurrence of a row instead of their sum.
+    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables. The Keras
+    optimizer owns the slots. With `distinct`, gradients contain each row once: Keras 3's optimizers
+    would square each occurrence of a row instead of their sum.
 
     Attributes:
         parameters: the variable of each table by name.

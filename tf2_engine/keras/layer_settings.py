@@ -63,12 +63,7 @@ def _classes() -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """An argument of a layer that is more than a number or a name.
-
-    Attributes:
-        value: the argument.
-        package: the package of the layer's Keras, "keras" or "tf_keras".
-    """
+    """An argument of a layer that is more than a number or a name, and the package of its Keras."""
 
     value: Object
     package: str
@@ -80,7 +75,6 @@ class Setting:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Object]) -> Setting:
-        """Reads what `get_config` wrote; raises InvalidSpec for any other config."""
         reader = _Reader()
         for each in config["objects"]:
             reader.objects.append(reader.read(each))
@@ -116,7 +110,6 @@ class Configurable:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        """Makes a layer from arguments that `get_config` returned, or that a file contains."""
         return cls(**{key: from_file(value) for key, value in config.items()})
 
 
@@ -167,10 +160,7 @@ def from_file(value: Object) -> Object:
 
 
 class _Writer:
-    """Writes one argument as a JSON value.
-
-    Each object is written once, so that features which share a table still share it in a copy.
-    """
+    """Writes an argument as a JSON value, and each object once, so that copies share tables."""
 
     def __init__(self, package: str) -> None:
         self.objects: list[Object] = []

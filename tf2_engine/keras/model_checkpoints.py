@@ -24,10 +24,7 @@ SLOT_NAMES = "{variable}/{slot}"
 class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    Args:
-        names: names in checkpoints of layers whose own names differ, by these.
-        save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
-        slot_names: see `TableModel`.
+    `names` are names in checkpoints of layers whose own names differ, by these.
     """
 
     def __init__(
@@ -51,12 +48,7 @@ class ModelCheckpoints:
         return path
 
     def restore_latest(self) -> None:
-        """Restores all variables, which exist already, from the latest checkpoint.
-
-        Raises:
-            InvalidInput: a legacy program wrote the checkpoint, or it lacks variables. The message
-                tells how to convert it.
-        """
+        """Restores all variables, which exist already, from the latest checkpoint."""
         variables = self.variables()
         saved = tf.Module()
         for name, variable in variables.items():
@@ -134,7 +126,6 @@ class ModelCheckpoints:
 
     @property
     def _optimizer_names(self) -> dict[int, str]:
-        """Names of optimizers by identity. The second optimizer of a class gets a number."""
         names: dict[int, str] = {}
         counts: collections.Counter[str] = collections.Counter()
         for optimizer in self._model.optimizers:
@@ -144,7 +135,6 @@ class ModelCheckpoints:
         return names
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
-        """Yields settings of optimizers that legacy Keras optimizers store as variables."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
             prefix = scope.format(optimizer=self._optimizer_names[id(optimizer)])
@@ -158,7 +148,7 @@ class ModelCheckpoints:
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps (None: never), and at the end of a training."""
+    """Saves a model every `save_steps` steps, and at the end of a training."""
 
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None

@@ -101,7 +101,6 @@ def iterations(optimizer: Object) -> Variable:
 
 
 def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Finds the names of a slot: Keras 2 writes "m/...", Keras 3 "adam/..._momentum"."""
     path = getattr(variable, "path", None)
     if path is None:
         # With or without the optimizer's name in front.

@@ -45,5 +45,4 @@ class RateByStepBase:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        """Makes a rate from arguments that `get_config` returned, or that a file contains."""
         return cls(from_file(config["function"]))

@@ -77,12 +77,7 @@ class RuleOptimizerBase:
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
-        """Updates a variable and its slots. If the gradient is of rows, only these are updated.
-
-        Args:
-            gradient: of the shape of the variable, or `tf.IndexedSlices`.
-            learning_rate: the rate of the step. None takes the optimizer's.
-        """
+        """Updates a variable and its slots. If the gradient is of rows, only these are updated."""
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
         slots = {name: value_of(each[number]) for name, each in self._of_slots.variables.items()}
@@ -108,7 +103,6 @@ class RuleOptimizerBase:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Object], *_: Object, **__: Object) -> Object:
-        """Makes an optimizer from arguments that `get_config` returned, or that a file contains."""
         known = ("rule", "slot_initial_values", "name")
         return cls(**{key: from_file(config[key]) for key in known})
 

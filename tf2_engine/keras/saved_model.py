@@ -19,11 +19,9 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 def exportable(model: Object) -> tf.Module:
     """Makes a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
 
-    The parts are the layers, and the modules, lookup tables and variables that are attributes of
-    the model, also inside lists, tuples and dicts. Vocabulary files become assets.
-
-    Keras 3 would trace its own signature with dense tensors, and so cannot save a model of
-    SparseTensors or RaggedTensors, or a subclassed model of ids.
+    The parts are the layers, and the modules, lookup tables and variables among the model's
+    attributes. Keras 3 cannot save a model of SparseTensors or RaggedTensors itself, because it
+    would trace its own signature with dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -65,10 +63,6 @@ def export_saved_model(
 
 @contextlib.contextmanager
 def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
-    """Makes a model look up, and be exported, with tables in small types inside the context.
-
-    Yields whether there are any. If all tables are float32, nothing changes.
-    """
     layers = [each for each in tf_compat.flat_layers(model) if isinstance(each, EmbeddingLayer)]
     dtypes = small_types.checked(
         table_dtype, {name for each in layers for name in each.table_names}

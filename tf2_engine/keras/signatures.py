@@ -25,11 +25,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Returns the inputs of a signature by key, or None if it cannot take what clients send.
-
-    Args:
-        specs: what clients send, by key.
-    """
+    """Returns the inputs of a signature by key, or None if it cannot take what clients send."""
     if not isinstance(signature, OfExamples):
         # Clients send inputs by key, whatever the names of the specs.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}

@@ -44,7 +44,6 @@ class _State:
         trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
-        events: the event file of evaluations. None before the first one.
     """
 
     names: dict[str, str]
@@ -79,20 +78,17 @@ class TableModelBase:
                 self.minimize(loss, tape)
                 return {"loss": loss}
 
-    A subclass defines those of `train_step`, `test_step` and `predict_step` that it needs.
     Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables are
     called by the names of layers, joined by "/", and by the names of slots in `tf.compat.v1.train`.
-    So a program continues from a converted checkpoint if its predecessor's layers had the same
-    names. The betas of an Adam are rounded to float32, because the predecessor computed 1 - beta
-    from rounded betas, which for 0.999 is 1.3e-5 less.
+    The betas of an Adam are rounded to float32, as in the legacy program.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
         names: names in checkpoints of layers whose own names differ: {"wide_dense": "wide/dense"}.
         slot_names: names of optimizers' slots in checkpoints, unless they are those of estimators
             with a model_fn. Canned estimators have "{variable}/t_0/{slot}" or
-            "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad". Those of TensorFlow 2 have
-            "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
+            "{variable}/part_0/{slot}"; those of TensorFlow 2 have
+            "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers.
 
     Raises:
         InvalidSpec: it is made under a ParameterServerStrategy, or a strategy of several machines.
@@ -170,14 +166,12 @@ class TableModelBase:
 
     @property
     def checkpoints(self) -> ModelCheckpoints | None:
-        """The checkpoints, or None if none are kept."""
         return self._state.checkpoints
 
     def observe(self, observer: Observer) -> None:
         self._state.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None."""
         return None if self._state.checkpoints is None else self._state.checkpoints.latest()
 
     def minimize(
@@ -202,10 +196,7 @@ class TableModelBase:
     def gradients(
         self, loss: Tensor, tape: Object, variables: Sequence[Object] | None = None
     ) -> tuple[list[Object], list[Object]]:
-        """Computes gradients of all replicas' mean loss, and returns them and their variables.
-
-        The arguments and errors are those of `minimize`.
-        """
+        """Computes gradients of all replicas' mean loss, and returns them and their variables."""
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
         return [gradients[id(each)] for each in chosen], chosen
@@ -226,7 +217,6 @@ class TableModelBase:
         return self._state.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
-        """Returns the name of a layer's variable in checkpoints."""
         return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
@@ -376,7 +366,6 @@ class TableModelBase:
 
     @property
     def eval_dir(self) -> str | None:
-        """The folder with the event files of evaluations by `fit`. None without checkpoints."""
         checkpoints = self._state.checkpoints
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
@@ -465,11 +454,7 @@ class TableModelBase:
         return os.fsencode(path)
 
     def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
-        """Returns the outputs of an export by signature. By default there is one signature.
-
-        Args:
-            predictions: what `predict_step` returns.
-        """
+        """Returns the outputs of an export by signature, from what `predict_step` returns."""
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
@@ -493,7 +478,6 @@ class TableModelBase:
 
     @property
     def optimizers(self) -> list[Object]:
-        """The optimizer of `compile`, and those that are attributes."""
         candidates = [self.optimizer, *vars(self).values()]
         return [
             *{id(each): each for each in candidates if hasattr(each, "apply_gradients")}.values()
@@ -501,7 +485,6 @@ class TableModelBase:
 
     @property
     def dense_variables(self) -> list[Object]:
-        """The variables that optimizers train: all except tables."""
         virtual = {id(each) for each in self.with_tables.tables.trainable_variables}
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
@@ -516,7 +499,6 @@ class TableModelBase:
         self._read_checkpoint(purpose)
 
     def data_to_build(self, x: Dataset, training: bool) -> Dataset:
-        """Returns the part of the data `x` that makes all variables; labels are for training."""
         return x if training else x.map(lambda *parts: parts[0])
 
     def _read_checkpoint(self, purpose: str) -> None:
@@ -561,7 +543,7 @@ def _check_is_on_one_machine(model: str) -> None:
 
 
 def round_betas(optimizer: Object) -> None:
-    """Rounds the betas of an Adam to float32, as its predecessor computed with them."""
+    """Rounds the betas of an Adam to float32, because legacy Adam computes 1 - beta from those."""
     for name in ("beta_1", "beta_2"):
         beta = getattr(optimizer, name, None)
         if isinstance(beta, float):
@@ -578,7 +560,7 @@ def _identity(gradient: Object) -> Object:
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
     """Limits a dataset to the number of batches in an option, and removes the option.
 
-    Given the option, Keras would warn about an input that ends earlier, as evaluations often do.
+    Given the option, Keras would warn about an input that ends earlier.
     """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset

@@ -55,7 +55,7 @@ class TrainerModelBase:
         super().__init__()
         options = {name: each for name, each in options.items() if name not in _OF_TPUS}
         self.trainer = Trainer(model_fn, model_dir, config, params, **options)
-        self._losses: Iterator[Sequence[Tensor]] = iter(())
+        self._running: Iterator[Sequence[Tensor]] = iter(())
         self.built = True
         self.compile()
 
@@ -65,12 +65,16 @@ class TrainerModelBase:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
+    def weights(self) -> list[Object]:
+        return [*self.trainer.variables.values()]
+
+    @property
     def trainable_weights(self) -> list[Object]:
-        return [each for each in self.trainer.variables.values() if each.trainable]
+        return [each for each in self.weights if each.trainable]
 
     @property
     def non_trainable_weights(self) -> list[Object]:
-        return [each for each in self.trainer.variables.values() if not each.trainable]
+        return [each for each in self.weights if not each.trainable]
 
     def fit(
         self,
@@ -98,7 +102,7 @@ class TrainerModelBase:
         fit = super().fit  # type: ignore[misc]
 
         def drive(losses: Iterator[Sequence[Tensor]]) -> None:
-            self._losses = losses
+            self._running = losses
             data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # of unknown length
             histories.append(fit(data, callbacks=of_keras, **{"verbose": 2, **options}))
             self.trainer.stop_training |= self.stop_training
@@ -113,7 +117,7 @@ class TrainerModelBase:
         """Returns what Keras calls for each step. The trainer has the data."""
 
         def step(ignored: Object) -> dict[str, Tensor]:
-            losses = next(self._losses, None)
+            losses = next(self._running, None)
             if losses is None:
                 raise tf.errors.OutOfRangeError(None, None, "The training has ended.")
             return {"loss": tf.reduce_mean(losses)}
@@ -149,13 +153,18 @@ class TrainerModelBase:
         """Returns the metrics, the mean loss and the global step; see `Trainer.evaluate`."""
         return self.trainer.evaluate(_input_fn(input_fn), steps, hooks, checkpoint_path, name)
 
-    def predictions(self, input_fn: Input, **options: Object) -> Iterator[dict[str, Array]]:
+    def predictions(self, x: Input, *args: Object, **options: Object) -> Iterator[dict[str, Array]]:
         """Yields predictions for each sample; see `Trainer.predict`, also for the options."""
-        return self.trainer.predict(_input_fn(input_fn), **options)
+        return self.trainer.predict(_input_fn(x), *args, **options)
 
-    def predict(self, x: Input, **options: Object) -> Nest:
-        """Returns the predictions of all samples, as a dict of arrays."""
-        rows = list(self.predictions(x, **options))
+    def predict(self, x: Input, *args: Object, **options: Object) -> Nest:
+        """Returns the predictions for a dataset as a dict of arrays.
+
+        For an input function it yields them, as an estimator does.
+        """
+        if callable(x):
+            return self.predictions(x, *args, **options)
+        rows = list(self.predictions(x))
         return {key: np.stack([row[key] for row in rows]) for key in (rows[0] if rows else ())}
 
 

@@ -27,14 +27,6 @@ class WarmStart(NamedTuple):
     old_names: Mapping[str, str] | None = None
 
     def assign(self, variables: Mapping[str, Variable], engine: Object = None) -> None:
-        """Assigns the values in the checkpoint to variables, by name, and to tables.
-
-        Args:
-            engine: a `TPUEmbedding` whose tables to assign, or None. Their slots start as usual.
-
-        Raises:
-            InvalidInput: the checkpoint lacks a variable, or has it in another shape.
-        """
         reader = tf.train.load_checkpoint(self.checkpoint)
         shapes = reader.get_variable_to_shape_map()
         for name, variable in variables.items():

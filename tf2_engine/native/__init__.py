@@ -1,9 +1,8 @@
 """Kernels in C++, prebuilt or compiled where they run.
 
 A library fits one version of TensorFlow and one kind of processor. A wheel contains the sources,
-and libraries for the most common versions and processors. If none fits, one is compiled at first
-use, or by `estimator-bridge build-native`. See `build` for the place of libraries, `prebuilt` for
-the choice, and `loading` for when they are used.
+and libraries for the most common ones. If none fits, one is compiled at first use, or by
+`estimator-bridge build-native`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ RULES = frozenset(
 
 
 def source_digest() -> str:
-    """A digest of the sources. Processes that exchange messages must have the same one."""
+    """Computes a digest of the sources, which processes that exchange messages must share."""
     digest = hashlib.sha256()
     for path in sorted(path for kind in ("*.h", "*.cc") for path in SOURCES.rglob(kind)):
         digest.update(path.read_bytes())

@@ -1,12 +1,10 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library compiled for this machine's processor takes precedence over the wheel's, which is for any
-processor of its kind; see `prebuilt`. The wheel's is not used with extra flags or sanitizers. The
-cache is $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else
-~/.cache/estimator-bridge. A library's name contains a digest of everything it depends on, and only
-complete files get it. If several processes start at the same time, one compiles and the others
-wait. Damaged files are compiled again, and files that other users could have written are refused;
-see `cache`.
+A library compiled for this machine's processor takes precedence over the wheel's, which is not used
+with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
+$XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A library's name contains a digest
+of everything it depends on, and only complete files get it. If several processes start at the same
+time, one compiles and the others wait.
 """
 
 from __future__ import annotations
@@ -58,10 +56,6 @@ def flags() -> tuple[str, ...]:
 
 
 def compiler() -> tuple[str, ...]:
-    """The command of the C++ compiler: $CXX with its arguments, or g++.
-
-    Raises CannotBuild if there is no such program.
-    """
     command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     path = shutil.which(command[0])
     if path is None:
@@ -80,11 +74,7 @@ def prebuilt_path(source: str) -> pathlib.Path | None:
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Finds the library of a source file, or compiles it if there is none or `again` is set.
-
-    Raises CannotBuild if compiling is impossible or fails, or if another user could have written to
-    the cache.
-    """
+    """Finds the library of a source file, or compiles it if there is none or `again` is set."""
     if not again:
         path = existing(source)
         if path is not None:
@@ -93,10 +83,7 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 
 
 def existing(source: str) -> pathlib.Path | None:
-    """Finds the library that `library` would use without compiling; None if there is none.
-
-    Raises CannotBuild if another user could have written to the cache.
-    """
+    """Finds the library that `library` would use without compiling; None if there is none."""
     try:
         path = library_path(source)
     except CannotBuild:  # No compiler or no cache.
@@ -111,7 +98,6 @@ def load(source: str) -> tuple[Object, pathlib.Path]:
     """Loads the library of a source file; returns the module of its ops, and the path.
 
     The wheel's library may need a newer C++ library than this system has; then it is compiled here.
-    Raises CannotBuild as `library` does, and TensorFlow's errors if a library cannot be loaded.
     """
     path = library(source)
     try:

@@ -31,10 +31,6 @@ class CannotBuild(errors.EngineError, RuntimeError):
 
 
 def folder() -> pathlib.Path:
-    """The path of the folder. The folder need not exist.
-
-    Raises CannotBuild if no environment variable sets it and the user has no home folder.
-    """
     named = os.environ.get(VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     path = pathlib.Path(named) if named else pathlib.Path(base, "estimator-bridge")
@@ -48,10 +44,6 @@ def folder() -> pathlib.Path:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[None]:
-    """Makes the folder of a library, private to this user, and locks it against other processes.
-
-    Raises CannotBuild if the folder is another user's, or others may write to it.
-    """
     path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     _check(path.parent)
     with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:
@@ -62,10 +54,7 @@ def locked(path: pathlib.Path) -> Iterator[None]:
 
 
 def has(path: pathlib.Path) -> bool:
-    """Whether a library exists and is intact. Logs if it is damaged.
-
-    Raises CannotBuild if the library or its folder is another user's, or others may write to it.
-    """
+    """Whether a library exists and is intact. Logs if it is damaged."""
     if not path.exists():
         return False
     _check(path.parent)

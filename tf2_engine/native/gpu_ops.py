@@ -50,7 +50,6 @@ def where_ids_are() -> AbstractContextManager[None]:
 
 
 def architecture(gpu: Object) -> str:
-    """The architecture of a physical GPU as compilers name it, for instance "sm_90"."""
     details = tf.config.experimental.get_device_details(gpu)
     major, minor = details.get("compute_capability") or (0, 0)
     if major < 7:

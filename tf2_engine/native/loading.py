@@ -45,10 +45,9 @@ class Loaded(NamedTuple):
 
 
 def host_ops(native: bool | None = None) -> Object:
-    """The module of the fused host ops, or None if TensorFlow's ops should be used.
+    """Returns the module of the fused host ops, or None if TensorFlow's ops should be used.
 
-    With `native=None` the environment variable decides. Raises InvalidSpec if the ops are required
-    and cannot be used, or if the variable has an unknown value.
+    With `native=None` the environment variable decides.
     """
 
     def load_for_cpus() -> Loaded:
@@ -80,10 +79,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops unless they are disabled or would have to be compiled first.
-
-    Then graphs of earlier processes that contain the ops can be imported.
-    """
+    """Loads the ops, for graphs that contain them, unless they are disabled or not compiled yet."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()
@@ -94,10 +90,7 @@ def is_host_op(op: str) -> bool:
 
 
 def on_gpu() -> bool:
-    """Whether tables that are made in the current scope are on a GPU.
-
-    They are, if there is a GPU and the device in scope is not a CPU.
-    """
+    """Whether tables that are made in the current scope are on a GPU."""
     if not tf.config.get_visible_devices("GPU"):
         return False
     return "CPU" not in tf.zeros([]).device.upper()

@@ -61,11 +61,7 @@ _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 
 
 def compile_kernels(arch: str, rule: str) -> bytes:
-    """Compiles the kernels of a rule to machine code for an architecture such as "sm_90".
-
-    `rule` is one of `native.RULES`. The result also contains the kernels of lookups and sorts.
-    Raises CannotBuild if NVRTC is missing or fails, for instance because it is older than the GPU.
-    """
+    """Compiles the kernels of a rule, lookups and sorts for an architecture such as "sm_90"."""
     nvrtc = library()
     headers = dict(_STANDARD)
     for path in sorted(SOURCES.rglob("*.h")):

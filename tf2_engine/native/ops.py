@@ -10,7 +10,6 @@ the `.meta` file beside its checkpoints, contains ops of this project (`Tf2Engin
         saver.restore(session, "model_dir/model.ckpt-100")
 
 The ops come from the cache or the wheel, or are compiled; see `estimator-bridge build-native`.
-Raises CannotBuild if that is impossible.
 """
 
 from tf2_engine.native import build, loading

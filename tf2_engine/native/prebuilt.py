@@ -1,8 +1,8 @@
 """Finds a library in the wheel that fits this process and processor.
 
-The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources;
-see `build`. What remains to check is whether this processor has the instructions, and, with a
-digest beside the file, whether the file is intact.
+The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources.
+What remains to check is whether this processor has the instructions, and whether the file is
+intact.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ def runs_here() -> bool:
 
 
 def processor_flags() -> frozenset[str]:
-    """The flags of this processor as Linux lists them; empty if it does not."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             key, _, value = line.partition(":")

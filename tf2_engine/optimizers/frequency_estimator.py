@@ -42,9 +42,8 @@ class FrequencyEstimator(Optimizer):
         max_delta: upper bound of D, in steps.
         outlier_threshold: an interval of at least this many times D replaces D.
         weight_exponent: see `weighted`.
-        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. The proto
-            says that the exponent turns D into a weight, but not that the device does so. The
-            device does not get this setting.
+        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. The device
+            does not get this setting.
 
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """

@@ -125,7 +125,6 @@ class Optimizer:
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
-        """The initial value of each slot: a setting, or 0."""
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
@@ -145,22 +144,15 @@ class Optimizer:
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        """Applies `update` to rows of variables with a single TensorFlow op.
+        """Applies `update` to rows of variables with a single TensorFlow op, in one pass.
 
-        Such an op passes over memory once, while every op of `update` writes its result. Returns
-        the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
-
-        Args:
-            w: [rows, dim] float32, of a table without decay or limits of weights.
-            slots: by name, each like `w`.
-            rows: [num_rows] int64, distinct.
-            g: [num_rows, dim] float32, as for `update`.
-            lr: the rate of this step, scalar float32.
+        Returns the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
+        The table has no decay or limits of weights. `rows` are distinct, [num_rows] int64; `g` is
+        [num_rows, dim] float32.
         """
         return []
 
     def proto_fields(self) -> dict[str, float]:
-        """The fields of this optimizer's own proto message."""
         return self._settings_by("proto")
 
     def _settings_by(self, key: str) -> dict[str, float]:
@@ -185,24 +177,16 @@ def _contains(allowed: ranges.Range, value: object) -> bool:
 
 
 def one_minus(beta: float) -> np.float32:
-    """Computes 1 - beta in float32, the type of the proto, as the device does."""
     return np.float32(1.0) - np.float32(beta)
 
 
 def root(x: Tensor) -> Tensor:
-    """Computes sqrt(x), bitwise equal eagerly and in graphs.
-
-    Graph optimisation turns x / sqrt(y) into x * rsqrt(y), which rounds differently, but it does
-    not look through a placeholder.
-    """
+    """Computes sqrt(x), bitwise equal eagerly and in graphs, which would make it a rsqrt."""
     return optimization_barrier(tf.sqrt(x))
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """Computes x ** exponent for x >= 0, bitwise equal eagerly and in graphs.
-
-    Graph optimisation replaces some powers, such as -1, 0.5 and 2, by other ops.
-    """
+    """Computes x ** exponent for x >= 0, bitwise equal eagerly and in graphs."""
     return tf.pow(x, optimization_barrier(np.float32(exponent)))
 
 

@@ -54,12 +54,10 @@ REQUIRED = dataclasses.MISSING
 def setting(
     default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
 ) -> Object:
-    """Declares a field of an optimizer's class.
-
-    A setting whose default is `REQUIRED` must be passed by name.
+    """Declares a field of an optimizer's class. A `REQUIRED` one must be passed by name.
 
     `allowed=None` allows any value. `proto` is the field of the optimizer's proto message, and
-    `slot` the slot whose initial value the setting is, if any.
+    `slot` the slot whose initial value the setting is.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

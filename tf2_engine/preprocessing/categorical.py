@@ -19,7 +19,6 @@ class Column:
 
     @property
     def parts(self) -> tuple[Column, ...]:
-        """The columns inside this one."""
         settings = (getattr(self, field.name) for field in dataclasses.fields(self))
         values = itertools.chain(
             *(each if isinstance(each, tuple) else [each] for each in settings)
@@ -36,14 +35,10 @@ class Column:
         return None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        """Computes the same ids as the feature column, [batch, ...] int64.
-
-        Values outside a vocabulary may become -1.
-        """
+        """Computes the ids of the feature column, [batch, ...] int64; -1 is an unknown value."""
         raise NotImplementedError
 
     def weights(self, features: RawFeatures) -> SparseTensor | None:
-        """Returns the weights of the ids, float32, or None."""
         return None
 
 
@@ -332,7 +327,6 @@ def check_dtype(key: str, expected: DType, dtype: DType) -> None:
 
 
 def _refuse_weights(column: Column) -> None:
-    """Raises InvalidSpec if a column contains a weighted column, whose weights would be lost."""
     for part in column.parts:
         if isinstance(part, Weighted):
             raise errors.InvalidSpec(

@@ -61,7 +61,6 @@ class Preprocessing(tf.Module):
 
     @property
     def columns(self) -> dict[str, Column]:
-        """The column of each feature."""
         return dict(self._columns)
 
     def __call__(self, features: Mapping[str, Ids]) -> Prepared:
@@ -96,7 +95,6 @@ def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
 
 
 def _parts(column: Column) -> Iterator[Column]:
-    """Yields all columns inside a column, at any depth, and then the column itself."""
     for part in column.parts:
         yield from _parts(part)
     yield column

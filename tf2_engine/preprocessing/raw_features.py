@@ -34,10 +34,6 @@ class RawFeatures:
         return value
 
     def sparse(self, key: str, missing: int | None = None) -> SparseTensor:
-        """Returns a feature as a SparseTensor.
-
-        In dense features, "" and `missing`, by default -1, stand for missing values.
-        """
         return to_sparse(self.raw(key), missing)
 
     def _read(self, key: str) -> Ids:
@@ -63,10 +59,7 @@ class RawFeatures:
 
 
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
-    """Converts to a SparseTensor without cells equal to `missing`; sparse input stays as it is.
-
-    By default '' of strings and -1 of integers are missing.
-    """
+    """Converts to a SparseTensor without cells equal to `missing`, by default '' or -1."""
     if isinstance(value, tf.SparseTensor):
         return value
     if missing is None:

@@ -12,7 +12,6 @@ from tf2_engine.types import Ids, SparseTensor
 
 
 def in_order(prepared: Prepared) -> Prepared:
-    """Sorts ids and weights by sample and position, as SparseCores require."""
     weights = {
         key: None if weight is None else tf.sparse.reorder(weight)
         for key, weight in (prepared.weights or {}).items()
@@ -56,7 +55,6 @@ class SparseCorePreprocessing(Preprocessing):
 
 
 def _by_row(values: SparseTensor, length: int | None) -> SparseTensor:
-    """Reshapes ids or weights, [batch, n] or [batch, positions, n], to one row per activation."""
     if length is None:
         return tf.sparse.reorder(values)
     values = tf.sparse.retain(values, values.indices[:, 1] < length)

@@ -11,12 +11,7 @@ Comparison = Callable[[float, float], bool]
 
 
 class Evaluations:
-    """The values of one metric in all evaluations so far.
-
-    Args:
-        directory: the folder with the event files of the evaluations.
-        min_steps: evaluations before this step are ignored.
-    """
+    """The values of one metric in all evaluations so far, from step `min_steps` on."""
 
     def __init__(self, directory: str, metric: str, min_steps: int) -> None:
         self._directory, self._metric, self._min_steps = directory, metric, min_steps

@@ -34,7 +34,6 @@ class EventFile:
         self._open().add_summary(summary, step)
 
     def merged(self, step: int, summaries: bytes) -> None:
-        """Writes the value of `tf.compat.v1.summary.merge_all`."""
         self._open().add_summary(summaries, step)
 
     def flush(self) -> None:
@@ -51,11 +50,7 @@ class EventFile:
 
 
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
-    """Yields the step and the scalars of each event that has scalars.
-
-    The file of a running or killed job may end in the middle of an event; the events before it are
-    read.
-    """
+    """Yields the step and the scalars of each event that has scalars, up to a damaged end."""
     try:
         for event in tf.train.summary_iterator(path):
             scalars = {
@@ -70,10 +65,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
-    """Reads the scalars of all event files in a directory, sorted by step.
-
-    If a step has several values of a scalar, the one read last counts.
-    """
+    """Reads the scalars of all event files in a directory, by step; the value read last counts."""
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):
         for step, scalars in scalars_of_file(path):

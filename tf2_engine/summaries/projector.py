@@ -33,8 +33,7 @@ def write_projector(
         directory: where to write `projector_config.pbtxt` and the folder `projector`.
         tables: [rows, dim] of numbers by name.
         labels: the names of the points, by table. Rows without a label are named by their number.
-        max_rows: how many rows of each table to write. The projector is slow beyond some ten
-            thousand.
+        max_rows: how many rows of each table to write.
 
     Returns:
         The path of the configuration.
@@ -73,7 +72,6 @@ def write_projector(
 
 
 def first_rows(tables: Mapping[str, Table], max_rows: int) -> dict[str, Tensor]:
-    """Reads the first rows of tables, [rows, dim] float32."""
     counts = {name: min(max_rows, table.plan.vocabulary_size) for name, table in tables.items()}
     return {
         name: tables[name].gather(PARAMETERS, tf.range(count, dtype=tf.int64))

@@ -36,17 +36,13 @@ def of_step(
 ) -> Tensor:
     """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
 
-    - ids: the number of ids in the batch of all cores.
-    - ids_per_sample: the number of ids per sample, over all features of the table.
-    - rows_touched: the number of distinct rows that the batch looks up.
-    - out_of_vocabulary: the share of ids that belong to no row of the table.
-    - gradient_norm: the L2 norm of the gradients of all rows, each summed over the batch, before
+    * ids: the number of ids in the batch of all cores.
+    * ids_per_sample: the number of ids per sample, over all features of the table.
+    * rows_touched: the number of distinct rows that the batch looks up.
+    * out_of_vocabulary: the share of ids that belong to no row of the table.
+    * gradient_norm: the L2 norm of the gradients of all rows, summed over the batch, before
       clipping.
-    - clipped_share: the share of gradient elements outside the optimizer's limits.
-
-    Args:
-        parts: for each core, the inputs of the features in the order of the plan.
-        gradients: for each core, the gradients of the activations, [*output_shape, dim] float32.
+    * clipped_share: the share of gradient elements outside the optimizer's limits.
     """
     ids, rows, samples, num_ids = [], [], [], []
     for part, of_core in zip(parts, gradients, strict=True):
@@ -87,7 +83,6 @@ def _clipped_share(table: TablePlan, sums: Tensor) -> Tensor:
 
 
 def _share(condition: Tensor) -> Tensor:
-    """The share of elements that are true, or 0 if there are none."""
     count = tf.reduce_sum(tf.cast(condition, tf.float32))
     return tf.math.divide_no_nan(count, tf.cast(tf.size(condition), tf.float32))
 
@@ -123,7 +118,6 @@ def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
 
 
 def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
-    """Renames statistics for TensorBoard, and drops those that are undefined."""
     return {
         f"tables/{table.name}/{statistic}": float(value)
         for statistic, value in values

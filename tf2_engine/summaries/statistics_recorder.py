@@ -17,17 +17,10 @@ from tf2_engine.types import Tensor
 
 
 class StatisticsRecorder:
-    """Keeps the statistics of the latest step that was due, in a variable.
+    """Keeps the statistics of every `every`-th step, from the first one, in a variable.
 
-    The first step is due, and then one step per interval. In other steps a condition in the graph
-    skips the statistics.
-
-    Args:
-        engine: the engine to watch until `stop`. Trace step functions after this call.
-        every: the interval in steps.
-
-    Raises:
-        OutOfOrder: the engine is under a TPUStrategy.
+    In other steps a condition in the graph skips the statistics. Trace step functions after this
+    call.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:
@@ -44,14 +37,10 @@ class StatisticsRecorder:
         engine.observe(self._observe)
 
     def stop(self) -> None:
-        """Stops watching. Functions that are already traced go on counting."""
         self._engine.observe(None)
 
     def read(self) -> dict[str, float]:
-        """Reads the statistics of the latest step that was due, and of the tables now.
-
-        Keys are the names that TensorBoard shows. Before the first step the result is empty.
-        """
+        """Reads the statistics of the latest recorded step, and of the tables now, by name."""
         rows = self._values.numpy()
         if not len(rows):
             return {}

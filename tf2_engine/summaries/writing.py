@@ -24,11 +24,7 @@ def checked_interval(every_n_steps: int) -> int:
 class TableSummaries:
     """Writes statistics of tables to event files, and at the end files for the embedding projector.
 
-    Args:
-        output_dir, every_n_steps, projector_rows, labels: as for `TableSummaryHook`.
-
-    Raises:
-        InvalidInput: `every_n_steps` is less than 1.
+    The arguments are those of `TableSummaryHook`.
     """
 
     def __init__(

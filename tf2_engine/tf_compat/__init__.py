@@ -88,6 +88,7 @@ from tf2_engine.tf_compat.keras_internals import (
     start_keras_optimizer,
     tf1_style_regularizers,
     track,
+    update_of_metric,
     v1_layers,
     weigh_losses,
 )

@@ -30,7 +30,6 @@ export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_
 
 
 def export_output_classes() -> dict[str, type]:
-    """The classes that `export_outputs` accepts, by name. They have no public name."""
     names = ("ExportOutput", "ClassificationOutput", "RegressionOutput", "PredictOutput")
     return {name: getattr(_export_output, name) for name in (*names, "EvalOutput")}
 
@@ -38,8 +37,8 @@ def export_output_classes() -> dict[str, type]:
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
     """Makes the signatures of an exported graph, by name, as stock's estimators do.
 
-    `mode` is "train", "eval" or "infer", and `spec` the EstimatorSpec of the graph. `receiver` has
-    `receiver_tensors`, and optionally `receiver_tensors_alternatives`.
+    `mode` is "train", "eval" or "infer". `receiver` has `receiver_tensors`, and optionally
+    `receiver_tensors_alternatives`.
     """
     outputs = _export_utils.export_outputs_for_mode(
         mode=mode,

@@ -26,10 +26,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads the record of TPU columns in use, and clears it as stock does.
-
-    Maps the name of a variable to (scope, name).
-    """
+    """Reads and clears the record of TPU columns in use: (scope, name) by the variable's name."""
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
     graph.clear_collection(key)
@@ -71,10 +68,6 @@ with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_
 
 
 def weighted_sum(**arguments: object) -> Tensor:
-    """Sums a column's weights over the values of each example, [batch, units].
-
-    Takes `column`, `transformation_cache`, `state_manager`, `sparse_combiner` and `weight_var`.
-    """
     return _feature_column_v2._create_weighted_sum(**arguments)
 
 

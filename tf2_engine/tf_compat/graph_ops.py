@@ -31,10 +31,7 @@ def restart_random_ops() -> None:
 
 
 def rewire(stand_in: Tensor, source: Tensor) -> None:
-    """Makes `source` the input of the Identity op that made `stand_in`, before any session runs.
-
-    Thus a model can be traced with inputs that are only made afterwards.
-    """
+    """Makes `source` the input of the Identity op that made `stand_in`, before any session runs."""
     stand_in.op._update_input(0, source)
 
 
@@ -69,7 +66,7 @@ def num_kernels(op_name: str) -> int:
 
 
 class HostArguments(NamedTuple):
-    """For each input and output of an op on a GPU, whether it is in host memory."""
+    """Whether each input and output of an op on a GPU is in host memory."""
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
@@ -128,7 +125,6 @@ _OPS_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def is_in_python(op_type: str) -> bool:
-    """Whether ops of a type call Python functions, which only exist in one process."""
     return op_type in _OPS_IN_PYTHON
 
 

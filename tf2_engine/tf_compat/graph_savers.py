@@ -19,20 +19,18 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def save_as(variable: Variable, name: str) -> None:
-    """Gives a graph's variable another name in checkpoints than its op has."""
     shape = variable.shape.as_list()
     whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
     variable._set_save_slice_info(whole)
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """The key under which a Saver stores a variable, or the whole variable that it is a part of."""
+    """Returns the key under which a Saver stores a variable, or the variable it is part of."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
 
 def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
-    """The shape of the whole tensor under `checkpoint_key`; None if unknown."""
     part = variable._get_save_slice_info()
     if part:
         return tuple(part.full_shape)
@@ -40,10 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """The axis along which a variable is a part of a tensor, and the index where it begins.
-
-    None if the variable is the whole tensor.
-    """
+    """Returns the axis along which a variable is a part of a tensor, and where it begins."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -51,12 +46,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that a variable holds, as several blocks.
-
-    Args:
-        full_name, full_shape: the key and shape of the stored tensor.
-        ranges: the first row and the number of rows of each block, in the variable's order.
-    """
+    """The rows of a stored tensor that a variable holds: blocks of first row and row count."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
@@ -80,7 +70,7 @@ def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
 
 
 def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
-    """Lists (first row, number of rows) of the blocks of a stored tensor that a variable holds.
+    """Lists the blocks, as in `RowRanges`, of a stored tensor that a variable holds.
 
     None unless it is a numeric resource variable of known shape, whole or split along rows only.
     """
@@ -101,14 +91,10 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows.
 
-    `SaverBuilderOfSlices` restores it slice by slice, which needs memory for only one slice besides
-    the variable.
-
-    Args:
-        variable: a variable with `row_ranges`.
-        slices: (first row in the stored tensor, number of rows) of each slice, in the variable's
-            order. A slice is stored without a copy if its size, and the size of the rows before it,
-            are multiples of 64 bytes.
+    `SaverBuilderOfSlices` restores it slice by slice, which needs memory for only one slice.
+    `slices` are (first row in the stored tensor, number of rows), in the variable's order. A slice
+    is stored without a copy if its size, and the size of the rows before it, are multiples of 64
+    bytes.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
@@ -202,7 +188,6 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[Object]:
-        """Returns one entry per spec: a tensor, or the order in which slices are restored."""
         others = [each for each in saveables if not isinstance(each, VariableInSlices)]
         arguments = filename_tensor, others, preferred_shard, restore_sequentially
         tensors = iter(super().bulk_restore(*arguments) if others else ())
@@ -215,20 +200,16 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Makes the object with which a Saver saves an iterator, given the iterator's resource.
+    """Makes the object with which a Saver saves an iterator, given an element of "iterators".
 
-    `resource` is an element of the collection "iterators" (the public class only accepts
-    iterators). The policy is "fail", "warn" or "ignore".
+    The policy is "fail", "warn" or "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders.
-
-    Returns anything else unchanged.
-    """
+    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders."""
     if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         return saver
     objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
@@ -236,10 +217,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Makes a Saver with the keys that `tf.train.Checkpoint` has for an object.
-
-    It also restores checkpoints with the names of variables.
-    """
+    """Makes a Saver with the keys of `tf.train.Checkpoint`, which also restores by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

@@ -30,8 +30,25 @@ def keras2_v1() -> Object:
 
 
 def v1_layers() -> Object:
-    """The layers of `tf.compat.v1.layers`, which Keras 3 refuses."""
     return keras2_v1().__internal__.legacy.layers
+
+
+def update_of_metric(metric: Object) -> Op | None:
+    """Returns the op that updates a Keras metric, or None if nothing updates it.
+
+    In the graph of a function Keras keeps no updates. There they are the ops that get variables of
+    the metric and not only read them.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if metric.updates or not hasattr(graph, "capture"):
+        return metric.updates[0] if metric.updates else None
+    handles = {graph.capture(each.handle).name for each in metric.variables}
+    updates = [
+        op
+        for op in graph.get_operations()
+        if op.type != "ReadVariableOp" and not handles.isdisjoint(each.name for each in op.inputs)
+    ]
+    return tf.group(*updates) if updates else None
 
 
 broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
@@ -41,9 +58,7 @@ broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
     """Returns the functions that compute regularization losses, by variable.
 
-    Args:
-        module: has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`,
-            whose documentation names the attribute.
+    The module has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
     return {} if store is None else dict(store._regularizers)
@@ -55,10 +70,9 @@ def in_keras_construction() -> bool:
 
 
 def keras_learning_rate(optimizer: Object) -> Object:
-    """The learning rate that a Keras optimizer was made with: a schedule or a value.
+    """Returns the learning rate that a Keras optimizer was made with: a schedule or a value.
 
-    (With a schedule, the `learning_rate` of Keras 2's newer optimizers is the previous step's
-    rate.)
+    With a schedule, the `learning_rate` of newer Keras 2 optimizers is the previous step's rate.
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
@@ -67,12 +81,6 @@ def keras_learning_rate(optimizer: Object) -> Object:
 def start_keras_optimizer(
     optimizer: Object, start: Callable[..., None], learning_rate: object, name: str
 ) -> None:
-    """Calls the constructor that an optimizer inherits from its Keras.
-
-    Args:
-        start: the constructor.
-        learning_rate: a number or a schedule.
-    """
     if hasattr(optimizer, "_build_learning_rate"):  # Keras 2
         start(name=name, jit_compile=False)
         optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
@@ -89,11 +97,10 @@ def keras_variable_index(optimizer: Object, variable: object) -> int:
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
     """Makes a function that resets the counters of Keras layer names to their present state.
 
-    A model that is traced once per core in a graph must get the same names each time.
+    A model that is traced once per core must get the same names each time.
     """
 
     def counters() -> dict[str, dict[str, int]]:
-        """The graph's counters of unnamed layers, by the module of Keras."""
         per_graph = {
             name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
             for name in ("keras.src.backend", "tf_keras.src.backend")
@@ -127,12 +134,10 @@ def has_keras_weights(model: Object) -> bool:
 
 
 def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
-    """Sets the example weights in a compiled Keras model of a graph, one tensor per output."""
     model._compile_weights_loss_and_weighted_metrics(weights)
 
 
 def keras_train_op(model: Object, is_training: bool) -> Op | None:
-    """Adds a compiled Keras model's losses to its graph; returns its train op in training."""
     if not is_training:
         model._make_test_function()
         return None

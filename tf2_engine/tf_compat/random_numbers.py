@@ -29,8 +29,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     a function that makes variables is traced a second time, without them.
 
     What an op draws depends only on its seed and on how often it has run. A kernel's own state
-    would not do: in a function body it restarts with each executor, and a session makes a new
-    executor for each new set of fetches.
+    would restart with each executor, of which a session makes one for each set of fetches.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -74,7 +73,6 @@ class _Runs:
 
 
 def begin_random_numbers_anew() -> None:
-    """Makes the random ops of `numbered_seeds` draw as if they had never run."""
     _Runs.beginnings += 1
 
 

@@ -26,9 +26,9 @@ regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
 def strategy_in_scope() -> Strategy:
     """Like `tf.distribute.get_strategy`, but starts no thread.
 
-    TensorFlow would create the default graph to look for a strategy in it, and with the graph a
-    thread. If the process forks while a thread starts, the fork inherits a held lock and hangs.
-    Without a graph no strategy can be in scope.
+    TensorFlow would create the default graph, and with it a thread. If the process forks while a
+    thread starts, the fork inherits a held lock and hangs. Without a graph no strategy can be in
+    scope.
     """
     graphs = _ops._default_graph_stack
     if graphs.stack or graphs._global_default_graph is not None:

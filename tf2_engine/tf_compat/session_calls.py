@@ -28,12 +28,7 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` fast for fetches that it has seen before.
-
-    Results and errors are those of TensorFlow's `run`. TensorFlow's own method still handles calls
-    with feeds or options, calls with fetches other than tensors, ops and plain variables in lists,
-    tuples and dicts, and all calls if the class's method was replaced, as profilers do.
-    """
+    """Makes `session.run` fast, with TensorFlow's results, for fetches that it has seen before."""
     # With a cost model, every call returns metadata.
     if not session._config or not session._config.graph_options.build_cost_model:
         session.run = _RememberedFetches(session).run
@@ -55,8 +50,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    A closed session keeps its variables until it is freed. So nothing here holds a strong reference
-    to the session, neither directly nor through hooks, which are keys of the fetches.
+    A closed session keeps its variables until it is freed, so nothing here holds a strong reference
+    to it, neither directly nor through hooks, which are keys of the fetches.
     """
 
     def __init__(self, session: Session) -> None:
@@ -128,7 +123,6 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
 
 
 def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
-    """Appends the leaves of fetches; returns whether all are of supported kinds."""
     kind = type(fetches)
     if kind in _DICTS:
         return all(_flatten(value, leaves) for value in fetches.values())

@@ -15,12 +15,11 @@ from tf2_engine.types import Graph, Object, Op, Tensor
 
 
 def set_global_step_read(value: Tensor) -> None:
-    """Sets the tensor that hooks read as the global step in the default graph."""
     tf.compat.v1.get_collection_ref(_training_util.GLOBAL_STEP_READ_KEY)[:] = [value]
 
 
 def read_global_step(graph: Graph) -> Tensor:
-    """The tensor that TensorFlow's hooks read as the global step; creates it if needed."""
+    """Returns the tensor that TensorFlow's hooks read as the global step; creates it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
         # TensorFlow does not know how to read a mirrored one.

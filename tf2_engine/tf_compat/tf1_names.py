@@ -50,11 +50,7 @@ def _eager_profiler() -> ModuleType:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """Provides private names that TensorFlow 1 code uses and that have moved, inside the context.
-
-    For example, subclasses of batch normalization may override `_moments` without the newer
-    argument `mask`, and programs import the module of the profiler's server without using it.
-    """
+    """Provides private names of TensorFlow 1 that have moved, inside the context."""
     with contextlib.ExitStack() as stack:
         for module, name, value in _MOVED:
             if not hasattr(module, name):
@@ -90,11 +86,7 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """TensorFlow's own class of this name for legacy TPU embeddings; None after 2.15.
-
-    Stock's estimator checks the classes in a spec. A module that was installed in place of stock's
-    is ignored.
-    """
+    """Returns TensorFlow's class for legacy TPU embeddings, which stock checks, up to 2.15."""
     try:
         from tensorflow.python.tpu import tpu_embedding
     except ImportError:

@@ -37,13 +37,12 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
-    """The number of SparseCores of each core of a TPU; 0 if the TPU does not report it."""
+    """Returns the number of SparseCores of each core; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 
 
 def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
-    """Makes a variable creator that gives each core of a TPUStrategy a part of the rows."""
     # TensorFlow 2.15 has neither this module nor a strategy that needs it.
     module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
@@ -54,8 +53,8 @@ def around_sparse_core_ids(
 ) -> None:
     """Hooks into stock's TPUEmbeddingV2 where it reads the ids of features, from now on.
 
-    `before` gets the ids of a feature and returns the ids to read. `after` gets an output of the op
-    that reads them and the feature's config.
+    `before` returns the ids to read. `after` gets an output of the op that reads them, and the
+    feature.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
     stock = getattr(embedding, name)
@@ -74,8 +73,7 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 def reach_sharded_variables_by_position() -> None:
     """Makes a sharded, unpacked variable readable and assignable on one device, from now on.
 
-    Stock uses one handle for all parts, from which the device selects its part. Software cores
-    share one device, so the part is selected by position in the strategy's devices.
+    Stock selects the part by device. Software cores share one, so it is selected by position.
     """
     kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     variable = kind.TPUEmbeddingShardedVariable
@@ -123,7 +121,6 @@ TPUExtended = _tpu_strategy.TPUExtended
 def tpu_replica_context(
     strategy: Strategy, replica: int
 ) -> contextlib.AbstractContextManager[object]:
-    """A context in which `tf.distribute.get_replica_context` returns that of `replica`."""
     return _tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
 
 

@@ -34,8 +34,7 @@ def tpu_computation(
 ) -> Iterator[None]:
     """Makes code that is traced inside the context behave as on a TPU core.
 
-    Two ops have no kernel outside a TPU. `cross_replica_sum(input, group_assignment, name=None)`
-    replaces one; `core` replaces the op that returns the number of the core.
+    `cross_replica_sum` and `core` replace two ops that have no kernel outside a TPU.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -52,7 +51,6 @@ _cores_traced: list[TensorLike] = []
 
 
 def core_now() -> TensorLike:
-    """The number of the core whose code `tpu_computation` is tracing; 0 outside it."""
     return _cores_traced[-1] if _cores_traced else 0
 
 
@@ -74,8 +72,7 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 def trace_on_one_replica(graph: Graph) -> None:
     """Replaces sums over replicas in a graph without a TPU by sums over one replica.
 
-    Otherwise a model with a CrossShardOptimizer runs only on a TPU, because only TPUs have the
-    kernels.
+    Only TPUs have the kernels that a model with a CrossShardOptimizer needs.
     """
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
@@ -111,7 +108,7 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 
 
 def tpu_computation_graph() -> Graph | None:
-    """The graph in which the current TPU computation began, or None.
+    """Returns the graph in which the current TPU computation began, or None.
 
     It differs from the default graph once control flow or a tf.function has been entered.
     """
@@ -119,7 +116,7 @@ def tpu_computation_graph() -> Graph | None:
 
 
 def tpu_computation_context() -> Object | None:
-    """The TPUReplicateContext of the current TPU computation, or None.
+    """Returns the TPUReplicateContext of the current TPU computation, or None.
 
     The software TPU traces a computation once per core, each time in a new context.
     """

@@ -23,8 +23,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         """Lists the parts to write and to read, each with three attributes.
 
         `spec` says which part it is, in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
-        whole). `read` is a function that returns the value, called just before it is written.
-        `device` is where the value is.
+        whole). `read` returns the value, just before it is written. `device` is where the value is.
         """
         raise NotImplementedError
 
@@ -33,10 +32,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
-        """Makes a copy that later steps do not change, or brings the copy `old` up to date.
-
-        Asynchronous checkpoints are written from such a copy.
-        """
+        """Makes a copy for an asynchronous checkpoint, or brings the copy `old` up to date."""
         raise NotImplementedError
 
     # The newer `_serialize_to_tensors` does not work here: its restore passes on only the first of
@@ -66,10 +62,10 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding.
 
-    TensorFlow registers a saver for the class TPUEmbedding, which runs code before a save and after
-    a restore; checkpoints contain its name. Without the name, a stock engine that is already built
-    would restore its variables but keep the old rows on its TPU. With another name, stock could not
-    restore at all. Hence this subclass, which does not call the base's constructor.
+    TensorFlow registers a saver for that class, which runs code before a save and after a restore;
+    checkpoints contain its name. Without the name, a built stock engine would keep the old rows on
+    its TPU. With another name, stock could not restore at all. Hence this subclass, which does not
+    call the base's constructor.
     """
 
     _self_setattr_tracking = False  # `_track` names what is tracked.

@@ -17,8 +17,8 @@ from tf2_engine.types import DType, Tensor, Variable
 def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
-    Under MirroredStrategy `tf.Variable` makes a copy per replica, but a table is one variable.
-    Keras optimizers check that a variable belongs to the strategy, and this one still does.
+    Under MirroredStrategy `tf.Variable` would make a copy per replica. Keras optimizers check that
+    a variable belongs to the strategy, and this one still does.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
@@ -51,7 +51,7 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
 @functools.cache
 def initializers() -> dict[str, type]:
-    """TensorFlow's initializer classes of both generations, by name, such as "v2.Zeros"."""
+    """Returns TensorFlow's initializer classes of both generations, by name, such as "v2.Zeros"."""
     return {
         f"{generation}.{name}": kind
         for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))

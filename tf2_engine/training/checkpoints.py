@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
@@ -198,12 +197,15 @@ class Checkpoints:
         """Initializes variables and tables from another model's, with the same legacy names."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
-        reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)
+        reader = load_checkpoint(settings.ckpt_to_initialize_from)
         for name, variable in self._store.variables.items():
-            if variable.trainable and re.match(settings.vars_to_warm_start, name):
-                variable.assign(reader.get_tensor(names.key_of_variable(name)))
+            old = settings.old_name(name, trainable=variable.trainable)
+            if old is not None:
+                variable.assign(reader.get_tensor(old))
         for table, variable in self._model.engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
-            if re.match(settings.vars_to_warm_start, name.removeprefix("tbl_")):
-                variable.assign(reader.get_tensor(names.key_of_table(name)))
+            old = settings.old_name(name.removeprefix("tbl_"))
+            if old is not None:
+                same = old == name.removeprefix("tbl_")
+                variable.assign(reader.get_tensor(name if same else old))
         self._model.engine.load()

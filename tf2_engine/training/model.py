@@ -226,7 +226,10 @@ class Model:
             return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
-        spec = ModelSpec.of(call(self.model_fn, arguments))
+        # Without tables, columns look up variables of the model.
+        columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
+        with columns():
+            spec = ModelSpec.of(call(self.model_fn, arguments))
         scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)
         return spec
@@ -259,14 +262,16 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
     changes = any(
         op.op_def.is_stateful and op.type not in _READING for op in pruned.graph.get_operations()
     )
-    results = iter(pruned())
+    computed = pruned()
+    results = iter(computed)
     outputs = tf.nest.map_structure(
         lambda each: None if each is None else next(results),
         structure,
         expand_composites=True,
     )
     if metrics:
-        values = traced.prune([], traced.outputs[count:])()
+        with tf.control_dependencies(computed):
+            values = traced.prune([], traced.outputs[count:])()
         outputs = {**outputs, "metrics": tf.nest.pack_sequence_as(metrics, values)}
     return outputs, changes
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine import errors, tf_compat
 from tf2_engine.training import dummies
 from tf2_engine.types import Array, Object, Tensor, Variable
 
@@ -65,7 +65,7 @@ def _scope_class() -> type[tf.Module]:
             # Unnamed layers, Keras' and others, are numbered from the start in each call.
             v1.keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
-            with scope, tpu_columns.reading_activations():
+            with scope:
                 return function()
 
     return TF1Scope

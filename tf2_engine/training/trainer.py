@@ -28,7 +28,7 @@ from tf2_engine.training.trainer_specs import (
     RunConfig,
     WarmStartSettings,
 )
-from tf2_engine.types import Array, Nest, Object, Tensor, Variable
+from tf2_engine.types import Array, Nest, Object, Op, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -92,6 +92,7 @@ class Trainer:
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
         if self.model_dir not in (model_dir, self.config.model_dir):
             log.info("There is no model_dir; %s is used.", self.model_dir)
+        self.config = self.config.replace(model_dir=self.model_dir)  # for the model_fn
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -416,7 +417,8 @@ class Trainer:
             return {**outputs, "result": self._hooks.with_ops(named)}, {}
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])
-            metrics = spec.eval_metric_ops or {}
+            ops = (spec.eval_metric_ops or {}).items()
+            metrics = {name: _pair(each) for name, each in ops}
             with tf.control_dependencies([update for _, update in metrics.values()]):
                 loss = tf.identity(spec.loss)
             final = {name: tf.convert_to_tensor(value) for name, (value, _) in metrics.items()}
@@ -429,6 +431,14 @@ class Trainer:
 
 # For `help`, because Python would show the signature of `__new__`.
 Trainer.__new__.__signature__ = inspect.signature(Trainer.__init__)  # type: ignore[attr-defined]
+
+
+def _pair(metric: Object) -> tuple[Tensor, Op]:
+    """Returns the value of a metric and the op that updates it."""
+    if hasattr(metric, "update_state"):
+        return metric.result(), tf_compat.update_of_metric(metric) or tf.no_op()
+    value, update = metric
+    return value, update
 
 
 def _run_all(steps: Iterator[Sequence[Tensor]]) -> None:

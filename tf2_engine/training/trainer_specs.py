@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -137,12 +138,25 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """Which trainable variables and tables to initialize from another model's checkpoint.
+    """Which variables and tables to initialize from another model's checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or the directory of one.
-        vars_to_warm_start: a regular expression that has to match at the start of a name.
+        vars_to_warm_start: a regular expression that has to match at the start of the name of a
+            table or of a trainable variable; or several, which may match other variables too.
+        var_name_to_prev_var_name: names in that checkpoint, by the names in this model, where they
+            differ.
     """
 
     ckpt_to_initialize_from: str
-    vars_to_warm_start: str = ".*"
+    vars_to_warm_start: str | Sequence[str] = ".*"
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+    def old_name(self, name: str, *, trainable: bool = True) -> str | None:
+        """Returns the name from which a variable starts; None if it does not start from there."""
+        wanted = self.vars_to_warm_start
+        if isinstance(wanted, str):
+            wanted = [wanted] if trainable else []
+        if not any(re.match(each, name) for each in wanted):
+            return None
+        return (self.var_name_to_prev_var_name or {}).get(name, name)

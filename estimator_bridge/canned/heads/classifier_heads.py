@@ -36,12 +36,7 @@ _TABLES = {
 
 
 class LabelClasses:
-    """Classes with ids from 0 up; without a vocabulary their names are their ids as strings.
-
-    Attributes:
-        count: the number of classes.
-        vocabulary: the names in the order of the ids, or None.
-    """
+    """Classes with ids from 0 up; without a vocabulary their names are their ids as strings."""
 
     def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
         self.count, self.vocabulary = count, vocabulary
@@ -114,13 +109,6 @@ def predictions_of(
 
 
 def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:
-    """Makes the functions that predict one class for each example.
-
-    Args:
-        logits: the model's logits.
-        class_logits: [..., classes], one for each class.
-    """
-
     @functools.cache
     def ids() -> Tensor:
         return tf.expand_dims(tf.argmax(class_logits, axis=-1, name=K.CLASS_IDS), axis=-1)

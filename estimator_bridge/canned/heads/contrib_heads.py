@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads.graph_heads import GraphMultiLabelHead
-from estimator_bridge.canned.heads.head import HeadCall, check_one_way_to_train
+from estimator_bridge.canned.heads.graph_heads import GraphMultiLabelHead, train_op_without_updates
+from estimator_bridge.canned.heads.head import HeadCall
 from estimator_bridge.canned.heads.multi_head import MultiHead, merged_outputs
 from estimator_bridge.canned.heads.private_heads import (
     BINARY,
@@ -24,6 +24,7 @@ from estimator_bridge.canned.heads.private_heads import (
 from estimator_bridge.canned.heads.regression import LogisticRegressionHead, PoissonRegressionHead
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 _MEAN = tf.losses.Reduction.SUM_OVER_BATCH_SIZE
@@ -63,9 +64,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
     program's own, only need the members of `_Head`.
     """
 
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Nest, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:
         by_head = self._by_head(logits, labels)
         heads: Mapping[str, Object] = self._heads
         losses = {
@@ -86,24 +85,15 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
 
     def create_estimator_spec(  # type: ignore[override]
         self,
-        features: Mapping[str, Tensor],
+        features: Features,
         mode: str,
         logits: Nest,
         labels: Nest = None,
         optimizer: Object = None,
         train_op_fn: Callable[[Tensor], Op] | None = None,
     ) -> EstimatorSpec:
-        by_head = self._by_head(logits, labels)
-        specs = {
-            name: head.create_estimator_spec(
-                features=features,
-                mode=mode,
-                logits=by_head[name],
-                labels=labels[name] if labels else None,
-                train_op_fn=lambda loss: tf.no_op(),
-            )
-            for name, head in self._heads.items()
-        }
+        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
+        specs = self._specs(call)
         predictions = {
             (name, key): value
             for name, spec in specs.items()
@@ -114,12 +104,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
         if mode == ModeKeys.EVAL:
             return self._eval_spec(specs, predictions)
         loss = self._merged([spec.loss for spec in specs.values()])
-        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
-        check_one_way_to_train(call)
-        if train_op_fn is not None:
-            train_op = train_op_fn(loss)
-        else:
-            train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
+        train_op = train_op_without_updates(loss, call)
         with tf.name_scope(""):
             tf.summary.scalar(MetricKeys.LOSS, loss)
         return EstimatorSpec(mode, predictions, loss, train_op)
@@ -135,10 +120,3 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
                 metrics.update(spec.eval_metric_ops or {})
             loss = self._merged([spec.loss for spec in specs.values()])
         return EstimatorSpec(ModeKeys.EVAL, predictions, loss, eval_metric_ops=metrics)
-
-    def _merged(self, losses: Sequence[Tensor | None]) -> Tensor:
-        with tf.name_scope("merge_losses"):
-            if self._weights:
-                pairs = zip(losses, self._weights, strict=True)
-                losses = [tf.multiply(loss, weight) for loss, weight in pairs]
-            return tf.add_n(losses)

@@ -1,7 +1,6 @@
 """The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
 
-Their loss is by default the sum over a batch, and `tf.compat.v1.metrics.auc` integrates in another
-way than Keras.
+Their loss is by default the sum over a batch, and AUC integrates in another way than in Keras.
 """
 
 from __future__ import annotations
@@ -93,11 +92,7 @@ class GraphHead(SingleHead):
         )
 
     def _named_metrics(
-        self,
-        labels: Nest,
-        losses: Losses,
-        predictions: Predictions,
-        regularization: Tensor | None,
+        self, labels: Nest, losses: Losses, predictions: Predictions, regularization: Tensor | None
     ) -> MetricOps:
         with self._metrics_scope():
             metrics = self._metric_ops(labels, losses, predictions)
@@ -227,12 +222,15 @@ def graph_class_head(
     return GraphBinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
 
 
-def _train_op(loss: Tensor, call: HeadCall) -> Op:
+def train_op_without_updates(loss: Tensor, call: HeadCall) -> Op:
     check_one_way_to_train(call)
     if call.train_op_fn is not None:
-        train_op = call.train_op_fn(loss)
-    else:
-        train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
+        return call.train_op_fn(loss)
+    return call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
+
+
+def _train_op(loss: Tensor, call: HeadCall) -> Op:
+    train_op = train_op_without_updates(loss, call)
     update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     return tf.group(train_op, *update_ops) if update_ops else train_op
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -12,10 +12,10 @@ from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
-Features = Mapping[str, Tensor]
 Predictions = dict[Object, Tensor]
 
 Metrics = dict[str, Object]
@@ -62,7 +62,7 @@ class Head(abc.ABC):
         self,
         labels: Nest,
         logits: Nest,
-        features: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -80,7 +80,7 @@ class Head(abc.ABC):
     def update_metrics(
         self,
         eval_metrics: Metrics,
-        features: Mapping[str, Tensor],
+        features: Features,
         logits: Nest,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
@@ -89,7 +89,7 @@ class Head(abc.ABC):
 
     def create_estimator_spec(
         self,
-        features: Mapping[str, Tensor],
+        features: Features,
         mode: str,
         logits: Nest,
         labels: Nest = None,
@@ -116,18 +116,8 @@ class Head(abc.ABC):
             InvalidInput: labels, logits or weights have the wrong shape or type; or training does
                 not have exactly one of optimizer and train_op_fn.
         """
-        call = HeadCall(
-            features,
-            mode,
-            logits,
-            labels,
-            optimizer,
-            trainable_variables,
-            train_op_fn,
-            update_ops,
-            regularization_losses,
-        )
-        return self._estimator_spec(call)
+        rest = (optimizer, trainable_variables, train_op_fn, update_ops, regularization_losses)
+        return self._estimator_spec(HeadCall(features, mode, logits, labels, *rest))
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
         try:
@@ -194,9 +184,7 @@ def check_keras_optimizer(optimizer: Object) -> None:
 
 
 def add_loss_summaries(
-    loss: Tensor,
-    regularization_losses: Sequence[Tensor] | None,
-    key_of: Callable[[str], str] = str,
+    loss: Tensor, regularization_losses: Sequence[Tensor] | None, key_of: Callable[[str], str] = str
 ) -> None:
     with tf.name_scope(""):
         tf.summary.scalar(key_of(MetricKeys.LOSS), loss)

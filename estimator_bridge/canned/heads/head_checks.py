@@ -6,12 +6,13 @@ return their tensor behind an assertion, which raises InvalidArgumentError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import argument_names
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor
 
@@ -31,11 +32,6 @@ def check_list(name: str, value: Object) -> None:
 
 
 def check_reduction(reduction: Object, known: Iterable[str]) -> None:
-    """Raises InvalidInput if a reduction is unknown or NONE.
-
-    Args:
-        known: the reductions of Keras, or those of `tf.compat.v1.losses`.
-    """
     known = [each for each in known if each != "none"]
     if reduction not in known:
         raise errors.InvalidInput(
@@ -143,7 +139,7 @@ def checked_labels(
 
 
 def checked_weights(
-    features: Mapping[str, Tensor],
+    features: Features,
     column: Object,
     logits: Tensor,
     *,
@@ -152,8 +148,7 @@ def checked_weights(
 ) -> Tensor | float:
     """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
-    `per_logit` also allows a weight for each logit, [..., logits]. `numeric` requires a numeric
-    column.
+    `per_logit` also allows a weight for each logit, [..., logits].
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:

@@ -17,6 +17,7 @@ from estimator_bridge.canned.heads.head import (
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -63,7 +64,6 @@ class MultiHead(Head):
 
     @property
     def loss_reduction(self) -> str:
-        """The reduction of all heads; raises InvalidInput if they differ."""
         reductions = [head.loss_reduction for head in self._heads.values()]
         if len(set(reductions)) > 1:
             raise errors.InvalidInput(
@@ -75,7 +75,7 @@ class MultiHead(Head):
         self,
         labels: Nest,
         logits: Nest,
-        features: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -84,16 +84,19 @@ class MultiHead(Head):
             head.loss(labels[name], by_head[name], features, mode)
             for name, head in self._heads.items()
         ]
-        with tf.name_scope(None, "merge_losses", losses):
+        return self._merged(losses, regularization_losses)
+
+    def _merged(
+        self, losses: Sequence[Object], regularization_losses: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        with tf.name_scope("merge_losses"):
             if self._weights:
-                losses = [
-                    tf.multiply(loss, weight)
-                    for loss, weight in zip(losses, self._weights, strict=True)
-                ]
+                pairs = zip(losses, self._weights, strict=True)
+                losses = [tf.multiply(loss, weight) for loss, weight in pairs]
             loss = tf.add_n(losses)
             if regularization_losses is not None:
                 loss += tf.add_n(regularization_losses)
-        return loss
+            return loss
 
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
         by_head = self._by_head(logits)
@@ -117,7 +120,7 @@ class MultiHead(Head):
     def update_metrics(
         self,
         eval_metrics: Metrics,
-        features: Mapping[str, Tensor],
+        features: Features,
         logits: Nest,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
@@ -137,17 +140,7 @@ class MultiHead(Head):
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
         features, mode, logits, labels = call[:4]
         with tf.name_scope(self.name, "multi_head"):
-            by_head = self._by_head(logits, labels)
-            specs = {
-                name: head.create_estimator_spec(
-                    features,
-                    mode,
-                    by_head[name],
-                    labels[name] if labels else None,
-                    train_op_fn=lambda loss: tf.no_op(),
-                )
-                for name, head in self._heads.items()
-            }
+            specs = self._specs(call)
             predictions = self.predictions(logits)
             if mode == ModeKeys.PREDICT:
                 return EstimatorSpec(mode, predictions, export_outputs=merged_outputs(specs))
@@ -162,6 +155,19 @@ class MultiHead(Head):
             train_op = make_train_op(loss, self.loss_reduction, call)
             add_loss_summaries(loss, regularization_losses)
             return EstimatorSpec(mode, predictions, loss, train_op)
+
+    def _specs(self, call: HeadCall) -> dict[str, EstimatorSpec]:
+        by_head = self._by_head(call.logits, call.labels)
+        return {
+            name: head.create_estimator_spec(
+                features=call.features,
+                mode=call.mode,
+                logits=by_head[name],
+                labels=call.labels[name] if call.labels else None,
+                train_op_fn=lambda loss: tf.no_op(),
+            )
+            for name, head in self._heads.items()
+        }
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
         if labels is not None:

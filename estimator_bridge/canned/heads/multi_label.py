@@ -147,10 +147,7 @@ class MultiLabelHead(SingleHead):
     def _of_classes(
         self, chances: Tensor, losses: Losses
     ) -> Iterator[tuple[list[str], Tensor, Losses]]:
-        """Yields the keys of a class's metrics, its probabilities, and the losses with its labels.
-
-        The keys are those of the mean, of AUC, and of the area below precision and recall.
-        """
+        """Yields, by class, the keys of metrics, the probabilities, and the losses with labels."""
         for id_, name in self._own_metrics.items():
             outer = [tf.rank(chances) - 1]
             begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)

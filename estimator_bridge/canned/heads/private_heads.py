@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.canned.heads.graph_heads import (
@@ -14,10 +14,10 @@ from estimator_bridge.canned.heads.graph_heads import (
     GraphMultiClassHead,
     GraphRegressionHead,
 )
-from estimator_bridge.canned.heads.head import HeadCall
 from estimator_bridge.canned.heads.single_head import SingleHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
-from tf2_engine.types import Nest, Object, Op, Tensor
+from estimator_bridge.runtime.program_types import Features
+from tf2_engine.types import Nest, Object, Tensor
 
 
 class LossSpec(NamedTuple):
@@ -47,14 +47,12 @@ class _Head:
         """The size of the last axis of the logits."""
 
     @abc.abstractmethod
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Nest, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:
         """Computes the loss of a batch."""
 
     def create_estimator_spec(
         self,
-        features: Mapping[str, Tensor],
+        features: Features,
         mode: str,
         logits: Nest,
         labels: Nest = None,
@@ -62,9 +60,13 @@ class _Head:
         train_op_fn: Callable[[Tensor], object] | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> EstimatorSpec:
-        rest = optimizer, train_op_fn, regularization_losses
+        rest = {
+            "optimizer": optimizer,
+            "train_op_fn": train_op_fn,
+            "regularization_losses": regularization_losses,
+        }
         try:
-            spec = self._create_tpu_estimator_spec(features, mode, logits, labels, *rest)
+            spec = self._create_tpu_estimator_spec(features, mode, logits, labels, **rest)
         except NotImplementedError:
             raise NotImplementedError(
                 "Subclasses of _Head must implement `create_estimator_spec()` or "
@@ -79,22 +81,9 @@ class _Head:
 class PrivateHead(GraphHead, _Head):
     """The shared base of the heads that functions of this module make."""
 
-    def create_estimator_spec(  # type: ignore[override]
-        self,
-        features: Mapping[str, Tensor],
-        mode: str,
-        logits: Nest,
-        labels: Nest = None,
-        optimizer: Object = None,
-        train_op_fn: Callable[[Tensor], Op] | None = None,
-        regularization_losses: Sequence[Tensor] | None = None,
-    ) -> EstimatorSpec:
-        call = HeadCall(features, mode, logits, labels, optimizer, train_op_fn=train_op_fn)
-        return self._estimator_spec(call._replace(regularization_losses=regularization_losses))
+    create_estimator_spec = _Head.create_estimator_spec  # type: ignore[assignment]
 
-    def create_loss(
-        self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
-    ) -> LossSpec:
+    def create_loss(self, features: Features, mode: str, logits: Tensor, labels: Nest) -> LossSpec:
         losses = self._losses(logits, labels, features)
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 
@@ -120,12 +109,7 @@ NUMBERS = "weight_column label_dimension loss_reduction loss_fn inverse_link_fn 
 def with_arguments(
     kind: type[SingleHead], names: str, loss_reduction: str
 ) -> Callable[..., SingleHead]:
-    """Returns a function that makes a head.
-
-    Args:
-        names: the arguments of the function; they have the defaults of the class.
-        loss_reduction: the default of the argument of this name.
-    """
+    """Makes a function of these arguments that makes a head; defaults are those of the class."""
     own = dict(inspect.signature(kind).parameters)
     own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
     signature = inspect.Signature([own[name] for name in names.split()])

@@ -120,10 +120,7 @@ class LogisticRegressionHead(RegressionHead):
     """
 
     def __init__(
-        self,
-        weight_column: Object = None,
-        loss_reduction: str = MEAN,
-        name: str | None = None,
+        self, weight_column: Object = None, loss_reduction: str = MEAN, name: str | None = None
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, self._logistic_loss, tf.sigmoid, name)
 

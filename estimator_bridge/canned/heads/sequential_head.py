@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -10,6 +10,7 @@ from estimator_bridge import errors
 from estimator_bridge.canned.heads.head import Head, HeadCall, Metrics
 from estimator_bridge.canned.heads.multi_head import MultiHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine.types import Nest, Object, Tensor
 
 
@@ -61,7 +62,7 @@ class SequentialHead(Head):
         self,
         labels: Nest,
         logits: Tensor,
-        features: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -79,7 +80,7 @@ class SequentialHead(Head):
     def update_metrics(
         self,
         eval_metrics: Metrics,
-        features: Mapping[str, Tensor],
+        features: Features,
         logits: Tensor,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
@@ -99,7 +100,7 @@ class SequentialHead(Head):
         return self.static_head.create_estimator_spec(*of_steps)
 
     def _steps(
-        self, labels: Nest, logits: Tensor, features: Mapping[str, Tensor]
+        self, labels: Nest, logits: Tensor, features: Features
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         for key in (self.input_sequence_mask_key, *self._keys):
             if key not in features:

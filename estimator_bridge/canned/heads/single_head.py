@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.heads.head import (
     REDUCTIONS,
-    Features,
     Head,
     HeadCall,
     Metrics,
@@ -22,6 +21,7 @@ from estimator_bridge.canned.heads.head import (
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
+from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -97,10 +97,9 @@ class SingleHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Computes the loss of a batch, a scalar.
+        """Computes the loss of a batch: the sum of weighted losses, and regularization losses.
 
-        The losses are multiplied by their weights and summed. SUM_OVER_BATCH_SIZE divides by the
-        number of losses, not by the sum of the weights. Regularization losses are added.
+        SUM_OVER_BATCH_SIZE divides by the number of losses, not by the sum of the weights.
         """
         with tf.name_scope("losses"):
             logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -112,11 +111,6 @@ class SingleHead(Head):
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
     ) -> dict[Object, Tensor]:
-        """Computes predictions by name; `keys` chooses some of them.
-
-        Raises:
-            InvalidInput: the head has no prediction of a key, or the logits have the wrong shape.
-        """
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         with tf.name_scope(None, "predictions", (logits,)):
             return self._predictions(logits, keys)
@@ -237,7 +231,7 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
-        """Computes predictions by name."""
+        pass
 
     def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
         outputs = self._own_outputs(predictions)
@@ -251,7 +245,7 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:
-        """Makes metrics, except for the losses and the later ones."""
+        pass
 
     def _later_metrics(self) -> Metrics:
         return {}

@@ -16,9 +16,8 @@ from estimator_bridge.canned.keras_models.model_function import (
 )
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2, PathLike
 from estimator_bridge.runtime.estimator.estimator_arguments import read_config
-from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Array, Object
 
@@ -52,8 +51,7 @@ def model_to_estimator(
             names of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
-        export_outputs: for each output of the model, the class of its export signature. The
-            default signature has all outputs.
+        export_outputs: for each output of the model, the class of its export signature.
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
@@ -133,10 +131,7 @@ def _check_is_compiled(model: Object) -> None:
 
 
 def _optimizer_settings(model: Object) -> Object:
-    """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1.
-
-    Keras's new optimizers do not train in graphs; their legacy counterparts do.
-    """
+    """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1."""
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):
         if not tf.executing_eagerly():

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.single_head import DEFAULT
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
@@ -18,10 +19,9 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
 class KerasBatch(NamedTuple):
-    """A batch as a Keras model takes it.
+    """A batch as a Keras model takes it: inputs in the model's order or by name, targets in order.
 
-    `inputs` are in the order of the model's inputs or by name, `targets` in the order of its
-    outputs, and `weights` (those of the examples, or None) as the program gives them.
+    `weights` are those of the examples, or None, as the program gives them.
     """
 
     inputs: Nest
@@ -30,7 +30,6 @@ class KerasBatch(NamedTuple):
 
 
 def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
-    """Orders a batch by a Keras model's inputs and outputs."""
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
         features, weights = features[_FEATURES], features[_WEIGHTS]
@@ -46,7 +45,6 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
 
 
 def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
-    """Lists the weights of the examples for each output of a model; None for an output without."""
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
     if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):
@@ -103,7 +101,6 @@ def _tensor(value: Object) -> Tensor:
 
 keras = tf_compat.keras2()
 
-_SERVING = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _NUMBER_OF_CLONE = re.compile(r"_\d$")
 
 Outputs = Mapping[str, Callable[[Tensor], Object]]
@@ -170,7 +167,7 @@ class KerasSource:
         self, names: Sequence[str], predictions: Mapping[str, Tensor]
     ) -> dict[str, Object]:
         predict: Object = tf_compat.export_output_classes()["PredictOutput"]
-        outputs = {_SERVING: predict(predictions)}
+        outputs = {DEFAULT: predict(predictions)}
         chosen = self.export_outputs or {}
         unknown = sorted(set(chosen) - set(names))
         if unknown:

@@ -42,8 +42,8 @@ def numpy_input_fn(
         A function that returns features, or (features, labels), in the structures of x and y.
 
     Raises:
-        InvalidInput: `shuffle` is not a bool. When the function is called: there are no arrays,
-            they are empty or differ in length, or a key is both a feature and a label.
+        InvalidInput: `shuffle` is not a bool. When the function is called: arrays are missing or
+            empty or differ in length, or a key is both a feature and a label.
         WrongType: when the function is called: x is neither an array nor a dict.
     """
     check_shuffle(shuffle)
@@ -141,8 +141,7 @@ def pandas_input_fn(
     Args:
         x: a DataFrame, whose columns are the features.
         y: labels: a Series, or a DataFrame for labels by name, with the index of x.
-        queue_capacity: the size of the queue; None means the number of rows, times four with
-            `shuffle`.
+        queue_capacity: None means the number of rows, times four with `shuffle`.
         target_column: the name of the labels in the queue, which no feature may have.
 
     Raises:

@@ -20,11 +20,7 @@ Feed = Callable[[], Mapping[Tensor, Array]]
 
 
 class FeedingRunner(tf.train.QueueRunner):
-    """Fills a queue from Python, with one thread per enqueue op; the last thread to end closes it.
-
-    Args:
-        feeds: for each op, the function that returns its feed dict.
-    """
+    """Fills a queue from Python: each enqueue op has a thread and a function that feeds it."""
 
     def __init__(self, queue: Object, enqueue_ops: Sequence[Op], feeds: Sequence[Feed]) -> None:
         super().__init__(
@@ -39,7 +35,6 @@ class FeedingRunner(tf.train.QueueRunner):
 
     @property
     def exceptions_raised(self) -> list[Exception]:
-        """The errors that threads without a coordinator raised since the last `create_threads`."""
         return self._failures
 
     def create_threads(
@@ -103,12 +98,7 @@ class FeedingRunner(tf.train.QueueRunner):
 
 
 class Rows(NamedTuple):
-    """Data in memory: the number of each row, then columns of equal length.
-
-    Attributes:
-        dtypes, shapes: of one row's values.
-        take: returns the rows with given positions, one array for each dtype.
-    """
+    """Data in memory: `take` returns the rows at given positions, their numbers first."""
 
     length: int
     dtypes: list[DType]
@@ -138,11 +128,6 @@ def frame_rows(frame: Object) -> Rows:
 
 
 def _array_of(column: Object, name: Object) -> Array:
-    """Converts a pandas column to an array whose dtype TensorFlow has.
-
-    Raises:
-        InvalidInput: TensorFlow has no such values, or a value that is not a float is missing.
-    """
     values = column.values
     if not isinstance(values, np.ndarray):
         kind: Object = getattr(column.dtype, "categories", column)
@@ -208,14 +193,9 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The number of ops is that of stock's queues, because TensorFlow derives seeds from it.
-
-    Args:
-        batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the
-            last batch may be smaller.
-        shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue`
-            rows, by default a quarter of the capacity.
-        num_epochs: how often each thread passes over the rows; None means no end.
+    The number of ops is that of stock's queues, because TensorFlow derives seeds from it. With
+    `shuffle`, the queue holds at least `min_after_dequeue` rows, by default a quarter of the
+    capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -15,6 +15,7 @@ from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer
 from estimator_bridge.canned.sdca.linear_sdca import Examples, LinearSDCA, read_examples
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.runtime.program_types import Columns, Features
 from tf2_engine import log
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -23,10 +24,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Four numbers for each example, by the hash of its name; saved in checkpoints.
-
-    An example is in table hash modulo `num_shards`.
-    """
+    """Four numbers for each example, by the hash of its name; saved in checkpoints."""
 
     def __init__(self, num_shards: int) -> None:
         with tf.name_scope(_NAME):
@@ -47,7 +45,6 @@ class ExampleTable:
         return tf.add_n([shard.size() for shard in self._shards])
 
     def sums(self) -> Tensor:
-        """Sums each number over all examples, [4] float64."""
         sums: list[Tensor] = []
         for shard in self._shards:
             _, values = shard.export()
@@ -57,7 +54,6 @@ class ExampleTable:
         return tf.add_n(sums)
 
     def lookup(self, keys: Tensor) -> Tensor:
-        """Looks up the numbers of examples, [batch, 4] float32; zeros for new ones."""
         if len(self._shards) == 1:
             return self._shards[0].lookup(keys)
         places = self._places(keys)
@@ -240,15 +236,11 @@ def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
 def sdca_spec(
     optimizer: LinearSDCA,
     head: Object,
-    feature_columns: Sequence[Object],
-    features: Mapping[str, Tensor],
+    feature_columns: Columns,
+    features: Features,
     labels: Nest,
     mode: str,
 ) -> EstimatorSpec:
-    """Makes the EstimatorSpec of a linear model with one logit.
-
-    For a head of TensorFlow 1 the variables are in the open variable scope.
-    """
     loss_type = _loss_type(head)
     check_new_columns(feature_columns)
     name = V1_NAME if isinstance(head, GraphHead) else KERAS_NAME

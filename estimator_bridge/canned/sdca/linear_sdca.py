@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.linear_model import LinearLayer
+from estimator_bridge.runtime.program_types import Columns, Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Tensor, Variable
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Object, Tensor, Variable
 class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
-    It minimizes the mean loss of the examples plus l1 and l2 regularization, and has no learning
+    It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
     rate. It keeps four numbers for every example, so examples need names. It is for classifiers of
     two classes and regressors of one number, with columns of `tf.feature_column`.
 
@@ -30,8 +30,8 @@ class LinearSDCA:
         symmetric_l2_regularization: the factor of half the sum of squares, above 0.
         adaptive: whether to train examples with a larger loss more often.
 
-    Reference: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
-    Loss Minimization", 2013; with the distributed variant of Ma et al., 2015.
+    References: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
+    Loss Minimization", 2013; Ma et al., 2015 (the distributed variant).
     """
 
     example_id_column: str
@@ -43,7 +43,7 @@ class LinearSDCA:
 
 
 def check_sdca(
-    optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
+    optimizer: Object, columns: Columns, sparse_combiner: str, outputs: int, most: int
 ) -> None:
     if not isinstance(optimizer, LinearSDCA):
         return
@@ -85,8 +85,7 @@ class Examples(NamedTuple):
         sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
         dense: the numbers of each dense column, [batch, width] float32, and ones for the bias.
         dense_weights: the variable of each dense column, and the bias, or their parts.
-        labels, importance: [batch] float32.
-        names: [batch] string.
+        labels, importance, names: [batch].
     """
 
     sparse: list[SparseValues]
@@ -101,8 +100,8 @@ class Examples(NamedTuple):
 def read_examples(
     optimizer: LinearSDCA,
     layer: LinearLayer,
-    feature_columns: Sequence[Object],
-    features: Mapping[str, Tensor],
+    feature_columns: Columns,
+    features: Features,
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
@@ -135,9 +134,7 @@ def read_examples(
     )
 
 
-def _importance(
-    features: Mapping[str, Tensor], weight_column: Object, batch_size: Tensor
-) -> Tensor:
+def _importance(features: Features, weight_column: Object, batch_size: Tensor) -> Tensor:
     if not weight_column:
         return tf.ones([batch_size])
     # A numeric column has the key of its feature.
@@ -155,10 +152,7 @@ def _check_rank(column: Object) -> None:
 
 
 def _distinct(categories: Object) -> SparseValues:
-    """Merges equal categories of an example, adding their weights.
-
-    Drops ids below 0, for instance those of words outside of a vocabulary.
-    """
+    """Merges equal categories of an example, adding their weights; drops ids below 0."""
     ids, weights = categories.id_tensor, categories.weight_tensor
     count = tf.shape(ids.indices)[0]
     values = tf.ones([count], tf.float32) if weights is None else weights.values

@@ -122,6 +122,13 @@ class Tf2Actions:
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
+    def check_partitioner(self, call: cst.Call) -> None:
+        """Refuses partitioned variables in a program that becomes a `TrainerModel`."""
+        by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
+        if self._tf2_edits.keras and by_keyword.get("partitioner", "None") != "None":
+            why = "variables of TensorFlow 2 are not partitioned, and would have other names"
+            self._tf2_edits.blockers.add(call, "partitioner", why, "Do without the partitioner")
+
     def keep_quirks(self, call: cst.Call) -> None:
         named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
@@ -177,7 +184,8 @@ class Tf2Actions:
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule | None:
         """Selects the rule of a name at this place: as a type it creates no object."""
-        if rule.unless and rule.unless in self._program.module.code:
+        program = f"{self._program.module.code}{self._program.modules.source}"
+        if rule.unless and rule.unless in program:
             return None
         if rule.action in (Action.REPORT_ALONE, Action.REFUSE_ALONE) and not self._is_alone(node):
             return None
@@ -267,9 +275,11 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method of an estimator, and its arguments; `train` of others stays."""
+        """Renames a method of what is surely an estimator, and its arguments."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
-        if "input_fn" not in by_name or len(by_name) < len(call.args):
+        is_model = code_of(call.func.value) in self._tf2_edits.models
+        has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
+        if not has_data or any(each.star for each in call.args):
             return  # A `TrainerModel` has methods of these names too.
         for old, new in (("input_fn", "x"), ("hooks", "callbacks")):
             if old in by_name and (old != "hooks" or rule.new == "fit"):

@@ -23,6 +23,7 @@ class Tf2Edits:
         program, edits, removal, comments, blockers: of this program.
         imported: the names that are imported from each module.
         keras: whether the program becomes a `TrainerModel`.
+        models: the names that are assigned such a model.
         left: first parts of dotted names that stay because their rule is not selected.
     """
 
@@ -37,6 +38,7 @@ class Tf2Edits:
         self.blockers = Blockers(program, self.removal)
         self.imported: dict[str, set[str]] = {}
         self.left: set[str] = set()
+        self.models: set[str] = set()
         self._selected = selected
         self._taken = set(names.names_in(program))
         self._lines: list[tuple[cst.CSTNode, Line]] = []

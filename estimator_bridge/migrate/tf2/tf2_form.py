@@ -21,9 +21,11 @@ from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rul
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
+from estimator_bridge.run.stock_names import NAMESPACE
 
 NO_TRAINING = "no-training"
 
+_DIMENSION = "dimension-value"
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
 
@@ -113,11 +115,7 @@ class _RuleVisitor(cst.CSTVisitor):
         if self._tf2_edits.removal.is_removed(node):
             return
         name, rule = self._rule_of(node.func)
-        keras = self._tf2_edits.keras
-        if name == tf2_rules.ESTIMATOR or (keras and name in tf2_rules.ESTIMATORS):
-            self._estimators.append(node)
-            if not keras:
-                self._actions.require_tables(node)
+        self._visit_estimator(node, name)
         if rule is not None and rule.arguments is not None:
             self._actions.leave_out_arguments(node, name, tf2_rules.rule_id(name), rule)
         if name == _SPEC:
@@ -125,8 +123,19 @@ class _RuleVisitor(cst.CSTVisitor):
         if self._on_sparse_cores:
             sparse_core_rules.apply(self._tf2_edits, node, is_trainer=name == tf2_rules.ESTIMATOR)
         self._visit_method(node)
+        self._actions.check_partitioner(node)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "replace":
             self._actions.leave_out(node, _CONFIG, tf2_rules.NOT_IN_REPLACE.__contains__)
+
+    def _visit_estimator(self, call: cst.Call, name: str) -> None:
+        if self._tf2_edits.keras and name in tf2_rules.ESTIMATORS:
+            self._estimators.append(call)
+            statement = self._program.parent(call)
+            if isinstance(statement, cst.Assign):
+                self._tf2_edits.models.update(code_of(each.target) for each in statement.targets)
+        elif name == tf2_rules.ESTIMATOR:
+            self._estimators.append(call)
+            self._actions.require_tables(call)
 
     def _visit_method(self, node: cst.Call) -> None:
         rule = self._rule_of_method(node.func)
@@ -142,6 +151,8 @@ class _RuleVisitor(cst.CSTVisitor):
             new = self._program.in_its_quotes(".name.split(':')[0]")
             edits.replace(edits.span(node.value.value)[1], edits.span(node)[1], new)
             self._tf2_edits.say(node, "name", code_of(node), new, "variable-op-name")
+        if _is_of_dimension(node) and self._tf2_edits.takes_other(_DIMENSION):
+            self._replace_value(node)
         rule = self._rule_of_method(node)
         parent = self._program.parent(node)
         called = isinstance(parent, cst.Call) and parent.func is node
@@ -149,6 +160,15 @@ class _RuleVisitor(cst.CSTVisitor):
             self._refuse_alias(node)
         self._check_setting(node)
         return self._visit_name(node)
+
+    def _replace_value(self, node: cst.Attribute) -> None:
+        """Reads a size without `.value`, which sizes of TensorFlow 2 do not have."""
+        edits = self._tf2_edits.edits
+        function = self._tf2_edits.import_name("dimension_value", "tensorflow.compat.v1", node)
+        start, end = edits.span(node.value)
+        edits.insert(start, f"{function}(")
+        edits.replace(end, edits.span(node)[1], ")")
+        self._tf2_edits.say(node, "name", code_of(node), function, _DIMENSION)
 
     def visit_Name(self, node: cst.Name) -> None:
         self._visit_name(node)
@@ -200,7 +220,14 @@ class _RuleVisitor(cst.CSTVisitor):
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
-            self._actions.comment_out(dotted, "other-stock", rule)
+            if not self._tf2_edits.keras:
+                self._actions.comment_out(dotted, "other-stock", rule)
+            elif stock_replacements.module_of(full) == NAMESPACE:
+                # The module is passed around; the bridge's has the same names.
+                new = self._tf2_edits.import_name("estimator", "estimator_bridge")
+                self._tf2_edits.edits.replace_node(dotted, new)
+            else:
+                self._actions.refuse(dotted, "other-stock", rule)
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
@@ -272,6 +299,8 @@ class _RuleVisitor(cst.CSTVisitor):
         """Raises Refused if nothing is left to train, or the program would train something else."""
         blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
+        if blockers and self._tf2_edits.keras:
+            raise Refused(name, blockers)
         if not trains and self._program.modules is ALONE:
             removal = self._tf2_edits.removal
             kept = {
@@ -285,7 +314,7 @@ class _RuleVisitor(cst.CSTVisitor):
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
         elif self._program.modules is ALONE and self._trains_unseen():
             blockers.append(no_training(name))
-        if any(each.stops for each in blockers) or (blockers and self._tf2_edits.keras):
+        if any(each.stops or self._tf2_edits.keras for each in blockers):
             raise Refused(name, blockers)
         for statement, blocker in self._tf2_edits.blockers.marks():
             self._tf2_edits.comments.mark(statement, blocker)
@@ -312,6 +341,14 @@ class _RuleVisitor(cst.CSTVisitor):
                 if rule is not None:
                     return full.rpartition(".")[2], rule
         return "", None
+
+
+def _is_of_dimension(node: cst.Attribute) -> bool:
+    """Whether a node is like `x.shape[1].value`."""
+    if node.attr.value != "value" or not isinstance(node.value, cst.Subscript):
+        return False
+    of = code_of(node.value.value).removesuffix(".dims")
+    return of.endswith((".shape", ".get_shape()")) or of in ("shape", "input_shape")
 
 
 def _is_op_name(node: cst.Attribute) -> bool:

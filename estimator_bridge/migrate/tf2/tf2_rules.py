@@ -199,8 +199,9 @@ STOCK: Mapping[str, NameRule] = {
     "EvalSpec": _training("EvalSpec", "input_fn steps name hooks exporters"),
     "WarmStartSettings": _training(
         "WarmStartSettings",
-        "ckpt_to_initialize_from vars_to_warm_start",
-        refused="var_name_to_vocab_info var_name_to_prev_var_name",
+        "ckpt_to_initialize_from vars_to_warm_start var_name_to_prev_var_name",
+        positional=2,
+        refused="var_name_to_vocab_info",
     ),
     "train_and_evaluate": _training("train_and_evaluate", "estimator train_spec eval_spec"),
     "ModeKeys": _training("ModeKeys"),
@@ -235,10 +236,17 @@ _MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=Tr
 _OF_KERAS: Mapping[str, NameRule] = {
     **_rows(_MODEL, "TPUEstimator Estimator"),
     "EstimatorSpec": _training("ModelSpec")._replace(positional=4),
+    "numpy_input_fn": _training("numpy_input_fn"),
+    "pandas_input_fn": _training("pandas_input_fn"),
     "RunConfig": STOCK["RunConfig"]._replace(unpacked=True),
     **{
         f"train.{name}": _training(name)
         for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
+    },
+    "placeholder": _training("placeholder"),
+    **{
+        f"feature_column.{name}": _training(name)
+        for name in ("shared_embedding_columns", "shared_embeddings")
     },
     **_rows(
         NameRule(Action.REFUSE, _UPDATE_OPS, unless="UPDATE_OPS", way_out=_RUN_UPDATES),
@@ -457,6 +465,8 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
     short = full.rpartition(".")[2]
     below = stock_replacements.below_tensorflow(full)
     others = _OF_KERAS if keras else {}
+    if keras and short == "ProfilerHook":  # A trainer takes it, and does not profile.
+        return OTHERS["session-hooks"] if stock_replacements.is_stock(full) else None
     rule = _ANYWHERE.get(short) or others.get(below) or TENSORFLOW.get(below)
     if below in _WITH_EFFECTS:
         refuses = keras and "assert" not in below.lower()
@@ -541,6 +551,9 @@ OTHERS: Mapping[str, NameRule] = {
     ),
     "depends-on-left-out": NameRule(Action.COMMENT_OUT, "it uses what is left out, or only that"),
     "import-stock": NameRule(Action.OTHER, "imports of stock are removed, others are added"),
+    "dimension-value": NameRule(
+        Action.OTHER, "`.value` of a size in a shape, which TensorFlow 2 has as a number"
+    ),
     "imports-legacy-module": NameRule(
         Action.REFUSE, "a module beside the program has to be migrated with it"
     ),

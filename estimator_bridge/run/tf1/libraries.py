@@ -28,9 +28,7 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 class Libraries:
     """The libraries that a program may import.
 
-    Args:
-        script: the program, if it is known. Its project and package are not libraries, even if they
-            are installed.
+    The project and package of `script` are not libraries, even if they are installed.
     """
 
     def __init__(self, script: str | None = None) -> None:
@@ -99,10 +97,6 @@ def _linked_folders() -> Iterator[str]:
 
 @functools.cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Lists the files that an installer recorded in a folder or a zip file.
-
-    An `.egg-info` in a project's source folder does not count.
-    """
     return frozenset(
         os.path.normpath(os.path.join(folder, file))
         for distribution in importlib.metadata.distributions(path=[folder])

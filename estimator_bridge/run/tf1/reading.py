@@ -67,9 +67,7 @@ class Use(NamedTuple):
 class FoundUse(NamedTuple):
     """A use, and the error that TensorFlow 2 raises there.
 
-    Attributes:
-        scope: the function, class or module that contains it.
-        is_sure: whether it runs whenever its scope runs, whatever conditions evaluate to.
+    `is_sure` tells that it runs whenever its scope runs, whatever conditions evaluate to.
     """
 
     use: Use
@@ -96,8 +94,6 @@ class Reading(ast.NodeVisitor):
     """The uses of TensorFlow 1 in a module, and what else it mentions.
 
     Args:
-        path: the file of the module.
-        tree: the parsed source.
         find: takes a module's name, the importing file and the level of a relative import; returns
             the reading of the module, or None if it does not belong to the program.
 
@@ -326,9 +322,8 @@ class Reading(ast.NodeVisitor):
     ) -> bool:
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
-        Args:
-            before: the known values before every block except the first; None if they are the same.
-            is_sure: whether every run with TensorFlow 2 executes the first block.
+        `before` are the known values before every block except the first, if they differ. With
+        `is_sure`, every run with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)

@@ -41,12 +41,9 @@ def as_needed(
 ) -> Iterator[bool]:
     """Makes a program that needs TensorFlow 1 import it inside the context; yields if it does.
 
-    Args:
-        tf1: whether the program gets TensorFlow 1; None decides by its source.
-        tell: called with the reason if the source decided for TensorFlow 1, or with advice if the
-            program fails because of a name of TensorFlow 1.
-        view: called with `script`; returns the context that makes the program import TensorFlow 1.
-        folder: the folder from which the program imports; by default its own.
+    With a `tf1` of None, the source decides. `tell` is called with the reason, or with advice if
+    the program fails. `view` makes the program import TensorFlow 1. `folder` is the folder from
+    which the program imports, by default its own.
     """
     use = None
     if tf1 is None:

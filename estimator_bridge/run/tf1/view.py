@@ -28,12 +28,7 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`, whose names are loaded on first use.
-
-    Args:
-        path: its path below `tensorflow.contrib`; empty for `tensorflow.contrib` itself.
-        view: finds its submodules.
-    """
+    """A module of `tf.contrib`, by its path below it; names are loaded on first use."""
 
     def __init__(self, path: str, view: TF1View) -> None:
         super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
@@ -97,12 +92,7 @@ class TF1View(ModuleType):
         return sorted({*super().__dir__(), *dir(self._v1), "contrib"})
 
     def module(self, path: str) -> ModuleType:
-        """Returns the module that a program imports as `path`, which begins with "tensorflow".
-
-        Raises:
-            UnsupportedImport: the bridge has no such module below `tensorflow.contrib`.
-            ImportError: TensorFlow has no such module.
-        """
+        """Returns the module that a program imports as `path`, or raises an ImportError."""
         if path not in self._modules:
             self._modules[path] = self._find(path)
         return self._modules[path]

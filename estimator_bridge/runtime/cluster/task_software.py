@@ -1,8 +1,8 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-The chief asks for these reports in every session, because a restarted task may be on another
-machine. A graph that uses native ops on a task without them would fail, and tasks with different
-TF_CONFIGs would wait for each other forever.
+The chief asks in every session, because a restarted task may be on another machine. A graph that
+uses native ops on a task without them would fail, and tasks with different TF_CONFIGs would wait
+for each other forever.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class TaskReport(NamedTuple):
     """The versions of a task, its native sources, and whether it has loaded them.
 
     Attributes:
-        tasks: the addresses in its TF_CONFIG, by job. None if its version of this package does not
-            report them.
+        tasks: the addresses in its TF_CONFIG, by job; None from older versions of this package.
         trains: whether it runs its own training loop, without use_tpu=True. None as for `tasks`.
     """
 
@@ -45,7 +44,6 @@ class TaskReport(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
-        """Reads the report of a task, which may come from another version with other fields."""
         answer = json.loads(text)
         return cls(**{field: answer[field] for field in cls._fields if field in answer})
 
@@ -79,11 +77,8 @@ def of_this_process() -> TaskReport:
 def native_devices(cluster: Cluster) -> frozenset[str]:
     """Lists the devices of the tasks that have native ops; empty if this process has none.
 
-    Waits for tasks that have not started yet, as a session does.
-
-    Raises:
-        InvalidInput: a task has another version of this package or of TensorFlow, has another
-            TF_CONFIG, or runs its own training loop.
+    Waits for tasks that have not started yet, as a session does. Raises InvalidInput for a task
+    with other versions, with another TF_CONFIG, or with its own training loop.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -91,10 +86,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends training if a task whose part of the step uses native ops no longer has them.
-
-    It asks before the first step of each session, so also after a lost task was restarted.
-    """
+    """Ends training if a restarted task lacks native ops that its part of the step uses."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,9 +1,9 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
 Sessions recover when a process dies, because that resets its connections. When a machine freezes,
-the connections stay open and a session waits forever, and so does any attempt to cancel the step.
-So a thread polls every task, and ends the chief if one is silent for too long. Whatever restarts
-tasks also restarts the chief, which continues from the last checkpoint.
+a session, and any attempt to cancel its step, waits forever. So a thread polls every task, and ends
+the chief if one is silent for too long. Whatever restarts tasks also restarts the chief, which
+continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -70,10 +70,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0.
-
-    Raises InvalidInput if the environment variable is not such a number.
-    """
+    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)
@@ -89,11 +86,7 @@ def patience_seconds() -> float | None:
 
 @contextlib.contextmanager
 def watching(cluster: Cluster | None) -> Iterator[None]:
-    """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
-
-    If a task is silent for too long, this process exits with STATUS, because its session cannot be
-    cancelled.
-    """
+    """Watches the other tasks of a cluster; if one is silent for too long, exits with STATUS."""
     patience = patience_seconds()
     if cluster is None or patience is None:
         yield

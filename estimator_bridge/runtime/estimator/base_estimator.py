@@ -8,16 +8,16 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.estimator_spec import ModeKeys, checked_all, checked_hooks
 from estimator_bridge.legacy.tf_config import TaskType
 from estimator_bridge.runtime.cluster import task_software, tasks
-from estimator_bridge.runtime.cluster.worker_end import ChiefHasEnded, WorkerEnd
+from estimator_bridge.runtime.cluster.tasks import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.estimator import estimator_arguments
 from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
@@ -113,7 +113,6 @@ class Estimator:
         self._assign(session_config=config)
 
     def _assign(self, **values: Object) -> None:
-        """Changes the config. Has no effect before `__init__`, as in stock."""
         if "_config" in vars(self):
             self._config = self._config.replace(**values)
 
@@ -121,7 +120,7 @@ class Estimator:
         _check_members(type(self))
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
-        """Creates the global step of a graph. Libraries that build their own graphs call it."""
+        """Creates the global step of a graph; libraries call it."""
         return tf.train.create_global_step(graph)
 
     @property
@@ -192,7 +191,7 @@ class Estimator:
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
-        listeners = estimator_arguments.checked_list(
+        listeners = checked_all(
             saving_listeners,
             tf.train.CheckpointSaverListener,
             "`saving_listeners` must be a list of CheckpointSaverListener",
@@ -286,8 +285,7 @@ class Estimator:
 
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
-            serving_input_receiver_fn: returns a receiver: the tensors to feed and the features that
-                are computed from them.
+            serving_input_receiver_fn: returns the tensors to feed, and the features they give.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
@@ -345,15 +343,15 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None if none was written."""
+        """Returns the path of the latest checkpoint, if there is one."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Lists the variables of the latest checkpoint; raises NotTrained if there is none."""
+        """Lists the variables of the latest checkpoint; raises NotTrained without one."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
     def get_variable_value(self, name: str) -> Array:
-        """Reads a value from the latest checkpoint; raises NotTrained if there is none."""
+        """Reads a value from the latest checkpoint; raises NotTrained without one."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
     def _job(
@@ -368,8 +366,7 @@ class Estimator:
         # An engine holds one copy of the tables, and its model runs on TPU cores, not on replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
-        text = "Each hook must be a SessionRunHook"
-        checked = estimator_arguments.checked_list(hooks, tf.train.SessionRunHook, text)
+        checked = checked_hooks(hooks, "Each hook must be a SessionRunHook")
         client = self._client(mode)
         return EstimatorJob(
             build, self._config, checked, checkpoint, strategy, client, self._resource_step
@@ -515,6 +512,18 @@ class Estimator:
                 "checkpoint. `train` comes first."
             )
         return path
+
+
+class EstimatorV2(Estimator):
+    """An Estimator without `export_savedmodel`, the old name of `export_saved_model`."""
+
+    @property
+    def export_savedmodel(self) -> NoReturn:
+        """Raises AttributeError, so that `hasattr` returns False."""
+        raise AttributeError(
+            "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Please use "
+            "`export_saved_model`, or `tf.compat.v1.estimator.Estimator`."
+        )
 
 
 def _check_members(kind: type) -> None:

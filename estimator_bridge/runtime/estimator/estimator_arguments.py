@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -19,8 +18,6 @@ from estimator_bridge.runtime.step.model_step import default_session_config
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
-_Item = TypeVar("_Item")
-
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _SETTINGS = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}
 _IN_ONE_GRAPH = (
@@ -32,11 +29,7 @@ _IN_ONE_GRAPH = (
 
 
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Completes a config, by default an empty one, with `model_dir` or a temporary directory.
-
-    Raises InvalidInput if it is not a RunConfig (stock's or the bridge's), or the directories
-    differ.
-    """
+    """Completes a config, by default an empty one, with `model_dir` or a temporary directory."""
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
         raise errors.InvalidInput(f"`config` must be an instance of `RunConfig`, got {config!r}.")
@@ -66,11 +59,8 @@ def maybe_overwrite_model_dir_and_session_config(
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a version 1 ParameterServerStrategy is also read as None, because a
-    cluster in TF_CONFIG already trains the way that this strategy does.
-
-    Raises:
-        InvalidInput: a strategy cannot run an estimator here. The message names the setting.
+    With `between_graph`, a version 1 ParameterServerStrategy is None too, because a cluster in
+    TF_CONFIG already trains the way that this strategy does.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):
@@ -122,13 +112,6 @@ def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
-def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
-    for item in items or ():
-        if not isinstance(item, kind):
-            raise errors.WrongType(f"{text}, got {item!r}.")
-    return list(items or ())
-
-
 def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], Object]:
     if not function:
         raise errors.InvalidInput("`serving_input_receiver_fn` must be defined, got None.")
@@ -136,7 +119,6 @@ def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], O
 
 
 def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
-    """Checks that a model_fn takes features, params if there are any, and nothing unknown."""
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
     if not callable(model_fn):

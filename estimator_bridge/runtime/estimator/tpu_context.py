@@ -65,9 +65,9 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Object:
-        """The cores of each replica; None without model parallelism. WrongCaller in an input_fn.
+        """The cores of each replica, a `tf.tpu.experimental.DeviceAssignment`.
 
-        This is a `tf.tpu.experimental.DeviceAssignment` for an imaginary TPU with one host.
+        None without model parallelism. Raises WrongCaller in an input_fn.
         """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(

@@ -28,9 +28,9 @@ from estimator_bridge.runtime.loop.training_session import Schedule, report_inte
 from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
+from estimator_bridge.runtime.step.clients import core_devices
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.step.model_step import ModelStep
-from estimator_bridge.runtime.step.placing import core_devices
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings

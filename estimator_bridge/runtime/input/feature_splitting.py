@@ -1,4 +1,4 @@
-"""Splits batches over cores, and the features of a core into ids, weights and the rest."""
+"""Splits and pads batches, and separates the features of a core into ids, weights and the rest."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: by feature of the spec, ids of any integer type: a SparseTensor [n, length], for
-            sequences [n, T, ids per position], or a Tensor [n] with one id per sample.
-        weights: by feature of the spec, a float32 SparseTensor [n, length]. None means ones.
+        ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
+            per position], or a Tensor [n] with one id per sample.
+        weights: by feature, a float32 SparseTensor [n, length]. None means ones.
         features: the other features for the model_fn, nests of [n, ...], and the lengths of
             sequence features, int64 [n].
     """
@@ -41,14 +41,7 @@ def split_features(
 ) -> CoreInput:
     """Separates the ids and weights of one core's batch from its other features.
 
-    Args:
-        notify: called with a line for each feature whose ids the engine reads in a way that users
-            may not expect.
-
-    Raises:
-        MissingFeature: an id or weight feature is missing.
-        InvalidInput: ids or weights have a type or rank that cannot be looked up.
-        WrongType: `features` is not a dict.
+    `notify` gets a line for each feature whose ids the engine reads in an unexpected way.
     """
     if not isinstance(features, Mapping):
         raise errors.WrongType(
@@ -75,11 +68,7 @@ def split_features(
 
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
-    """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core.
-
-    Raises:
-        InvalidInput: a leaf is a scalar, or the number of cores does not divide its first axis.
-    """
+    """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core."""
     if num_cores == 1:
         return [nest]
     split = [_split(leaf, num_cores) for leaf in tf.nest.flatten(nest)]
@@ -240,3 +229,64 @@ def _warning(feature: LegacyFeature, when: str, quirks: str | None = None) -> st
     key = feature.weight_key
     weights = "" if key is None else f", weights {key!r} are ignored"
     return render.warning("dense_ids", when, quirks, where=f"{_where(feature)}: ", weights=weights)
+
+
+def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
+    """Pads a batch with zeros and empty rows to the static shape [size, ...].
+
+    Also returns the number of samples in the batch, int64, or None if the batch is known to be
+    full. The op fails at run time if the batch has more samples than `size`.
+    """
+    leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
+    if all(_samples(leaf) == size for leaf in leaves):
+        return features, None
+    too_large = f"A batch has more samples than `predict_batch_size`={size}."
+    if any((_samples(leaf) or 0) > size for leaf in leaves):
+        raise errors.InvalidInput(too_large)
+    real = _rows(leaves[0])
+    fits = tf.debugging.assert_less_equal(real, tf.constant(size, tf.int64), message=too_large)
+    with tf.control_dependencies([fits]):
+        real = tf.identity(real)
+    missing = size - real
+    return tf.nest.map_structure(lambda leaf: _padded_leaf(leaf, size, missing), features), real
+
+
+def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
+    if real is None:
+        return predictions
+
+    def cut(value: Tensor) -> Tensor:
+        return value[:real] if value.shape.rank and _samples(value) in (None, size) else value
+
+    return tf.nest.map_structure(cut, predictions)
+
+
+def _samples(leaf: Ids) -> int | None:
+    """The first dimension if it is static. It is an int even after `disable_v2_behavior`."""
+    first: int | None = leaf.shape.as_list()[0]
+    return first
+
+
+def _rows(leaf: Ids) -> Tensor:
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    if isinstance(leaf, tf.RaggedTensor):
+        return tf.cast(leaf.nrows(), tf.int64)
+    return tf.shape(leaf, out_type=tf.int64)[0]
+
+
+def _padded_leaf(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
+    if leaf is None or not leaf.shape.rank or _samples(leaf) == size:
+        return leaf
+    if isinstance(leaf, tf.SparseTensor):
+        shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
+        # The new shape does not depend on the number of samples, so the check needs its own
+        # dependency.
+        with tf.control_dependencies([missing]):
+            return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
+    if isinstance(leaf, tf.RaggedTensor):
+        splits = tf.concat([leaf.row_splits, tf.fill([missing], leaf.row_splits[-1])], 0)
+        return tf.RaggedTensor.from_row_splits(leaf.values, splits, validate=False)
+    around = tf.concat([tf.reshape(missing, [1]), tf.zeros([leaf.shape.rank - 1], tf.int64)], 0)
+    padded = tf.pad(leaf, tf.stack([tf.zeros_like(around), around], 1))
+    return tf.ensure_shape(padded, [size, *leaf.shape.as_list()[1:]])

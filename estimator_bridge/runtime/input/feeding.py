@@ -63,9 +63,7 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
 
-        One core is used in input modes that give each core a batch of its own, which would lose the
-        order of the input. Like stock it raises WrongType for a `batch_axis`, because batches are
-        padded along the first axis.
+        One core takes it in input modes that give each core its own batch, which loses the order.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -128,15 +126,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 gives each core a batch of its own,
     from one call of the input_fn; PER_SHARD_V1 from one call per core. BROADCAST gives all cores
-    the same batch.
-
-    Args:
-        legacy: tells, for `batch_axis`, which features are ids.
-        notify_of_python: called if other tasks should read the input, but it calls Python and so
-            must stay in this process.
-
-    Raises:
-        InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.
+    the same batch. `notify_of_python` is called if other tasks should read the input, but it calls
+    Python and so must stay in this process.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (

@@ -23,12 +23,8 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that makes ops, and places them on a host's device.
 
-    If some of the ops call Python functions, all ops stay in this process, because only it has
-    these functions.
-
-    Returns:
-        The function's result, and the names of the ops that call Python (empty if the host is this
-        process).
+    If some ops call Python functions, all ops stay in this process, because only it has these
+    functions. Returns the function's result, and the names of the ops that call Python.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -44,10 +40,7 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Makes a device function that places ops on a host.
-
-    It skips ops in functions of datasets, which run on their dataset's device.
-    """
+    """Places ops on a host. Ops in functions of datasets run on their dataset's device."""
     of_host = tf.DeviceSpec.from_string(host)
 
     def place(op: tf.Operation) -> str:

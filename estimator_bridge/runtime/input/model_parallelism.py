@@ -49,11 +49,7 @@ def check_input_mode(config: TPUConfig) -> None:
 
 
 def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
-    """Assigns neighbouring cores to each replica, on the smallest TPU that is large enough.
-
-    Returns:
-        A `tf.tpu.experimental.DeviceAssignment`.
-    """
+    """Assigns neighbouring cores to each replica, on the smallest TPU that is large enough."""
     x, y, z, cores = _SHAPES[num_cores_per_replica]
     mesh = [x * num_replicas, y, z, cores]
     coordinates = np.array(list(np.ndindex(*mesh)), np.int32)
@@ -67,8 +63,8 @@ def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
 def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
     """Wraps a model_fn so that it first checks its batch against `input_partition_dims`.
 
-    The wrapper raises InvalidInput if the structures or ranks differ, or if the product of a
-    tensor's partition dims is not `num_cores_per_replica`.
+    The wrapper raises InvalidInput if structures or ranks differ, or if the product of a tensor's
+    partition dims is not `num_cores_per_replica`.
     """
     dims, per_replica = config.input_partition_dims, config.num_cores_per_replica
     if dims is None or per_replica is None:

@@ -16,8 +16,8 @@ from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
+from estimator_bridge.runtime.step.clients import DeviceFunction
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
-from estimator_bridge.runtime.step.placing import DeviceFunction
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Session
 
@@ -28,10 +28,7 @@ _TAG = "checkpoint_path"  # tag of the event that names the checkpoint
 def evaluate(
     job: EstimatorJob, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
-    """Evaluates a checkpoint; see `Estimator.evaluate`.
-
-    With `in_one_call`, one session call runs all `steps`, and hooks run once.
-    """
+    """Evaluates a checkpoint; with `in_one_call`, hooks see all `steps` as one session call."""
     with (
         _reading(job, "evaluation") as reading,
         model_step.new_graph(
@@ -174,10 +171,10 @@ def _length(batch: Mapping[str, Nest]) -> int:
 
 
 class _StopAfterHook(tf.train.SessionRunHook):
-    """Stops an evaluation after a number of steps.
+    """Stops an evaluation after a number of steps; must be the last hook.
 
-    With `update`, it runs all steps but the last inside the first session call. It must then be the
-    last hook, so that other hooks run once.
+    With `update`, it runs all steps but the last inside the first session call, so that other
+    hooks run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -202,8 +199,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes an event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    A metric whose value is bytes is a serialized summary; its values get the tags `<metric>/0`,
-    `<metric>/1` and so on.
+    A metric whose value is bytes is a serialized summary, with tags `<metric>/0`, `<metric>/1`, ...
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())

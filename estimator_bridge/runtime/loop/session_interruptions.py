@@ -1,7 +1,7 @@
 """Ends a training in a session on a signal: after the current step, or while it waits for input.
 
-A step is only cancelled if none of its ops has run except input ops. Counters of arrived batches
-and finished steps tell.
+A step is only cancelled if none of its ops has run except input ops, as counters of arrived
+batches and finished steps tell.
 """
 
 from __future__ import annotations
@@ -62,10 +62,6 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether the step that follows the first `returned` steps still waits for its batch.
-
-        False for a model whose input is neither a dataset nor a queue.
-        """
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
 
@@ -123,11 +119,7 @@ class Saving:
 
 
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
-    """Stops a training after the current step once `stop_requested` is set; must be the first hook.
-
-    Attributes:
-        stop_requested: the signal that asked for the stop, or None.
-    """
+    """Stops a training after the current step on a signal; must be the first hook."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,8 +33,7 @@ def train_and_evaluate(
     """Trains an estimator and evaluates its checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates. The estimator and the specs may be stock's or the
-    bridge's.
+    only trains, and an evaluator only evaluates. All arguments may be stock's or the bridge's.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if
@@ -111,8 +110,31 @@ class _TrainingExecutor:
 
     def run(self) -> _Results | None:
         _assert_eval_spec(self._eval_spec)
-        hooks = [*self._train_spec.hooks, *self._train_hooks]
-        return _run(self._estimator, self._train_spec, self._eval_spec, hooks, self._listener)
+        estimator, train_spec, config = self._estimator, self._train_spec, self._estimator.config
+        in_cluster = config.num_ps_replicas > 0 or config.num_worker_replicas > 1
+        if in_cluster and not hasattr(estimator, "_serve_if_told"):
+            raise errors.InvalidInput(
+                f"`train_and_evaluate`: the cluster has {config.num_ps_replicas} parameter servers "
+                f"and {config.num_worker_replicas} workers, but one process does all the work "
+                "here. Run without TF_CONFIG."
+            )
+        evaluator = _Evaluator(estimator, self._eval_spec, train_spec.max_steps)
+        if config.task_type == TaskType.EVALUATOR:
+            evaluator.evaluate_while_others_train(self._listener)
+            return None
+        listener = _EvaluationListener(evaluator, self._eval_spec.throttle_secs)
+        evaluates = not config.cluster_spec or config.task_type == TaskType.MASTER
+        listeners = [*train_spec.saving_listeners, *([listener] if evaluates else [])]
+        if in_cluster and config.task_type == TaskType.WORKER:
+            listeners = []  # workers save nothing
+            estimator._wait_for_turn(start_delay(config))
+        estimator.train(
+            input_fn=train_spec.input_fn,
+            max_steps=train_spec.max_steps,
+            hooks=[*train_spec.hooks, *self._train_hooks],
+            saving_listeners=listeners,
+        )
+        return listener.results if evaluates else None
 
 
 def _assert_eval_spec(eval_spec: Object) -> None:
@@ -120,41 +142,6 @@ def _assert_eval_spec(eval_spec: Object) -> None:
         raise errors.WrongType(
             f"`eval_spec` must have type `tf.estimator.EvalSpec`, got {eval_spec!r}."
         )
-
-
-def _run(
-    estimator: Object,
-    train_spec: specs.TrainSpec,
-    eval_spec: specs.EvalSpec,
-    hooks: list[Hook],
-    continuous_eval_listener: _ContinuousEvalListener,
-) -> _Results | None:
-    config = estimator.config
-    in_cluster = config.num_ps_replicas > 0 or config.num_worker_replicas > 1
-    if in_cluster and not hasattr(estimator, "_serve_if_told"):
-        raise errors.InvalidInput(
-            f"`train_and_evaluate`: the cluster has {config.num_ps_replicas} parameter servers "
-            f"and {config.num_worker_replicas} workers, but one process does all the work here. "
-            "Run without TF_CONFIG."
-        )
-    evaluator = _Evaluator(estimator, eval_spec, train_spec.max_steps)
-    if config.task_type == TaskType.EVALUATOR:
-        evaluator.evaluate_while_others_train(continuous_eval_listener)
-        return None
-    listener = _EvaluationListener(evaluator, eval_spec.throttle_secs)
-    is_alone = not config.cluster_spec
-    evaluates = is_alone or config.task_type == TaskType.MASTER
-    listeners = [*train_spec.saving_listeners, *([listener] if evaluates else [])]
-    if in_cluster and config.task_type == TaskType.WORKER:
-        listeners = []  # workers save nothing
-        estimator._wait_for_turn(start_delay(config))
-    estimator.train(
-        input_fn=train_spec.input_fn,
-        max_steps=train_spec.max_steps,
-        hooks=hooks,
-        saving_listeners=listeners,
-    )
-    return listener.results if evaluates else None
 
 
 def start_delay(config: Object) -> float:
@@ -227,7 +214,7 @@ class _Evaluator:
                 export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),
                 checkpoint_path=path,
                 eval_result=metrics,
-                is_the_final_export=self._is_final(metrics),
+                is_the_final_export=self._is_last(metrics[tf.GraphKeys.GLOBAL_STEP]),
             )
             for exporter in self._spec.exporters
         ]
@@ -240,7 +227,7 @@ class _Evaluator:
             results = self.evaluate_and_export()
             if not listener.after_eval(self._result_for_listeners(results)):
                 return
-            if results is not None and self._is_final(results[0]):
+            if results is not None and self._is_last(results[0][tf.GraphKeys.GLOBAL_STEP]):
                 return
             if results is None:
                 directory = self._estimator.model_dir
@@ -268,9 +255,6 @@ class _Evaluator:
         if self._evaluated is None:
             return _EvalResult(_EvalStatus.MISSING_CHECKPOINT)
         return _EvalResult(_EvalStatus.NO_NEW_CHECKPOINT)
-
-    def _is_final(self, metrics: _Metrics) -> bool:
-        return self._is_last(metrics[tf.GraphKeys.GLOBAL_STEP])
 
     def _is_last(self, step: Object) -> bool:
         return self._max_steps is not None and bool(step >= self._max_steps)

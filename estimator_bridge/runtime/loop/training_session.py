@@ -1,8 +1,4 @@
-"""Trains: opens the session around a step, with hooks and savers, and ends it.
-
-A schedule or a signal ends the training. On the engine, one session call may run several steps,
-which hooks see as one.
-"""
+"""Trains: opens the session around a step, with hooks and savers, until a schedule or a signal."""
 
 from __future__ import annotations
 
@@ -17,11 +13,15 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
+from estimator_bridge.runtime.cluster.tasks import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.cluster.watchdog import watching
-from estimator_bridge.runtime.loop.session_hooks import NewSessionHook, StepHook
+from estimator_bridge.runtime.loop.session_hooks import (
+    NewSessionHook,
+    StepHook,
+    StopAtStepHook,
+    UnmovedStep,
+)
 from estimator_bridge.runtime.loop.session_interruptions import StopHook
-from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
-from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
@@ -56,8 +56,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
     It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph,
-    where hooks and the program cannot reach its tensors.)
+    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph.)
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -117,11 +116,8 @@ def train(
 ) -> np.floating | None:
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
-    If the input ends inside a device loop, the steps so far are counted and saved. (Stock raises
-    OutOfRangeError instead.) Returns the loss of the last step, or None if there was no step.
-
-    Raises:
-        InvalidInput: there are listeners, but no checkpoint would ever be written.
+    If the input ends inside a device loop, the steps so far are counted and saved; stock raises
+    OutOfRangeError. Returns the loss of the last step, or None.
     """
     config, stop = job.config, StopHook()
     with (
@@ -164,7 +160,7 @@ def train(
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
     config = job.config
     if job.client.end is not None:
-        return worker_session(job, step, hooks, job.client.end)
+        return _worker_session(job, step, hooks, job.client.end)
     return tf.train.MonitoredTrainingSession(
         master=job.master(config.master),
         is_chief=config.is_chief,
@@ -211,7 +207,7 @@ def _with_savers(
         tf_compat.add_saving_listener(savers[0], listener)
     own_hooks = [*added_savers, *step.chief_hooks]
     if not config.is_chief:
-        own_hooks = [SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
+        own_hooks = [_SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
     others = [hook for hook in hooks if hook not in saving_hooks]
     # Savers save when a session starts. The input has to be started, and restored, before that.
     return [*step.input_hooks, *saving_hooks, *own_hooks, *others]
@@ -261,3 +257,88 @@ class _StepRateHook(StepHook):
             if self._writer is not None:
                 value = tf.Summary.Value(tag=tag, simple_value=rate)
                 self._writer.add_summary(tf.Summary(value=[value]), step)
+
+
+_POLL_SECS = 1.0
+"""Seconds between two looks for the chief's variables. TensorFlow's own sessions take 30."""
+
+
+def _worker_session(
+    job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
+) -> tf.train.MonitoredSession:
+    """Opens the session of a worker, whose variables the chief initializes, restores and saves."""
+    added: list[Hook] = [_StopWithChief(end)]
+    config = job.config
+    if job.client.writes_summaries and config.save_summary_steps:
+        added.append(
+            tf.train.SummarySaverHook(
+                save_steps=config.save_summary_steps,
+                output_dir=config.model_dir,
+                scaffold=step.scaffold,
+            )
+        )
+    creator = _WorkerSessions(job, step.scaffold or tf.train.Scaffold(), end)
+    return tf.train.MonitoredSession(session_creator=creator, hooks=[*hooks, *added])
+
+
+class _WorkerSessions(tf.train.SessionCreator):
+    def __init__(self, job: EstimatorJob, scaffold: tf.train.Scaffold, end: WorkerEnd) -> None:
+        self._job, self._scaffold, self._end = job, scaffold, end
+
+    def create_session(self) -> Session:
+        self._scaffold.finalize()
+        manager = tf.train.SessionManager(
+            local_init_op=self._scaffold.local_init_op,
+            local_init_feed_dict=self._scaffold.local_init_feed_dict,
+            ready_op=self._scaffold.ready_op,
+            ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
+            graph=tf.get_default_graph(),
+        )
+        config = self._job.config
+        target, options = self._job.master(config.master), self._job.session_config()
+        latest = time.monotonic() + (config.session_creation_timeout_secs or float("inf"))
+        log.info("Waiting for the chief to initialize the variables.")
+        while True:
+            try:
+                # Looks once, because the manager's own waiting cannot be interrupted.
+                return manager.wait_for_session(target, config=options, max_wait_secs=0)
+            except tf.errors.DeadlineExceededError:
+                if time.monotonic() > latest:
+                    raise
+            if self._end.come.wait(_POLL_SECS):
+                raise ChiefHasEnded
+
+
+class _StopWithChief(tf.train.SessionRunHook):
+    def __init__(self, end: WorkerEnd) -> None:
+        self._end = end
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if self._end.come.is_set():
+            log.info("The chief has ended; the training of this worker stops.")
+            run_context.request_stop()
+
+
+class _SaveBesideChief(StepHook):
+    """Calls a listener in a worker whenever the chief saves a checkpoint, and at the end."""
+
+    def __init__(
+        self,
+        listener: tf.train.CheckpointSaverListener,
+        every_secs: float | None,
+        every_steps: int | None,
+    ) -> None:
+        self._listener = listener
+        self._timer = tf.train.SecondOrStepTimer(every_secs, every_steps)
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if self._timer.should_trigger_for_step(run_values.results):
+            self._save(run_context.session)
+
+    def end(self, session: Session) -> None:
+        self._save(session)
+
+    def _save(self, session: Session) -> None:
+        step = int(session.run(self.fetched))
+        self._timer.update_last_triggered_step(step)
+        self._listener.before_save(session, step)

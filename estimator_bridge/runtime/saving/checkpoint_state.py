@@ -43,12 +43,9 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    Unlike `tf.train.latest_checkpoint`, it raises for a damaged state file or a missing checkpoint.
-    With None, training would start from scratch and overwrite the other checkpoints.
-
-    Raises:
-        UnreadableCheckpoint: the state file or the latest checkpoint is damaged or missing. The
-            message names the last good checkpoint.
+    Unlike `tf.train.latest_checkpoint`, it raises UnreadableCheckpoint, with the last good
+    checkpoint, for a damaged state file or a missing checkpoint. With None, training would start
+    from scratch and overwrite the other checkpoints.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -74,7 +71,6 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turns read errors into UnreadableCheckpoint, which names the file and a good checkpoint."""
     try:
         yield
     except errors.UnreadableCheckpoint as error:
@@ -127,7 +123,7 @@ def is_local(path: str) -> bool:
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint; returns whether it is a model's. Raises UnreadableCheckpoint."""
+    """Reads a whole checkpoint, or raises UnreadableCheckpoint; returns whether it is a model's."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)

@@ -10,14 +10,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, object_graph
+from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, object_graph
 from estimator_bridge.runtime.saving import checkpoint_state, slices
 from estimator_bridge.runtime.saving.checkpoint_state import reading
-from estimator_bridge.runtime.saving.mod_order import RowsByMod
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import log, tf_compat
-from tf2_engine.types import Object, Op, Session, Variable
+from tf2_engine.types import Array, Object, Op, Session, Variable
 
 
 class BeforeSave(tf.train.CheckpointSaverListener):
@@ -43,10 +42,8 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, because a job killed meanwhile would lose
-      it.
-    * Each task stores the rows that it holds of a large variable in slices, so that no task needs
-      memory for a second copy of the table.
+    * It never overwrites the checkpoint that it restored: a job killed meanwhile would lose it.
+    * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that are missing in the checkpoint get their initial values.
     * If a table was saved with partition_strategy="mod" on another number of hosts or servers, its
       rows are put into this job's order.
@@ -139,7 +136,6 @@ class JobSaver(tf.train.Saver):
     def save(
         self, sess: Session, save_path: str, global_step: Object = None, **options: Object
     ) -> str:
-        """Saves a checkpoint, unless it is the one that was restored; returns its path."""
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
@@ -177,6 +173,59 @@ class JobSaver(tf.train.Saver):
             f"{path} has no slots {self._missing}: they start anew. If it was made with the "
             "other `use_tpu`, `estimator-bridge convert --slots` renames the slots."
         )
+
+
+_BYTES_AT_ONCE = 64 << 20
+"""Bytes of rows that go through this process at once. A message can hold 2 GiB."""
+
+
+class RowsByMod:
+    """Reorders the rows of tables with partition_strategy="mod" if the number of parts has changed.
+
+    Part `k` of `n`, of a host or parameter server, holds the ids k, k + n, k + 2n, ...
+    """
+
+    def __init__(self, tables: TableVariables) -> None:
+        self._parts: dict[str, list[_Part]] = {}
+        for variable in tf.global_variables():
+            key, shape = tf_compat.checkpoint_key(variable), tf_compat.checkpoint_shape(variable)
+            if shape is not None and tables.is_table_or_slot(key, shape):
+                self._parts.setdefault(key, []).append(_Part(variable))
+
+    def put_in_order(self, session: Session, reader: Reader) -> None:
+        for key, parts in self._parts.items():
+            tensor = reader.tensors.get(key)
+            if tensor is None:
+                continue
+            if tensor.part_rows is None:
+                raise errors.InvalidInput(
+                    f"{reader.prefix}: {tensor.name!r} is stored in parts that are not blocks of "
+                    'rows, unlike the parts of hosts with partition_strategy="mod". Restore a '
+                    "checkpoint of this model."
+                )
+            if tensor.hosts != len(parts):
+                layout = RowLayout(tensor.shape[0], tensor.hosts, "mod")
+                for number, part in enumerate(parts):
+                    ids = np.arange(number, tensor.shape[0], len(parts))
+                    part.read(session, reader, tensor, layout.stored(ids))
+
+
+class _Part:
+    def __init__(self, variable: Variable) -> None:
+        dtype = variable.dtype.base_dtype
+        self._ids = tf.placeholder(tf.int64, [None])
+        self._rows = tf.placeholder(dtype, [None, *variable.shape[1:]])
+        self._write = tf.scatter_update(variable, self._ids, self._rows)
+
+    def read(self, session: Session, reader: Reader, tensor: StoredTensor, places: Array) -> None:
+        at_once = max(1, _BYTES_AT_ONCE // max(1, tensor.row_size))
+        for first in range(0, len(places), at_once):
+            some = places[first : first + at_once]
+            feed = {
+                self._ids: np.arange(first, first + len(some)),
+                self._rows: reader.rows(tensor, some),
+            }
+            session.run(self._write.op, feed)
 
 
 def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:

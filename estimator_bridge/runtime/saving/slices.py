@@ -1,7 +1,7 @@
 """Cuts a job's large variables into slices of rows, in which a checkpoint stores them.
 
-Restoring a row reads the whole slice that contains it. If a table were a single slice, each
-parameter server with some of its rows would need memory for the whole table.
+Restoring a row reads its whole slice. If a table were a single slice, each parameter server with
+some of its rows would need memory for the whole table.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def in_slices(
         objects: the objects to save, with all parts of each variable.
         tables: the tables of the job. Parts of a table in "mod" order stay whole, because their
             number tells where each row is.
-        most_bytes: the largest size of a slice. None makes a slice of each range of consecutive
-            rows.
+        most_bytes: the largest size of a slice. None makes a slice of each range of rows.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -61,7 +60,6 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to read it again for each slice cut from it."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
@@ -74,8 +72,7 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows per slice; None if the ranges need not be cut.
 
-    It never cuts a tensor into one equal part per host, because a reader could not tell whether
-    such parts hold rows in id order or by "mod".
+    It never makes one equal part per host: a reader could not tell "div" from "mod" there.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

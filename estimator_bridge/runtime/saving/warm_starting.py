@@ -23,10 +23,7 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Reads the `warm_start_from` of an estimator: a path, or any kind of WarmStartSettings.
-
-    Raises InvalidInput for anything else.
-    """
+    """Reads the `warm_start_from` of an estimator: a path, or any kind of WarmStartSettings."""
     if warm_start_from is None:
         return None
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
@@ -55,11 +52,6 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     Unlike in `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's
     tables. Slots of tables get initial values unless a list names them. Rows are copied in stored
     order.
-
-    Raises:
-        InvalidInput: the checkpoint or this job has rows spread by "mod" over several hosts or
-            parameter servers.
-        ValueError: the checkpoint lacks a variable, or the model lacks one that the settings name.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -104,9 +96,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow only computes the shape of new rows in the session. Initializers that need a static
-    shape, such as variance scaling, make values for the whole variable, of which the first are
-    used.
+    TensorFlow computes the shape of new rows in the session. Initializers that need a static
+    shape, such as variance scaling, make values for the whole variable.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation passes through a custom gradient together with a trainable dummy variable, which has
-the same name as stock's. So `minimize`, `compute_gradients` and the checkpoint keys of slots work
-as in stock. The custom gradient records the activation's gradient.
+Each activation passes through a custom gradient, which records its gradient, together with a
+trainable dummy variable of stock's name. So `minimize`, `compute_gradients` and the checkpoint keys
+of slots work as in stock.
 """
 
 from __future__ import annotations
@@ -50,10 +50,6 @@ class ActivationProxy:
     Args:
         shapes: [batch, (T,) dim] of each activation.
         dummies: the dummy variable of each feature's table. None records no gradients.
-
-    Attributes:
-        features: the float32 tensors that the model_fn receives.
-        gradients: the gradients of the activations, once the model_fn has computed them.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:

@@ -1,45 +1,84 @@
-"""How sessions use a cluster: one client with a graph for all tasks, or a client per task."""
+"""How sessions use a cluster: one graph for all tasks, or one per task; and where ops are."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.tf_config import TaskType
 from estimator_bridge.runtime.cluster import task_software
-from estimator_bridge.runtime.cluster.tasks import Cluster, task_of
-from estimator_bridge.runtime.cluster.worker_end import WorkerEnd, end_of
+from estimator_bridge.runtime.cluster.tasks import Cluster, WorkerEnd, end_of, task_of
 from estimator_bridge.runtime.program_types import Hook
-from estimator_bridge.runtime.step.placing import DeviceFunction, following
+from tf2_engine import tf_compat
+from tf2_engine.types import Object
+
+DeviceFunction = Callable[[Object], str]
+"""Maps an op under construction to its device."""
 
 
-@dataclasses.dataclass(frozen=True)
+def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
+    """Makes a device function for the model ops of each core, which run on one of `workers`.
+
+    Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
+    stay in the chief, which alone has the functions.
+    """
+    strategy = _Balanced(len(cluster.servers))
+
+    def of_core(worker: str) -> DeviceFunction:
+        place: DeviceFunction = tf.train.replica_device_setter(
+            ps_tasks=len(cluster.servers), worker_device=worker, ps_strategy=strategy
+        )
+        return lambda op: cluster.chief if tf_compat.is_in_python(op.type) else place(op)
+
+    return tuple(map(of_core, workers))
+
+
+def following(device_fn: DeviceFunction | None) -> DeviceFunction:
+    """Makes a device function that places ops without a device on the device of their inputs.
+
+    Otherwise they would run on the client and carry every activation and gradient there and back.
+    """
+
+    def device_of(op: Object) -> str:
+        device = op.device or (device_fn(op) if device_fn else "")
+        if device or tf_compat.is_in_python(op.type):
+            return str(device)
+        for tensor in op.inputs:
+            is_reference = tensor.dtype != tensor.dtype.base_dtype
+            if is_reference or tensor.dtype in (tf.resource, tf.variant):
+                return str(tensor.op.device)
+        return next((str(tensor.op.device) for tensor in op.inputs if tensor.op.device), "")
+
+    return device_of
+
+
+class _Balanced:
+    def __init__(self, num_servers: int) -> None:
+        self._bytes = [0] * num_servers
+
+    def __call__(self, op: Object) -> int:
+        elements = tf.TensorShape(op.get_attr("shape")).num_elements() or 1
+        emptiest = self._bytes.index(min(self._bytes))
+        self._bytes[emptiest] += elements * tf.as_dtype(op.get_attr("dtype")).size
+        return emptiest
+
+
 class Client:
     """How sessions run. The base class is for one process without a cluster."""
 
-    cluster: Cluster | None = None
+    device = "/device:CPU:0"
+    writes_summaries = True
+    watched: Cluster | None = None
+    hooks: Sequence[Hook] = ()
 
-    @property
-    def device(self) -> str:
-        return "/device:CPU:0"
-
-    @property
-    def writes_summaries(self) -> bool:
-        return True
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster
 
     @property
     def end(self) -> WorkerEnd | None:
         return None
-
-    @property
-    def watched(self) -> Cluster | None:
-        return None
-
-    @property
-    def hooks(self) -> list[Hook]:
-        return []
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Completes the default config of sessions."""
@@ -48,29 +87,21 @@ class Client:
         return configured
 
 
-@dataclasses.dataclass(frozen=True)
 class InGraph(Client):
     """The chief is the only client, and its graph holds the ops of all tasks."""
 
-    cluster: Cluster
-
-    @property
-    def watched(self) -> Cluster:
-        return self.cluster
-
-    @property
-    def hooks(self) -> list[Hook]:
-        return [task_software.SameSoftwareHook(self.cluster)]
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.watched, self.hooks = cluster, [task_software.SameSoftwareHook(cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Isolates sessions: an evaluation during training has variables of the same names."""
+        # An evaluation during training has variables of the same names.
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
         return following(configured)
 
 
-@dataclasses.dataclass(frozen=True)
 class BetweenGraph(Client):
     """The chief or a worker with a graph of its own, which is how stock trains without a TPU.
 
@@ -80,32 +111,29 @@ class BetweenGraph(Client):
 
     cluster: Cluster
 
-    @property
-    def device(self) -> str:
-        """The device of this task, with its job: otherwise variables go to parameter servers."""
-        return self.cluster.own_device
-
-    @property
-    def writes_summaries(self) -> bool:
-        """Whether this is the chief, or the first worker beside a "master" (which evaluates)."""
-        cluster = self.cluster
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        # With its job: otherwise variables go to parameter servers.
+        self.device = cluster.own_device
+        self.writes_summaries = cluster.is_chief
         if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
-            return (cluster.task_type, cluster.task_id) == (TaskType.WORKER, 0)
-        return cluster.is_chief
+            # The master evaluates.
+            place = cluster.task_type, cluster.task_id
+            self.writes_summaries = place == (TaskType.WORKER, 0)
 
     @property
     def end(self) -> WorkerEnd | None:
         return None if self.cluster.is_chief else end_of(self.cluster)
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Limits sessions to parameter servers and this task, so that no other task delays them."""
-        config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
+        # Only parameter servers and this task, so that no other task delays its sessions.
+        config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
         if configured is not None:
             return configured
         setter: DeviceFunction = tf.train.replica_device_setter(
-            ps_tasks=len(self.cluster.servers), worker_device=task_of(self.cluster.own_device)
+            ps_tasks=len(self.cluster.servers), worker_device=task_of(self.device)
         )
         return setter
 

@@ -2,8 +2,7 @@
 
 As in stock, the model_fn is called only once, so it may keep variables and tensors in objects.
 Variables and other state belong to core 0, and only core 0 assigns to variables and runs
-UPDATE_OPS. (On a TPU every core has a copy of the variables, and a checkpoint saves the copy of
-core 0.)
+UPDATE_OPS, as a checkpoint of a TPU saves the copy of core 0.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from estimator_bridge import errors
 from estimator_bridge.runtime.input.feeding import CoreLayout
 from estimator_bridge.runtime.program_types import Batch
 from estimator_bridge.runtime.step.activation_proxy import placeholder
-from estimator_bridge.runtime.step.ordered_sum import sum_in_order
 from tf2_engine import tf_compat
+from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
@@ -37,12 +36,7 @@ class _Sum:
 
 
 class CoreTracer:
-    """Traces the model on core 0, and then copies it for each other core.
-
-    Args:
-        cores: the number of cores, and the devices of each.
-        batches: the features and labels of each core.
-    """
+    """Traces the model on core 0 with its batch, and then copies it for each other core."""
 
     def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
         self._cores = cores
@@ -71,10 +65,7 @@ class CoreTracer:
         self._updates = {getattr(update, "op", update).name for update in updates}
 
     def copy(self, core: int, results: Nest) -> Nest:
-        """Copies the `results` of core 0 for another core.
-
-        Leaves that are not tensors stay as they are. Cores must be copied in ascending order.
-        """
+        """Copies the `results` of core 0 for another core, in ascending order of cores."""
         pairs = zip(self._inputs[0], self._inputs[core], strict=True)
         replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
         replaced[self._numbers[0].name] = self._numbers[core]
@@ -124,8 +115,7 @@ class CoreTracer:
     ) -> dict[str, Tensor]:
         """Copies all ops on which `wanted` depend; returns the copied tensors by name.
 
-        Ops that all cores share are not copied; see `_is_of_core`. Tensors in `replaced` take the
-        place of core 0's.
+        Tensors in `replaced` take the place of core 0's.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}
@@ -174,7 +164,6 @@ class CoreTracer:
         return op.name in self._updates or _assigns(op)
 
     def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
-        """Builds the NodeDef of an op's copy, with the device, loops and seeds of its core."""
         node = op.node_def
         inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
         node.ClearField("input")
@@ -217,3 +206,14 @@ def _assigns(op: Op) -> bool:
     is_flow = op.type.startswith("Ref")  # RefSwitch and the like pass a variable on.
     changes = any(_is_handle(tensor) for tensor in op.inputs)
     return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)
+
+
+def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
+    """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on where the terms are.
+
+    `AddN` starts with whichever term it can overwrite; a barrier keeps the chain from becoming one.
+    """
+    total = optimization_barrier(terms[0])
+    for term in terms[1:]:
+        total = optimization_barrier(total + term)
+    return total

@@ -30,7 +30,6 @@ LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 
 
 def wire_of(wire: Wire | None) -> Wire:
-    """Checks the form in which gradients are sent to parameter servers; None is the default."""
     chosen = DEFAULTS.wire if wire is None else wire
     if chosen not in WIRES:
         names = ", ".join(map(repr, WIRES))
@@ -39,12 +38,6 @@ def wire_of(wire: Wire | None) -> Wire:
 
 
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
-    """Checks `layout`, which says how rows of large tables are spread over parameter servers.
-
-    Raises:
-        InvalidInput: there is no such layout, or a layout is combined with
-            partition_strategy="mod", which is a layout itself.
-    """
     chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
         names = " or ".join(map(repr, LAYOUTS))
@@ -61,11 +54,6 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
 
 
 def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
-    """Determines the engine of a TPUEstimator from its arguments and the defaults.
-
-    Raises:
-        InvalidInput: there is no such engine or arithmetic, or the two contradict each other.
-    """
     chosen: Engine = DEFAULTS.engine if engine is None else engine
     check_engine(chosen)
     if arithmetic is not None and arithmetic not in get_args(Arithmetic):
@@ -116,7 +104,7 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
-        """Makes the op that sends all cores' gradients and updates the tables."""
+        pass
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
         session.run(retrieve)

@@ -1,7 +1,7 @@
 """Builds steps with use_tpu=True: the engine holds the tables, and the model reads activations.
 
-The model_fn is traced first, with placeholders as activations: only then are the variable scopes
-known in which its columns put the tables, and with them the names of the table variables.
+The model_fn is traced first, with placeholders as activations: only then are the variable scopes,
+and so the names, of its tables known.
 """
 
 from __future__ import annotations
@@ -17,24 +17,33 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input import feeding
-from estimator_bridge.runtime.input.feature_splitting import Notify, split_batch, split_features
+from estimator_bridge.runtime.input.feature_splitting import (
+    CoreInput,
+    Notify,
+    cut_predictions,
+    pad_batch,
+    split_batch,
+    split_features,
+)
 from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook
 from estimator_bridge.runtime.input.hosts import NotifyOfPython
-from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy, devices
-from estimator_bridge.runtime.step.core_tracing import CoreTracer
-from estimator_bridge.runtime.step.host_functions import join_cores
-from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
-from estimator_bridge.runtime.step.ordered_sum import sum_in_order
+from estimator_bridge.runtime.step.core_tracing import CoreTracer, sum_in_order
+from estimator_bridge.runtime.step.model_step import (
+    ModelStep,
+    check_spec,
+    join_cores,
+    step_of_specs,
+)
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
-from estimator_bridge.runtime.step.tables_of_step import TablesOfStep, keep
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import output_shapes, translate
-from tf2_engine import EngineSpec, TPUEmbedding, tf_compat
-from tf2_engine.types import Object, Op, Session, Tensor, TensorLike
+from tf2_engine import EngineSpec, TPUEmbedding, structure, tf_compat
+from tf2_engine.batch import FeatureBatch
+from tf2_engine.types import Graph, Object, Op, Session, Tensor, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +101,7 @@ def _build(
     if mode != ModeKeys.TRAIN:
         return step
     train_op = tf.group(step.train_op, update)
-    keep(embedding.tables_of_step(train_op))
+    setattr(tf.get_default_graph(), _ATTRIBUTE, embedding.tables_of_step(train_op))
     return dataclasses.replace(
         step,
         train_op=train_op,
@@ -104,6 +113,43 @@ def _build(
         before_save=embedding.before_save(),
         end_of_loop=embedding.end_of_loop(train_op),
     )
+
+
+_ATTRIBUTE = "_tables_of_step"
+
+
+@dataclasses.dataclass(frozen=True)
+class TablesOfStep:
+    """The tables of a step and, by core, their inputs and the gradients that the step sends.
+
+    Hooks that summarize tables find it with the graph. The table variables are up to date unless a
+    device holds the tables.
+    """
+
+    engine: TPUEmbedding
+    inputs: Sequence[CoreInput]
+    gradients: Sequence[Mapping[str, Tensor]]
+    train_op: Op
+    is_current: bool
+
+    def parts(self) -> list[list[FeatureBatch]]:
+        order = self.engine.plan.structure
+        parts = []
+        for part in self.inputs:
+            ids, weights = (
+                structure.flatten(order, nest, "features") for nest in (part.ids, part.weights)
+            )
+            parts.append([*map(FeatureBatch, ids, weights)])
+        return parts
+
+    def gradients_in_order(self) -> list[list[Tensor]]:
+        order = self.engine.plan.structure
+        return [structure.flatten(order, part, "gradients") for part in self.gradients]
+
+
+def tables_of_graph(graph: Graph) -> TablesOfStep | None:
+    kept: TablesOfStep | None = getattr(graph, _ATTRIBUTE, None)
+    return kept
 
 
 class _Embedding:

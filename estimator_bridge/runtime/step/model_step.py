@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.legacy.host_calls import HostCallHook
+from estimator_bridge.legacy.host_calls import HostCallHook, call_host_fn
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
-from estimator_bridge.runtime.step.clients import Client
-from estimator_bridge.runtime.step.host_functions import call_on_host
-from estimator_bridge.runtime.step.placing import DeviceFunction
+from estimator_bridge.runtime.step.clients import Client, DeviceFunction
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
@@ -61,11 +59,7 @@ class ModelStep:
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
     """Combines the specs of all cores, of stock's classes or the bridge's, into a step.
 
-    Host functions get the tensors of all cores, concatenated along axis 0. The tensors of a host
-    call are computed from the global step before the training step.
-
-    Raises:
-        InvalidInput: a tensor for a host function is a scalar.
+    The tensors of a host call are computed from the global step before the training step.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
@@ -88,6 +82,56 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
         hooks=tuple(hooks),
         host_call=host_call,
     )
+
+
+_V1_SUMMARIES = {
+    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary"),
+    *("MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
+}
+
+
+def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
+    """Calls the host function of core 0's spec with the tensors of all cores.
+
+    With `on_engine` it refuses functions that make summaries, which nothing would write.
+    """
+    function, tensors = getattr(specs[0], field)
+    if len(specs) > 1:
+        where = f"TPUEstimatorSpec.{field}[1]"
+        tensors = join_cores(where, [getattr(spec, field)[1] for spec in specs])
+    graph = tf.get_default_graph()
+    before = len(graph.get_operations())
+    result = call_host_fn((function, tensors))
+    for op in graph.get_operations()[before:]:
+        if on_engine and op.type in _V1_SUMMARIES:
+            raise errors.InvalidInput(
+                f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
+                "tf.compat.v2.summary with a writer of its own."
+            )
+    return result
+
+
+def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
+    """Concatenates the tensors of all cores along their first axis; refuses scalars."""
+    first = per_core[0]
+    if isinstance(first, Mapping):
+        return {
+            key: _joined(f"{where}[{key!r}]", [core[key] for core in per_core]) for key in first
+        }
+    if isinstance(first, (list, tuple)):
+        columns = enumerate(zip(*per_core, strict=True))
+        return [_joined(f"{where}[{position}]", column) for position, column in columns]
+    return _joined(where, per_core)
+
+
+def _joined(where: str, tensors: Sequence[Tensor]) -> Tensor:
+    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if values[0].shape.rank == 0:
+        raise errors.InvalidInput(
+            f"{where} is a scalar; the tensors of {len(values)} cores are concatenated along their "
+            "first axis. Give it one: tf.reshape(value, [1])."
+        )
+    return tf.concat(values, 0)
 
 
 def check_spec(mode: str, spec: Object) -> None:

@@ -29,10 +29,7 @@ def build_plain_step(
 ) -> ModelStep:
     """Builds a step in the default graph and in the strategy's scope.
 
-    With a strategy, each replica runs the model on a batch of its own. None runs it once.
-
-    Raises:
-        InvalidInput: the model needs an engine, or there are several replicas and no dataset.
+    With a strategy, each replica runs the model on a batch of its own.
     """
 
     def trace(batch: Batch) -> ModelStep:
@@ -108,12 +105,9 @@ def _group(ops: list[Op]) -> Op:
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
     """Replaces the ids of features that are configured by dicts by their activations.
 
-    Activations have the same shapes and numbers as with use_tpu=True. Each table is one trainable
-    float32 variable [vocabulary_size, dimension], with the same name as with use_tpu=True, so jobs
-    of both kinds can continue from each other's checkpoints.
-
-    Raises:
-        InvalidSpec: only an optimizer of the engine can train the table (a FrequencyEstimator).
+    Activations have the same shapes and numbers as with use_tpu=True. Each table is a trainable
+    float32 variable [vocabulary_size, dimension] of the same name, so jobs of both kinds can
+    continue from each other's checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
@@ -154,9 +148,8 @@ def _check_trainable(legacy: LegacySpec) -> None:
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
     """Converts a receiver's features to the features that the exported model takes.
 
-    Features configured by dicts are looked up here. With quirks="documented", ids and weights of
-    sequences are cut and padded first as in training, to SparseTensors [batch, max_sequence_length,
-    ...].
+    Features configured by dicts are looked up. With quirks="documented", sequences are cut as in
+    training, to SparseTensors [batch, max_sequence_length, ...].
     """
     if legacy.form == "dict":
         notify(render.warning("config_dicts", EXPORT, where=""))

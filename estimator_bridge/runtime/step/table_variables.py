@@ -48,10 +48,6 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
     """Determines the name of each table's variable, by table name.
 
     `scopes` maps the name of a variable without its scope to (scope, name within the scope).
-
-    Raises:
-        ColumnsNotUsed: a table is missing in `scopes`.
-        InvalidSpec: the variables of two tables would have one name.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}
@@ -85,8 +81,7 @@ def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> V
     """Makes a factory that creates table variables where Savers, hooks and programs expect them.
 
     Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable. A
-    checkpoint holds them as one tensor `<name>`. With parameter `servers`, each part is on one
-    server.
+    checkpoint holds them as one tensor `<name>`.
     """
 
     def make(

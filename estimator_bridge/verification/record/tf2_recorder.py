@@ -25,6 +25,7 @@ from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.training.trainer import Trainer
 from tf2_engine.types import Function, Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
@@ -106,7 +107,7 @@ class Tf2Recorder:
 
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
         recorder = self._recorder
-        self._check(type(trainer).__name__, arguments)
+        self._check(type(trainer), arguments)
         spec = arguments.get("embedding_config_spec")
         legacy = None if spec is None else read_spec(spec)
         model_dir = arguments.get("model_dir")
@@ -129,8 +130,8 @@ class Tf2Recorder:
         self._has_trainers = True
         original(trainer, **arguments)
 
-    def _check(self, name: str, arguments: Arguments) -> None:
-        side = self._recorder.side
+    def _check(self, kind: type, arguments: Arguments) -> None:
+        side, name = self._recorder.side, kind.__name__
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
                 f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
@@ -141,10 +142,12 @@ class Tf2Recorder:
                 f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
                 f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
             )
-        if arguments.get("model_fn") is None:
+        has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
+        if not has_spec or arguments.get("model_fn") is None:
             raise errors.InvalidInput(
-                f"{name} is made without a `model_fn`, by which verify knows its loss and "
-                "activations. Compare what the program saves: --against-checkpoint."
+                f"{name} is made without `embedding_config_spec` or `model_fn`, by which verify "
+                "knows its tables and activations. Compare what the program saves: "
+                "--against-checkpoint."
             )
 
     def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:

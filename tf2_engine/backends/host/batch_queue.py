@@ -1,18 +1,16 @@
 """Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch consists of tensors of that graph. It waits in a Python list
-per graph, from which a later call takes it. Eagerly and in tf.functions, one function may enqueue
-and another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
-change.
+While a `tf.Graph` is built, a batch is made of tensors of that graph and waits in a Python list.
+Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a
+queue resource, which repeated or failed tracing does not change.
 
-Each core has its own queue, and a batch is complete once every core has enqueued its part. Several
-batches may wait for their lookup, first in, first out. After its lookup a training batch waits for
+Each core has its own queue; a batch is complete once every core has enqueued its part. Several
+batches may wait for their lookup, first in, first out. After its lookup, a training batch waits for
 its gradients.
 
 Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
-failed, and the second step's gradients would be applied to the first batch. Within one trace or
-graph, where calls are matched while it is built, several may wait. Batches of different names are
-independent.
+failed, and the second step's gradients would go to the first batch. Within one trace or graph,
+where calls are matched while it is built, several may wait.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _GRADIENTS_MISSING = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The occurrences of a global batch per core and feature, and whether gradients will follow.
+    """The occurrences of a global batch, and whether gradients will follow.
 
     In a graph, the update waits for the ops in `after`, because the gradients need not depend on
     the lookup.
@@ -78,7 +76,6 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -91,7 +88,6 @@ class GraphBatchQueue:
             self._queue("looked up").append(step)
 
     def take_looked_up(self) -> Step:
-        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
@@ -126,8 +122,8 @@ class ResourceBatchQueue:
     def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up.
 
-        Raises OutOfOrder if there is none; or if it is a training batch, which then stays in the
-        queue, and an earlier batch never got its gradients.
+        If an earlier batch never got its gradients, a training batch stays in the queue, and the
+        step fails.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -179,16 +175,14 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls so far in the trace of a function.
 
-    Attributes:
-        enqueued: for each batch that waits for its lookup, whether it may train.
-        looked_up: how many batches wait for their gradients.
+    `enqueued` says of each batch that waits for its lookup whether it may train; `looked_up` counts
+    batches that wait for gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
     looked_up: int = 0
 
     def look_up(self) -> int:
-        """Counts a lookup; returns how many batches of the trace may already wait for gradients."""
         before = self.looked_up
         self.looked_up += self.enqueued.popleft() if self.enqueued else True
         return before
@@ -208,7 +202,6 @@ class BatchQueues:
         self._by_name: dict[str | None, BatchQueue] = {}
 
     def named(self, name: str | None) -> BatchQueue:
-        """Returns the queue for a name. Raises OutOfOrder where it cannot be used."""
         if name not in self._by_name:
             with tf.init_scope():
                 self._by_name[name] = self._make()
@@ -249,7 +242,7 @@ class QueuesOfEngine(BatchQueues):
 class PendingUpdate:
     """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
 
-    Each group of cores that share a place keeps its part there, in a queue resource.
+    Each group of cores on one device keeps its part there, in a queue resource.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -265,7 +258,6 @@ class PendingUpdate:
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
-        """Applies the pending update, and makes this one pending."""
         # At most one update is pending, even when batches overlap. It is pending in all places, or
         # in none if a gradient cannot be computed.
         others = gradients if len(self._groups) > 1 else ()
@@ -323,7 +315,6 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends a tuple. Raises OutOfOrder if too many tuples wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken. Call `dequeue` for each "
@@ -334,7 +325,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Prepends a tuple; returns how many tuples were waiting, once it is done."""
+        """Prepends a tuple; returns how many tuples were waiting before."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -371,7 +362,6 @@ class _Layout:
         return [*flat, tf.convert_to_tensor(step.training, tf.bool)]
 
     def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Step:
-        """Inverts `pack`, and restores the static shapes, which a queue does not keep."""
         tensors = iter(flat)
         cores = [
             [self._next_occurrences(feature, tensors) for feature in self.plan.features]

@@ -18,9 +18,7 @@ class HostCores(EngineCores):
     """Emulated cores: one per replica, or `count`.
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
-    replica gets its part of the result. Raises InvalidSpec if a strategy has several replicas and
-    `count` is another number, or if a strategy spans several processes (also checked in every
-    call).
+    replica gets its part of the result.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:

@@ -1,9 +1,8 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-Starting an op on a GPU takes some microseconds, and an op whose output size depends on its data
-makes the host wait. So tables with the same width and optimizer are updated together, features of
-the same width are summed together, and the ids of all features are checked together. Only row
-counts come back from the GPU to the host.
+Starting an op takes microseconds, and an op whose output size depends on its data makes the host
+wait. So tables with equal width and optimizer are updated together, features of equal width are
+summed together, and all ids are checked together.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ class GpuKernels(TensorFlowKernels):
         return ops
 
     def _sums(self, of_width: Sequence[Occurrences]) -> list[Tensor]:
-        """Computes the cells, [num_cells, dim] float32 each, of features with the same width."""
         rows: list[Tensor] = []
         cells: list[Tensor] = []
         sizes: list[Tensor | int] = []
@@ -115,10 +113,6 @@ def _updates_rows_once(table: Table, num_cores: int) -> bool:
 
 
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
-    """Applies one step to tables with the same width and optimizer.
-
-    They are treated as one table, in which their rows follow each other.
-    """
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))
     moved = [

@@ -31,10 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute the same numbers on the same variables.
-
-    `name` describes the ops in messages. Batches wait in the memory of `queue_device`.
-    """
+    """The parts of a step. All kernel sets compute the same numbers on the same variables."""
 
     name: str
     queue_device = "CPU:0"
@@ -46,7 +43,6 @@ class KernelSet(abc.ABC):
         return self.on_core(core)
 
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
-        """Groups the cores, in order, by the device that holds them."""
         return [range(num_cores)]
 
     @abc.abstractmethod
@@ -54,10 +50,7 @@ class KernelSet(abc.ABC):
         """Reads the ids of one core, feature by feature; see `batch.occurrences`."""
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads the ids of a batch that this set looks up and updates in the same step.
-
-        Ids may be outside the table here; `look_up` and `update` refuse them.
-        """
+        """Reads the ids of a batch that is looked up in the same step, which checks them."""
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -73,7 +66,7 @@ class KernelSet(abc.ABC):
         """Computes the activations of all cores, each [*output_shape, dim] float32."""
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """The ops that an update has to wait for: those that read the rows, or later ones."""
+        """Lists the ops that an update has to wait for: those that read the rows, or later ones."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
@@ -82,17 +75,11 @@ class KernelSet(abc.ABC):
 
     @abc.abstractmethod
     def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
-        """Applies one step to the tables of the features. For `rates` see `rate_of`.
-
-        Every core has the same features, and all features of each table.
-        """
+        """Applies one step to the tables of the features. For `rates` see `rate_of`."""
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table.
-
-    It reads `tables` only when one of its methods is called.
-    """
+    """A step on TensorFlow's ops, for any table. `tables` may be filled later."""
 
     name = "TensorFlow's ops"
 
@@ -133,7 +120,6 @@ def rate_of(table: TablePlan, rates: Rates) -> Tensor:
 
 
 def rates_of(tables: Sequence[TablePlan], rates: Rates) -> list[Tensor]:
-    """The learning rate of each table. Tables with equal rates share a tensor."""
     made: dict[object, Tensor] = {}
     for table in tables:
         if _rate(table) not in made:
@@ -146,7 +132,6 @@ def _rate(table: TablePlan) -> object:
 
 
 def look_up(table: Table, occurrences: Occurrences) -> Tensor:
-    """Computes the activation of one feature on one core, [*output_shape, dim] float32."""
     if occurrences.cell is None or occurrences.gain is not None:
         return combine(table.gather(PARAMETERS, occurrences.ids), occurrences)
     # Without gains, a row need not be copied for each of its occurrences.
@@ -170,7 +155,6 @@ def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
 def gradients_of_rows(
     table: TablePlan, per_core: StepOccurrences, gradients: Gradients
 ) -> list[list[RowGradients]]:
-    """Lists the gradients of a table's rows per core, one entry for each of its features."""
     return [
         [
             gradients_of_feature(one, gradient)

@@ -1,8 +1,7 @@
 """The fused kernels: one call of a native op for the features of all cores.
 
-They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
-same variables, with the same rounding except for powers (FTRL, AdagradMomentum). Sums are in order
-of occurrence, whatever the number of threads.
+They compute the same as TensorFlow's ops, on the same variables, with the same rounding except for
+powers (FTRL, AdagradMomentum). Sums are in order of occurrence, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -45,12 +44,7 @@ def has_native_rule(table: TablePlan) -> bool:
 
 
 class NativeKernels(KernelSet):
-    """A step on the native ops, for tables that they support.
-
-    Args:
-        ops: the module of the ops, from `native.loading`.
-        arithmetic: "tpu" or "sparsecore"; see `HostDriver`.
-    """
+    """A step on the native ops, for tables that they support."""
 
     name = "native ops"
 
@@ -192,10 +186,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """The native ops for tables on a GPU. The host reads, checks and packs the ids.
-
-    One copy takes a batch to the GPU, and nothing comes back.
-    """
+    """The native ops for tables on a GPU. The host reads, checks and packs the ids."""
 
     name = "native ops, on a GPU"
 
@@ -222,7 +213,6 @@ def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str
 
 
 def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
-    """The occurrences of dense ids if the static shape shows one id per cell, else None."""
     if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
         return None
     return Occurrences(feature, raw.ids, None, None, feature.cells)

@@ -59,10 +59,7 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Raises InvalidSpec for a strategy that spans processes; the message begins with `call`.
-
-    It is refused even with a single worker, because the program would fail with two.
-    """
+    """Refuses a strategy that spans processes, even with one worker; `call` begins the message."""
     for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):
             raise errors.InvalidSpec(f"{call} is not possible under {name}: {reason}. {way_out}")

@@ -1,9 +1,8 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-For three in a hundred samples the profiler counts the ids, and which hosts hold their rows. When
-tables are retrieved, at the end of a training loop, the counts of each table with at least
-`MIN_SAMPLES` counted samples are added to the table's file. Several models may share the directory:
-counts of equal tables are merged, and files are replaced atomically.
+For three in a hundred samples the profiler counts the ids, and which hosts hold their rows. At the
+end of a training loop, the counts of a table with at least `MIN_SAMPLES` counted samples are added
+to the table's file. Several models may share the directory: counts of equal tables are merged.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Counts:
 class Profiler:
     """Counts the lookups of a plan.
 
-    Each table has a counter variable, [3 + hosts] int64: counted samples, ids, ids per host, and
-    the number of all samples so far.
+    Each table has a variable, [3 + hosts] int64: counted samples, ids, ids per host, and all
+    samples so far.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
@@ -148,7 +147,6 @@ def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
 
 
 def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
-    """Adds counts to the file of a table. Other processes may do the same meanwhile."""
     os.makedirs(directory, exist_ok=True)
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:

@@ -21,12 +21,9 @@ from tf2_engine.types import Op, Tensor
 
 
 class RowGradients(NamedTuple):
-    """The gradients of rows, given by id.
+    """Gradients, [num_gradients, dim] float32, and the ids of their rows, [num_ids] int64.
 
-    Attributes:
-        ids: [num_ids] int64.
-        gradients: [num_gradients, dim] float32.
-        gradient_of: the gradient of each id, [num_ids] int64. None if id i has gradient i.
+    `gradient_of` is the gradient of each id, [num_ids] int64. None if id i has gradient i.
     """
 
     ids: Tensor
@@ -46,10 +43,10 @@ Sums = tuple[Tensor, Tensor]
 def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
     """Applies one step to a table, given the gradients of its features per core.
 
-    With accumulation, every row of the global batch is updated once, with the sum over cores and
-    features. Without accumulation, each core's sum is applied separately: first that of the core
-    that owns the row, then the others in ascending order. (Stock's test of two cores shows this;
-    the order of more cores is not public.)
+    With accumulation, every row is updated once, with the sum over cores and features. Without it,
+    each core's sum is applied separately: first that of the core that owns the row, then the others
+    in ascending order. (Stock's test of two cores shows this; the order of more cores is not
+    public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])
@@ -62,7 +59,6 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Computes the parameters and slots after one step, by name, each [rows, dim] float32."""
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     slots = dict(old)
     w = slots.pop(PARAMETERS)

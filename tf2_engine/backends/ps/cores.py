@@ -26,11 +26,7 @@ class ServerCores(HostCores):
 
 
 class PsCores(ServerCores):
-    """Cores on workers, with the tables on parameter servers.
-
-    Raises InvalidSpec for several hosts, if the cores cannot be divided evenly among the workers,
-    and if a strategy is in scope.
-    """
+    """Cores on workers, with the tables on parameter servers."""
 
     def __init__(
         self, count: int | None, hosts: int | None, workers: Sequence[str], servers: Servers
@@ -56,11 +52,8 @@ class PsCores(ServerCores):
 class StrategyCores(ServerCores):
     """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous`, a step consists of that many functions. Each function is one core of the
-    step, and its calls pass values for this core only.
-
-    Raises InvalidSpec outside a ParameterServerStrategy, if a worker has several replicas, and for
-    `num_cores` or `num_hosts`, because nothing is emulated here.
+    With `synchronous`, a step consists of that many functions, each of which is one core of the
+    step.
     """
 
     def __init__(

@@ -21,11 +21,11 @@ NativeTasks: TypeAlias = Callable[[], Collection[str]]
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    One client builds the graph of a step, and its session runs the graph on the tasks of a cluster,
-    each a `tf.distribute.Server` or `tf.compat.v1.train.Server`. A core's ids are read and combined
-    on its worker; a row is updated beside its slots, on its parameter server. Results equal those
-    of `HostDriver(native=False)` with the same number of cores bit for bit, except that powers
-    (FTRL, AdagradMomentum) may be off by a unit in the last place.
+    One client builds the graph of a step, and its session runs the graph on the tasks of a cluster.
+    A core's ids are read and combined on its worker; a row is updated beside its slots, on its
+    parameter server. Results equal those of `HostDriver(native=False)` with the same number of
+    cores bit for bit, except that powers (FTRL, AdagradMomentum) may be off by a unit in the last
+    place.
 
     With pipelining, each core's part of the pending update waits on its worker.
 
@@ -35,14 +35,11 @@ class PsDriver(HostDriver):
         servers: the devices of the parameter servers.
         layout: how rows of large tables are spread over the servers; see `placement`.
         whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
-        wire: the form in which gradients are sent to the servers; see `messages`. "summed", the
-            smallest form if batches repeat rows, adds up each core's gradients first, which rounds
-            differently if there are several cores and gradient accumulation.
+        wire: the form in which gradients are sent; see `messages`. "summed" adds up each core's
+            gradients first, which rounds differently if there are several cores and gradient
+            accumulation.
         native: returns the devices that have the native ops, when the engine is configured. All
             others use TensorFlow's ops, which compute the same numbers.
-
-    Raises InvalidSpec without workers or servers, and for an unknown form of gradients. An engine
-    raises it under a strategy, and outside a `tf.Graph`.
     """
 
     def __init__(

@@ -40,10 +40,9 @@ _MORE_BYTES = 12
 
 
 class Routed(NamedTuple):
-    """The ids of one core that one part of a table holds, in order: [number of ids] int64.
+    """The ids of one core that one part of a table holds, in order, [number of ids] int64.
 
-    `positions` are their positions among all ids, [number of ids] int32, or None if the part holds
-    all ids.
+    `positions` are their positions among all ids, int32, or None if the part holds all ids.
     """
 
     ids: Tensor
@@ -63,7 +62,6 @@ def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
 
 
 def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
-    """Joins the rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
     if routed[0].positions is None:
         return rows[0]
     dim = rows[0].shape.as_list()[1]
@@ -116,7 +114,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """One part of a table, which a server holds, identified by the part's number."""
+    """One part of a table, which a server holds, by its number."""
 
     table: TablePlan
     part: int
@@ -136,13 +134,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """What a core computes in a step, with ops on its device.
-
-    Args:
-        plan: the engine's plan, whose tables have a placement.
-        servers: the number of servers.
-        wire: the form in which gradients are sent.
-    """
+    """What a core computes in a step, with ops on its device."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -195,11 +187,7 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core whose rows have not arrived yet.
-
-    Attributes:
-        requests: the ids that the core asks for, by server; see `messages.pack_ids`.
-    """
+    """A lookup of one core whose rows have not arrived yet. `requests` are packed ids by server."""
 
     def __init__(
         self,
@@ -244,12 +232,7 @@ class Asked:
 
 
 class ServerEnd:
-    """What a server computes in a step, with ops on its device.
-
-    Args:
-        tables: all tables by name. Only variables of this server are used.
-        wire: the form of the incoming gradients.
-    """
+    """What a server computes in a step, with ops on its device, for the variables that it holds."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables
@@ -276,7 +259,6 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
-        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:
@@ -292,7 +274,7 @@ class ServerEnd:
 
 
 def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list[TableGradients]:
-    """The gradients of a table as cells, by part: if `always`, or if that takes fewer bytes."""
+    """Packs a table's gradients by cell, if `always` or if that takes fewer bytes."""
     ids, cells_of, gains_of, _ = zip(*(one.explicit() for one, _ in pairs), strict=True)
     gradients = [tf.reshape(gradient, [-1, table.dim]) for _, gradient in pairs]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]

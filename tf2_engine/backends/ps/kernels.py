@@ -1,11 +1,10 @@
 """A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
-In a step, a core sends a server the ids of distinct rows, gets their parameters, and sends
-gradients in one of the forms of `messages`. Slots never leave their server, which applies the rule
-once per row to the sum over all cores in order. The numbers equal those of `HostDriver` on
-TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum), which TensorFlow
-computes differently for the last elements of a vector, and gradients that are summed before they
-are sent.
+A core sends a server the ids of distinct rows, gets their parameters, and sends gradients. Slots
+never leave their server, which applies the rule once per row to the sum over all cores in order.
+The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, except for powers (FTRL,
+AdagradMomentum), which TensorFlow computes differently for the last elements of a vector, and
+gradients that are summed before they are sent.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class ServerKernels(KernelSet):
 
     Args:
         wire: the form in which gradients are sent.
-        native: the devices of cores and servers that have native ops. Cores use native ops only if
-            all cores have them; each server decides for itself.
+        native: the devices that have native ops. Cores use them only if all cores have them.
     """
 
     name = "TensorFlow's ops"
@@ -110,7 +108,6 @@ class ServerKernels(KernelSet):
         return self.apply(self.messages(per_core, gradients), rates)
 
     def servers_in_use(self) -> list[int]:
-        """Lists the servers, by number, that hold rows of tables with features."""
         tables = self._tables_with_features()
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
@@ -163,8 +160,8 @@ class ServerKernels(KernelSet):
 class LockedKernels(ServerKernels):
     """Kernels for functions of several workers, which may update a server at the same time.
 
-    If two updates of a row ran at the same time, one could be lost, or the parameters could come
-    from one and the slots from the other. So each update holds its server's lock.
+    Two simultaneous updates of a row could lose one, or mix parameters and slots of both. So each
+    update holds its server's lock.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:

@@ -1,10 +1,9 @@
 """Gradients of a synchronous step's cores, which wait on the servers to be applied together.
 
-A ClusterCoordinator runs a function again when its worker is lost, and the lost run may have sent
-some or all of its gradients, or may still send them. So every run draws a fresh number from a
-counter, and publishes it for its core once all servers have its gradients. A step uses, for each
-core, the gradients with the highest published number and drops the others. Each core thus counts
-once.
+A ClusterCoordinator runs a function again when its worker is lost, and the lost run may still send
+gradients. So every run draws a fresh number from a counter, and publishes it for its core once all
+servers have its gradients. A step uses, for each core, the gradients with the highest published
+number, so each core counts once.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _HIGHEST = 2**63 - 1
 class Lanes:
     """The gradients of a step whose cores each run in a function of their own.
 
-    Everything is on the parameter servers; the counter and published numbers are on the first.
-
-    Args:
-        devices: the parameter servers.
-        num_cores: the number of functions in a step.
+    The counter and the published numbers are on the first of the `devices`.
     """
 
     def __init__(self, devices: Sequence[str], num_cores: int) -> None:
@@ -52,11 +47,6 @@ class Lanes:
         self._take = tf.function(self._take_from, autograph=False)
 
     def put(self, core: Tensor | int, messages: Messages) -> Op:
-        """Sends the gradients of a core to the servers.
-
-        `core` is an int or a scalar integer tensor. Out of range, it fails the function with an
-        InvalidArgumentError when the function runs.
-        """
         position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
             tf.logical_and(position >= 0, position < self._num_cores),
@@ -119,7 +109,6 @@ class Lanes:
         }
 
     def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
-        """Removes a server's entries; returns cores and numbers, [count, 2], and the messages."""
         keys, messages = [tf.zeros([0, 2], tf.int64)], []
         with tf.device(self._devices[server]):
             for _ in range(count):

@@ -1,15 +1,13 @@
 """Messages between a core and a server, each one tensor with data for several tables.
 
 Each tensor that one task sends to another costs some 650 bytes and a call. So per step a core and a
-server exchange only four tensors for all tables: the ids of the wanted rows, the rows, and two
-vectors with gradients (`pack_gradients`). A message says which form the gradients of a table have:
+server exchange four tensors for all tables: the ids of the wanted rows, the rows, and two vectors
+with gradients. A message says which form the gradients of a table have:
 
 * occurrences: a gradient for each id.
 * cells: the gradient of each cell, and for each id its cell and gain, which the server multiplies
   as the core would. This is smaller if several of a server's ids share a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
-
-Native ops use the same messages; see native/host/parts.h.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ Messages: TypeAlias = dict[int, Message]
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id. If `num_cells` is positive, there is a row for each cell instead,
-    and each id has a cell and a gain, [num_ids] int64 and float32.
+    There is a row for each id, or, if `num_cells` is positive, a row for each cell, and each id has
+    a cell and a gain.
     """
 
     ids: Tensor
@@ -49,10 +47,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables, each [num_ids] int64, into one vector.
-
-    With more than one table, the vector begins with the number of ids of each.
-    """
+    """Joins the ids of several tables. If there are several, their numbers of ids come first."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -71,7 +66,7 @@ def pack_rows(rows: Sequence[Tensor]) -> Tensor:
 
 
 def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> list[Tensor]:
-    """Inverts `pack_rows`: one row for each id of each table, [num_ids, dim] float32."""
+    """Splits a message into rows, one for each id of each table, [num_ids, dim] float32."""
     sizes = [tf.size(each, out_type=tf.int64) * dim for each, dim in zip(ids, dims, strict=True)]
     flat = [message] if len(ids) == 1 else tf.split(message, tf.stack(sizes), num=len(ids))
     return [tf.reshape(each, [-1, dim]) for each, dim in zip(flat, dims, strict=True)]
@@ -80,7 +75,7 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are the number of ids and of cells of each table, then the ids and cells of each
+    The integers are the numbers of ids and of cells of each table, then the ids and cells of each
     table. The floats are the gains and the rows of each table.
     """
     sizes: list[Tensor | int] = []
@@ -99,10 +94,7 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
 ) -> list[RowGradients]:
-    """Splits a message into the ids of each table and a gradient for each id.
-
-    With `may_have_cells=False` the rows are not copied.
-    """
+    """Splits a message by table. With `may_have_cells=False` rows are not copied."""
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])
     counts, num_cells = tf.unstack(header, axis=1)

@@ -1,7 +1,6 @@
 """Both ends of a step with parameter servers on native ops, each one op instead of some twenty.
 
-The messages and numbers are the same as with TensorFlow's ops, so tasks of both kinds can work
-together. See native/host/part_ops.h.
+The messages and numbers are those of TensorFlow's ops, so tasks of both kinds can work together.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's."""
+    """A server's part of a step. Tables without a native rule use TensorFlow's ops."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

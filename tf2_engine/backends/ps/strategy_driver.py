@@ -39,9 +39,6 @@ class StrategyPsDriver(HostDriver):
         layout: how rows of large tables are spread over the servers; see `placement`.
             tf.train.Checkpoint cannot hold "octaves".
         whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
-
-    An engine raises InvalidSpec outside such a strategy, and for settings of a pipeline or a
-    profile.
     """
 
     strategies = (tf.distribute.ParameterServerStrategy,)
@@ -174,11 +171,11 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 
 
 class _TracedQueues(BatchQueues):
-    """The queues of scheduled functions, by the name of the batches.
+    """The queues of scheduled functions.
 
     Workers run functions at the same time, so a function could take another's batch from a shared
-    queue. Instead, the calls of a step are matched within one trace, as in a `tf.Graph`. This also
-    leaves nothing behind if a function fails.
+    queue. Instead, the calls of a step are matched within one trace. This also leaves nothing
+    behind if a function fails.
     """
 
     def named(self, name: str | None) -> BatchQueue:

@@ -102,11 +102,6 @@ class SparseCoreDriver(ReplicaDriver):
         return SparseCoreCores(self._topology, count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        """Prepares to run `plan`: makes the variables on the cores.
-
-        Raises InvalidSpec for a setting that SparseCores do not support, InvalidSpec in a
-        `tf.Graph`, and OutOfOrder inside `strategy.run`.
-        """
         _check_eager()
         _check_not_in_run(self._strategy)
         _check_plan(plan)
@@ -215,7 +210,6 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_eager() -> None:
-    """Raises InvalidSpec in a `tf.Graph`, where stock's class does not work either."""
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise errors.InvalidSpec(

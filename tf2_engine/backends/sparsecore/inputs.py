@@ -20,9 +20,9 @@ MOST_MINIBATCHES = 64
 class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
-    Ids are grouped by sending and receiving SparseCore. The one-dimensional tensors, int32 and
-    float32, are pointers to the ends of groups, samples, rows of the shard, and gains. Elements
-    beyond the unpadded sizes have no meaning.
+    Ids are grouped by sending and receiving SparseCore. The vectors, int32 and float32, are
+    pointers to the ends of groups, samples, rows of the shard, and gains, followed by unused
+    elements.
     """
 
     row_pointers: Tensor
@@ -100,10 +100,7 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
 
 
 def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Reshapes the ids of sequences to one row per activation, as the op requires.
-
-    Raises InvalidInput if the batch does not fit the output shape.
-    """
+    """Reshapes the ids of sequences to one row per activation, as the op requires."""
     per_row = check_layout(feature, raw)
     has_row_for_each = len(feature.output_shape) == 1 or (raw.kind == "ragged" and per_row == 1)
     return raw if raw.kind == "dense" or has_row_for_each else by_cell(feature, raw)

@@ -15,8 +15,7 @@ from tf2_engine.types import Tensor
 def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: Tensor) -> Tensor:
     """Looks up the activations of a stack on a core, [samples, padded dim] float32.
 
-    `parameters` is the core's part of the table, [rows, padded dim] float32. The samples come in
-    blocks, one per SparseCore, and each block has a part of every feature.
+    The samples come in blocks, one per SparseCore, and each block has a part of every feature.
     """
     quantization = stack.tables[0].quantization
     return tf.raw_ops.XlaSparseDenseMatmulWithStaticBufferSize(
@@ -32,7 +31,6 @@ def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: 
 
 
 def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
-    """Splits activations by feature, [*output_shape, dim], keyed by position in the plan."""
     per_core = stack.sparse_cores.per_core
     blocks = tf.reshape(activations, [per_core, -1, stack.dim])
     return {
@@ -49,7 +47,6 @@ def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
 
 
 def of_stack(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
-    """Joins the gradients of features to the gradients of the stack: inverts `of_features`."""
     per_core = stack.sparse_cores.per_core
     blocks = []
     for feature in stack.features:

@@ -15,8 +15,8 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 class FeatureInStack:
     """The place of a feature in its stack.
 
-    `position` is the feature's position in the plan. `before` is the number of samples per core of
-    the stack's earlier features, where a sample is a cell of an activation.
+    `position` is its position in the plan. `before` counts the samples per core of the stack's
+    earlier features, where a sample is a cell of an activation.
     """
 
     plan: FeaturePlan
@@ -28,11 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of one width and optimizer, which share a variable for parameters and one per slot.
-
-    Attributes:
-        tables: in the order of their rows, which is also the order of `layouts`.
-    """
+    """Tables, in the order of their rows, that have one width and optimizer and share variables."""
 
     name: str
     tables: tuple[TablePlan, ...]
@@ -57,11 +53,6 @@ class Stack:
 
 
 def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
-    """Computes the stacks of a plan, in the order of stock's TPUEmbeddingV2.
-
-    Raises InvalidSpec if a feature's samples cannot be spread evenly over a core's SparseCores, or
-    if `limits` name an unknown stack.
-    """
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name
     layouts = sparsecore_layout.table_layouts(

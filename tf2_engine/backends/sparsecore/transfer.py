@@ -68,7 +68,6 @@ class DeviceTable:
         return ops
 
     def _shards(self, layout: TableLayout, table: Table, name: str) -> Tensor:
-        """The rows of a table by SparseCore, [SparseCores, rows, padded dim]."""
         if name in table.variables:
             rows = table.gather(name, _ids(layout))
         else:
@@ -90,8 +89,6 @@ def _ids(layout: TableLayout) -> Tensor:
 
 
 def _filler(value: float) -> Callable[..., Tensor]:
-    """Makes a function of shape and dtype, which stock calls for each core."""
-
     def fill(shape: Object, dtype: DType) -> Tensor:
         return tf.fill(shape, tf.constant(value, dtype))
 

@@ -20,8 +20,8 @@ class OpRule(NamedTuple):
 
     Attributes:
         op: the optimizer's part of the op's name.
-        slots: maps the engine's names of slots to the op's, in the order of the op's outputs.
-        settings: maps attributes of the op to fields of the optimizer.
+        slots: the op's names of slots by the engine's, in the order of the op's outputs.
+        settings: fields of the optimizer by the op's attributes.
     """
 
     op: str
@@ -80,11 +80,6 @@ def updated(
 
     Every row that was looked up is updated once, with the sum of its gradients over all cores. Then
     weights are clipped, but not slots. (Stock's TPUEmbeddingV2 does not clip.)
-
-    Args:
-        gradients: the gradients of the stack's activations, [samples, padded dim] float32.
-        rate: the learning rate, scalar float32.
-        variables: the core's parts, [rows, padded dim] float32, by name.
     """
     optimizer = stack.tables[0].optimizer
     rule = RULES[type(optimizer).__name__]

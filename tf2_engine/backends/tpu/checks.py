@@ -21,8 +21,7 @@ ALREADY_INITIALIZED = (
 def check_control_flow(computation: Graph | None) -> None:
     """Refuses `enqueue` in control flow inside `strategy.run`, which cannot be moved to the host.
 
-    `computation` is the graph in which the TPU computation began, or None outside one. Raises
-    ControlFlow if another graph is being built.
+    `computation` is the graph in which the TPU computation began, or None outside one.
     """
     current = tf.compat.v1.get_default_graph()
     if computation is not None and computation is not current:
@@ -36,11 +35,6 @@ def check_control_flow(computation: Graph | None) -> None:
 
 
 def check_direct(where: str, value: Ids | None) -> None:
-    """Refuses an input that was computed inside `strategy.run`.
-
-    An input must be an argument of the function that `strategy.run` calls. The message begins with
-    `where`.
-    """
     for tensor in _components(value):
         op = tensor.op
         if op.type != "Placeholder" and not _is_argument(op):
@@ -56,7 +50,6 @@ def check_direct(where: str, value: Ids | None) -> None:
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input on a TPU, because ids reach the embedding hardware through the host."""
     for tensor in _components(value):
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
@@ -100,7 +93,6 @@ def _components(value: Ids | None) -> Iterator[Tensor]:
 
 
 def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors from which a tensor comes; in a TPU computation one per replica."""
     if not hasattr(tensor, "graph"):
         return (tensor,)
     op = tensor.op

@@ -18,8 +18,6 @@ from tf2_engine.types import Nest
 class TpuCores(EngineCores):
     """The cores of a TPUStrategy.
 
-    Raises InvalidSpec if the user asked for another number of cores or hosts than the TPU has.
-
     A call inside `strategy.run` is traced once and runs on every core. The calls of different cores
     are not merged; the device synchronizes the cores of a step.
     """

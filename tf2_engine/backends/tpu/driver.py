@@ -52,11 +52,6 @@ class TpuDriver(ReplicaDriver):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> TpuDriver:
-        """Makes the driver for an engine under the current TPUStrategy.
-
-        Raises OutOfOrder under another strategy, and InvalidSpec if the TPU's embedding hardware is
-        not of the first generation.
-        """
         driver = cls(initialize=initialize)
         topologies.check_hardware(tf.distribute.get_strategy())
         return driver
@@ -65,12 +60,6 @@ class TpuDriver(ReplicaDriver):
         return TpuCores(self._topology, count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        """Prepares to run `plan`, and drops the state of an earlier plan.
-
-        Raises InvalidSpec for a setting that a TPU does not support, and OutOfOrder if the TPU is
-        already configured for embeddings. (In a graph or tf.function, the op then fails with
-        InvalidArgumentError.)
-        """
         checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)
         if self._topology.cores_per_replica is not None:

@@ -18,10 +18,7 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A core's device, the CPU device that feeds it, and its number among that host's cores.
-
-    A device is a string like "/job:worker/replica:0/task:1/device:TPU:3".
-    """
+    """A core's device, the CPU device that feeds it, and its number among that host's cores."""
 
     device: str
     host: str
@@ -33,8 +30,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
-    replica. `cores_per_replica` is None without model parallelism; with 1, unlike None, the device
-    is configured for model parallelism.
+    replica. `cores_per_replica` is None without model parallelism; with 1, the device is still
+    configured for model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -42,10 +39,7 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of the core with this device, given by its full name or the end of it.
-
-        Raises InvalidInput if it is not a TPU core, or matches none or several.
-        """
+        """Finds the position of the core with this device: its full name, or the end of it."""
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
@@ -74,7 +68,6 @@ def is_tpu(strategy: Strategy) -> bool:
 
 
 def read_topology(strategy: Strategy) -> Topology:
-    """Reads the hosts and cores of a TPUStrategy; raises OutOfOrder for another strategy."""
     if not is_tpu(strategy):
         raise errors.OutOfOrder(
             f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
@@ -90,10 +83,7 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Raises InvalidSpec if the TPU's embedding hardware is not of the first generation.
-
-    A TPU that does not report its hardware counts as v2 or v3, the first generation.
-    """
+    """Refuses embedding hardware that is not of the first generation; unknown hardware passes."""
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(
@@ -109,11 +99,6 @@ def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
 
 
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
-    """Cuts part `number` of `count` from a Tensor or SparseTensor, along the first dimension.
-
-    Does nothing if `count` or the value is None. Raises InvalidInput for a ragged tensor, which
-    cannot be split; the message begins with `where`.
-    """
     if count is None or value is None:
         return value
     if isinstance(value, tf.SparseTensor):

@@ -25,8 +25,8 @@ Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Makes a function for each core, by position, that reads the core's ids.
 
-    A replica's part of the batch is split over its cores. `cores_per_replica=None` does not split,
-    as is right inside `strategy.run`, where the graph rewrite gives each core its part.
+    A replica's part is split over its cores, except inside `strategy.run`, where the graph rewrite
+    gives each core its part (`cores_per_replica=None`).
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -37,10 +37,7 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 
 
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
-    """Enqueues the batch of one core.
-
-    `ordinal` is the core's number on its host, or -1, which the graph rewrite replaces.
-    """
+    """Enqueues the batch of one core; the graph rewrite replaces the `ordinal` -1."""
     features = read()
     # Dense ids have no index, and weights may be missing: the op takes empty tensors then.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
@@ -60,7 +57,6 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
 
 
 def set_name(op: Op, name: str | None) -> None:
-    """Sets the attribute that pairs the op, or a tensor's op, with the other ops of its batch."""
     if name is not None and not tf.executing_eagerly():
         op = op.op if isinstance(op, tf.Tensor) else op
         tf_compat.set_attributes(op, {tf_compat.LAYER_ATTRIBUTE: name})
@@ -90,7 +86,6 @@ def _read(
 
 
 def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
-    """Makes row splits, or coordinates with one column more than the activation has axes."""
     assert raw.index is not None
     index: Tensor = tf.cast(raw.index, tf.int32)
     if raw.kind == "ragged":

@@ -79,8 +79,7 @@ class BestExporterBase(LatestExporterBase):
         export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
             returns whether the current one is better. None compares the losses.
-        event_file_pattern: event files below the folder of checkpoints with the evaluations of
-            trainings that this one continues. None reads none.
+        event_file_pattern: event files of earlier evaluations, below the folder of checkpoints.
 
     Raises:
         InvalidSpec: `compare_fn` has other arguments, or `exports_to_keep` is not positive.

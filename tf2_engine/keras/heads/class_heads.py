@@ -27,13 +27,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """Base class of heads for classes.
-
-    Args:
-        count: the number of classes.
-        label_vocabulary: the names of the classes. None takes their numbers.
-        arguments, options: see `HeadLayer`.
-    """
+    """Base class of heads for `count` classes, whose names default to their numbers."""
 
     def __init__(
         self,

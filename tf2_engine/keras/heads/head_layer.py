@@ -44,9 +44,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: a loss with weights, and metrics.
 
-    Args:
-        arguments: the arguments of the subclass by name, for its config.
-        weight_column, reduction, loss_fn, suffix, name: the `options` of `BinaryClassHead`.
+    `arguments` are those of the subclass, for its config; the others are the `options` of
+    `BinaryClassHead`.
     """
 
     units = 1
@@ -102,7 +101,6 @@ class HeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Tensor, logits: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics. The arguments are those of `loss`."""
         losses = self._of_batch(labels, logits, features)
         self._metric_objects["average_loss"].update_state(losses.values, losses.weights)
         self._update(labels, logits, losses)

@@ -19,11 +19,7 @@ _EPSILON = 1e-6
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """The area below either kind of curve, by trapezoids.
-
-        Keras interpolates the curve of precision and recall differently (Davis and Goadrich, 2006),
-        and adds nothing to counts.
-        """
+        """The area below either curve, by trapezoids. Keras adds nothing to counts."""
 
         def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
             super().__init__(curve=curve, name=name)

@@ -82,7 +82,6 @@ class MultiHeadLayer(PassiveLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[tuple[str, str], Tensor]:
-        """Returns the predictions of all heads by (suffix, key)."""
         return {
             (head.suffix, key): value
             for head, part in zip(self.heads, self._split(logits), strict=True)

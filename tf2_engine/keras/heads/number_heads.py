@@ -24,13 +24,7 @@ Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """Base class of heads for numbers that are a function of the logits.
-
-    Args:
-        units: how many numbers an example has.
-        link: computes predictions from logits. None: they are the logits.
-        arguments, options: see `HeadLayer`.
-    """
+    """Base class of heads for numbers: `link` computes them from logits, if they differ."""
 
     def __init__(
         self,

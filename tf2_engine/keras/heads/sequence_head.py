@@ -66,10 +66,6 @@ class SequenceHeadLayer(PassiveLayer):
             mask: [batch, steps] bool: which steps exist.
             features: the features of the batch, if one of them holds weights, [batch, steps] or a
                 SparseTensor.
-
-        Raises:
-            tf.errors.InvalidArgumentError: the steps of labels or weights are not those of the
-                mask.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
 
@@ -83,12 +79,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step, with the mask, by the keys of estimators.
-
-        Args:
-            logits: [batch, steps, units] float32.
-            mask: [batch, steps] bool.
-        """
+        """Computes the predictions of each step, with the mask, by the keys of estimators."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

@@ -92,11 +92,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.step.assign(store["global_step"][()])
 
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
-        """Converts raw features to ids, weights and lengths, and keeps the other features.
-
-        Raises:
-            InvalidInput, WrongType: a feature is missing or does not fit its column.
-        """
+        """Converts raw features to ids, weights and lengths, and keeps the other features."""
         prepared_ids = self._preprocessing(features)
         if self.tables.on_sparse_cores:
             prepared_ids = sparse_core.in_order(prepared_ids)
@@ -151,12 +147,7 @@ class FixedLayer(PassiveLayer):
 
 
 class OrderedLayer(PassiveLayer):
-    """Base class of layers over columns, sorted by name.
-
-    Args:
-        columns: one column or several.
-        arguments: further arguments of a subclass by name, for its config.
-    """
+    """Base class of layers over one or more columns, sorted by name, with their own arguments."""
 
     def __init__(
         self,
@@ -177,7 +168,7 @@ class OrderedLayer(PassiveLayer):
 
 
 class ColumnsLayer(OrderedLayer, FixedLayer):
-    """Base class of layers that read raw columns and have variables; see `OrderedLayer`."""
+    """Base class of layers that read raw columns and have variables."""
 
     def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
@@ -189,7 +180,7 @@ class ColumnsLayer(OrderedLayer, FixedLayer):
 
 
 class EmbeddingColumnsLayer(ColumnsLayer):
-    """Base class of layers whose columns can be `PlainEmbedding`s; see `OrderedLayer`."""
+    """Base class of layers whose columns can be `PlainEmbedding`s."""
 
     def _make_variables(self) -> None:
         for each in self._columns:
@@ -261,14 +252,10 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
 
 
 def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
-    """Sums the weights of each id over the last dimension of `ids`, or counts it without weights.
+    """Sums the weights of each id over the last dimension, or counts it: [..., depth] float32.
 
-    Args:
-        ids: [..., ids of an example], int64. Ids from `depth` on are left out.
-        weights: one per id, in the same order; their positions do not matter.
-
-    Returns:
-        [..., depth] float32.
+    `ids` are [..., ids of an example]; those from `depth` on are left out. `weights` are in the
+    same order.
     """
     values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
     present = ids.values < depth
@@ -279,11 +266,6 @@ def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Te
 
 
 def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> Tensor:
-    """Returns the values of a numeric column, [batch, width] float32.
-
-    Raises:
-        InvalidInput: the width is not known.
-    """
     values = tf.convert_to_tensor(features[column.key])
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)

@@ -39,25 +39,22 @@ class EmbeddingLayer(PassiveLayer):
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
 
-    With "tpu" arithmetic an engine holds the tables, and the layer has one virtual variable.
-    Computing its gradient, which is zero, updates the tables, once per call of the layer. With
-    "keras" arithmetic the tables are trainable variables, and Keras optimizers train them like all
-    others.
+    With "tpu" arithmetic an engine holds the tables, and computing the zero gradient of a virtual
+    variable updates them, once per call of the layer. With "keras" arithmetic the tables are
+    trainable variables.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
             `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained
-            and have no slots.
+            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained and
+            have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
-        batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
-            has a known batch size, for instance if all are SparseTensors.
-        arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
-            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras" for Keras. None is
-            "keras" if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own
-            arithmetic; with "sparsecore" a TPU without SparseCores is refused.
+        batch_size: the global batch size. None takes it from the input.
+        arithmetic: whose numbers training gives where there is no TPU: "tpu" for the first
+            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras". None is "keras" if all
+            tables have Keras optimizers, and otherwise "tpu".
         sparse_core_limits: limits on the ids of a step on SparseCores; see
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
@@ -159,9 +156,6 @@ class EmbeddingLayer(PassiveLayer):
 
         Under a TPUStrategy they are sharded stand-ins for exports, which are only up to date when a
         checkpoint is written.
-
-        Raises:
-            OutOfOrder: the tables do not exist yet, because the layer has not been called.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -187,14 +181,8 @@ class EmbeddingLayer(PassiveLayer):
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
         """Makes the layer look up in small copies of its tables inside the context.
 
-        A SavedModel that is written there contains the copies instead of the layer's variables.
-
-        Args:
-            table_dtypes: the type of each table by its name; see `serving_table`.
-
-        Raises:
-            OutOfOrder: the tables do not exist yet, because the layer has not been called.
-            InvalidSpec: a type cannot hold a row; the message names both.
+        A SavedModel that is written there contains the copies. `table_dtypes` is the type of each
+        table by its name; see `serving_table`.
         """
         assert self.embedding_tables  # raises if there are none
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
@@ -211,11 +199,7 @@ class EmbeddingLayer(PassiveLayer):
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the tables to one of Keras' own files.
-
-        Raises:
-            InvalidSpec: the arithmetic is "tpu". Such files only hold Keras variables.
-        """
+        """Writes the tables to one of Keras' own files, which only hold Keras variables."""
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
@@ -240,8 +224,8 @@ class EmbeddingLayer(PassiveLayer):
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
-            serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
-                the feature config. Features are then looked up on the host, and not trained.
+            serving_config: a nest of FeatureConfigs over the same tables, with which features are
+                looked up on the host and not trained; or None.
 
         Returns:
             The structure of `features` (of the feature config if they are packed), with
@@ -258,9 +242,6 @@ class EmbeddingLayer(PassiveLayer):
         """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
         The layer accepts them in place of a batch; see `TPUEmbedding.pack` of the engine.
-
-        Raises:
-            InvalidInput, WrongType: the batch does not fit; the message names the feature.
         """
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
@@ -318,7 +299,7 @@ class _State:
     """The state of a layer, in an object that Keras does not look into.
 
     If the tables are trained, the gradient of `virtual` triggers their update. `served` are tables
-    in small types, by name, while an export with such tables is written.
+    in small types, by name, during such an export.
     """
 
     configuration: Configuration
@@ -357,7 +338,6 @@ class _State:
 
 
 def _warn_of_servers(layer: str) -> None:
-    """Warns under a ParameterServerStrategy that Keras 3 does not train models there."""
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
             "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
@@ -401,7 +381,6 @@ def _served_tables(
 def _activation_proxy(
     activations: Nest, spec: specs.EngineSpec, virtual: Variable, apply_gradients: ApplyGradients
 ) -> Nest:
-    """Makes the activations depend on a variable whose gradient updates the tables."""
     flat = structure.flatten(spec.structure, activations, "activations")
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     is_applied = False
@@ -445,9 +424,8 @@ def _placeholders(plan: Plan) -> Nest:
 def _with_sparse_restored(value: Object) -> Object:
     """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
-    Keras 3 uses dense tensors when it builds a model under a strategy; only shapes matter then.
-    Also, programs declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but
-    feed [batch, ids].
+    Keras 3 uses dense tensors when it builds a model under a strategy. And programs declare sparse
+    inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)

@@ -39,11 +39,6 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
 
         The lengths are those of the first column. Steps after the end are zeros, or the default of
         a `SequenceNumeric`.
-
-        Raises:
-            InvalidInput: a column is not of a sequence, or the feature of a `SequenceNumeric` is
-                dense.
-            tf.errors.InvalidArgumentError: raw columns differ in length.
         """
         return self._concatenated(features)
 

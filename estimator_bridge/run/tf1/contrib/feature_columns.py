@@ -28,8 +28,6 @@ class SparseColumn:
     Attributes:
         name: the key of the feature.
         length: the number of ids.
-        combiner: "mean", "sqrtn" or "sum".
-        dtype: the type of the feature.
         keys: the vocabulary; None hashes strings and numbers.
         is_integerized: whether the feature holds the ids.
         weights: the key of the feature with the weights.
@@ -107,12 +105,7 @@ class CrossedColumn:
 
 @dataclasses.dataclass(frozen=True)
 class RealColumn:
-    """A column of numbers, [batch, dimension].
-
-    Attributes:
-        default_value: the value of samples without one, when Examples are parsed.
-        normalizer: a function that is applied to the tensor.
-    """
+    """A column of numbers, [batch, dimension]; `normalizer` is applied to the tensor."""
 
     name: str
     dimension: int

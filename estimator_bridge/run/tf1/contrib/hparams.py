@@ -80,11 +80,7 @@ class HParams:
             del self._types[name]
 
     def parse(self, values: str) -> HParams:
-        """Changes settings by text such as "a=1,b=[2,3],c[0]=4"; returns this object.
-
-        Raises:
-            InvalidInput: the text is malformed, or names an unknown setting.
-        """
+        """Changes settings by text such as "a=1,b=[2,3],c[0]=4"; returns this object."""
         types = {name: kind for name, (kind, _) in self._types.items()}
         return self.override_from_dict(parse_values(values, types))
 
@@ -99,7 +95,6 @@ class HParams:
         return self
 
     def set_from_map(self, values_map: Mapping[str, Value]) -> HParams:
-        """An old name of `override_from_dict`."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
@@ -118,11 +113,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Returns a setting, or the default if it does not exist.
-
-        Raises:
-            InvalidInput: the default does not fit the type of the setting.
-        """
+        """Returns a setting, or else the default, which must fit the type of the setting."""
         if key not in self._types:
             return default
         kind, is_list = self._types[key]

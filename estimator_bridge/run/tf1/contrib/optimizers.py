@@ -131,8 +131,7 @@ class MovingAverageOptimizer(_Wrapper):
 
     Args:
         opt: the optimizer that updates the variables.
-        average_decay: `decay` of `tf.train.ExponentialMovingAverage`.
-        num_updates: `num_updates` of `tf.train.ExponentialMovingAverage`.
+        average_decay, num_updates: as in `tf.train.ExponentialMovingAverage`.
         sequential_update: whether the averages are updated after the variables.
     """
 
@@ -171,9 +170,6 @@ class MovingAverageOptimizer(_Wrapper):
         **settings: Object,
     ) -> tf.train.Saver:
         """Makes a saver that stores averages under the names of their variables, and vice versa.
-
-        Args:
-            var_list: what to save; None saves all variables.
 
         Raises:
             InvalidInput: there are no averages, because `apply_gradients` was not called yet.

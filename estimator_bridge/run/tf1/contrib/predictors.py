@@ -15,12 +15,7 @@ _SERVE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Predictor:
-    """Computes a dict of outputs from a dict of arrays, in a session that stays open.
-
-    Attributes:
-        graph, session: the graph and session of the model.
-        feed_tensors, fetch_tensors: the input and output tensors by name.
-    """
+    """Computes a dict of outputs from a dict of arrays, in a session that stays open."""
 
     def __init__(
         self, session: Session, inputs: Mapping[str, str], outputs: Mapping[str, str]
@@ -33,11 +28,6 @@ class Predictor:
         return self.graph.get_tensor_by_name(name)
 
     def __call__(self, input_dict: Mapping[str, object]) -> dict[str, np.ndarray]:
-        """Computes the outputs; inputs with a default may be left out.
-
-        Raises:
-            InvalidInput: the model has no such input.
-        """
         other = sorted({*input_dict} - {*self.feed_tensors})
         if other:
             raise errors.InvalidInput(

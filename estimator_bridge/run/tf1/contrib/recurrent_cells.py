@@ -13,7 +13,8 @@ from tf2_engine.types import Nest, Object, Tensor
 class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
     """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`, which was a single op.
 
-    Formulas and variable names are the same.
+    Formulas and variable names are the same. A positive `cell_clip`, which TensorFlow 1's gradient
+    ignored, raises Unsupported.
     """
 
     def __init__(
@@ -26,7 +27,6 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Raises Unsupported for a positive `cell_clip`, which TensorFlow 1's gradient ignored."""
         if cell_clip is not None and cell_clip > 0:
             raise errors.Unsupported(
                 f"LSTMBlockCell: cell_clip={cell_clip} is not supported. Use "
@@ -67,7 +67,6 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
         dropout_prob_seed: int | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Makes the cell. `norm_gain` and `norm_shift` initialize the variables of the norms."""
         super().__init__(_reuse=reuse)
         self._units, self._forget_bias, self._activation = num_units, forget_bias, activation
         self._has_norm, self._gain, self._shift = layer_norm, norm_gain, norm_shift

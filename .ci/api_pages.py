@@ -37,7 +37,7 @@ PACKAGES = (
 
 MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.Baseline": (
-        "tf2_engine.keras.layer_bases.baseline_layer.BaselineLayer"
+        "tf2_engine.keras.layer_bases.linear_layer.BaselineLayer"
     ),
     "tf2_engine.keras.classes.BinaryClassHead": (
         "tf2_engine.keras.heads.class_heads.BinaryClassHeadLayer"
@@ -51,9 +51,9 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.LogisticRegressionHead": (
         "tf2_engine.keras.heads.number_heads.LogisticRegressionHeadLayer"
     ),
-    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.heads.merged_head.MultiHeadLayer",
+    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.heads.combined_heads.MultiHeadLayer",
     "tf2_engine.keras.classes.MultiLabelHead": (
-        "tf2_engine.keras.heads.multi_label_head.MultiLabelHeadLayer"
+        "tf2_engine.keras.heads.class_heads.MultiLabelHeadLayer"
     ),
     "tf2_engine.keras.classes.PoissonRegressionHead": (
         "tf2_engine.keras.heads.number_heads.PoissonRegressionHeadLayer"
@@ -61,7 +61,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.RegressionHead": (
         "tf2_engine.keras.heads.number_heads.RegressionHeadLayer"
     ),
-    "tf2_engine.keras.classes.RateByStep": "tf2_engine.keras.rate_by_step.RateByStepBase",
+    "tf2_engine.keras.classes.RateByStep": "tf2_engine.keras.rule_optimizer.RateByStepBase",
     "tf2_engine.keras.classes.RuleOptimizer": "tf2_engine.keras.rule_optimizer.RuleOptimizerBase",
     "tf2_engine.keras.classes.ColumnEmbedding": (
         "tf2_engine.keras.layer_bases.column_layers.ColumnEmbeddingLayer"
@@ -69,7 +69,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.DenseFeatures": (
         "tf2_engine.keras.layer_bases.column_layers.DenseFeaturesLayer"
     ),
-    "tf2_engine.keras.classes.GRUCell": "tf2_engine.keras.layer_bases.gru_cell.GRUCellBase",
+    "tf2_engine.keras.classes.GRUCell": "tf2_engine.keras.layer_bases.sequence_layer.GRUCellBase",
     "tf2_engine.keras.classes.Preprocessing": (
         "tf2_engine.keras.layer_bases.preprocessing_layer.PreprocessingLayer"
     ),
@@ -77,7 +77,7 @@ MADE_ELSEWHERE = {
         "tf2_engine.keras.layer_bases.sequence_layer.SequenceFeaturesLayer"
     ),
     "tf2_engine.keras.classes.SequenceHead": (
-        "tf2_engine.keras.heads.sequence_head.SequenceHeadLayer"
+        "tf2_engine.keras.heads.combined_heads.SequenceHeadLayer"
     ),
     "tf2_engine.keras.classes.BestExporter": (
         "tf2_engine.keras.callbacks.export_callbacks.BestExporterBase"
@@ -85,7 +85,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.LatestExporter": (
         "tf2_engine.keras.callbacks.export_callbacks.LatestExporterBase"
     ),
-    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.callbacks.step_log.StepLogBase",
+    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.callbacks.step_logs.StepLogBase",
     "tf2_engine.keras.classes.StopAtStep": (
         "tf2_engine.keras.callbacks.training_ends.StopAtStepBase"
     ),
@@ -109,7 +109,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.FunctionModel": "tf2_engine.keras.in_model.FunctionModelBase",
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (
-        "tf2_engine.keras.callbacks.table_summaries.TableSummaryCallbackBase"
+        "tf2_engine.keras.callbacks.step_logs.TableSummaryCallbackBase"
     ),
 }
 """Classes that are made of others for each Keras, and the sources that describe them."""

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import itertools
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,9 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 HAS_SPARSE_CORES = hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2")
 """Whether TensorFlow has stock's class for SparseCores and its ops: 2.21 has, 2.15 has not."""
 
-IN_REPOSITORY = (pathlib.Path(__file__).parent.parent / "examples").is_dir()
+SUITE = pathlib.Path(__file__).parent
+
+IN_REPOSITORY = (SUITE.parent / "examples").is_dir()
 """Whether examples and documents are there, which are part of no package."""
 
 HAS_KERAS_RS = HAS_SPARSE_CORES and (
@@ -102,6 +105,36 @@ class LeftOut(pytest.File):
         return iter(())
 
 
+RUNS_ANYWHERE = re.compile(r"mark\.(stock|whole)|needs_stock")
+"""Marks with which a test of a file that is left to the other version can run here."""
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Imports no file in the quick tier whose tests all run on the other version."""
+    if not (_leaves_out(config, "full", "elsewhere") and _tests(collection_path)):
+        return None
+    file = collection_path.relative_to(SUITE).as_posix()
+    if not version_shares.is_elsewhere(file, tf.__version__):
+        return None
+    return RUNS_ANYWHERE.search(collection_path.read_text(encoding="utf-8")) is None or None
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
+    """Makes no items of a test that the tier leaves out: there may be thousands of one."""
+    if not name.startswith("test_"):
+        return None
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())} & {"full", "soak"}
+    return [] if any(_leaves_out(collector.config, mark) for mark in marks) else None
+
+
+def _leaves_out(config: pytest.Config, *marks: str) -> bool:
+    return all(f"not {mark}" in config.option.markexpr for mark in marks)
+
+
+def _tests(path: pathlib.Path) -> bool:
+    return path.is_relative_to(SUITE) and path.name.startswith("test_") and path.suffix == ".py"
+
+
 def pytest_pycollect_makemodule(module_path: pathlib.Path, parent: Any) -> LeftOut | None:
     """Imports no module that cannot run here; pytest ignores `collect_ignore` if it is named."""
     return LeftOut.from_parent(parent, path=module_path) if _reason(module_path) else None
@@ -114,8 +147,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 def _reason(path: pathlib.Path) -> str:
-    folder = pathlib.Path(__file__).parent
-    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+    name = path.relative_to(SUITE).as_posix() if path.is_relative_to(SUITE) else ""
     return next((reason for reason, names in LEFT_OUT.items() if name in names), "")
 
 
@@ -146,22 +178,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_elsewhere(item: pytest.Item) -> bool:
     """Whether a test runs on the other version of TensorFlow only."""
-    folder = pathlib.Path(__file__).parent
     marked = {mark.name for mark in item.iter_markers()}
-    if marked & {"stock", "whole"} or not item.path.is_relative_to(folder):
+    if marked & {"stock", "whole"} or not item.path.is_relative_to(SUITE):
         return False
-    file = item.path.relative_to(folder).as_posix()
+    file = item.path.relative_to(SUITE).as_posix()
     thorough = bool(marked & {"full", "soak"})
     return version_shares.is_elsewhere(file, tf.__version__, thorough)
 
 
 def pytest_collection_finish() -> None:
-    """Exempts all objects made before the first test from garbage collection.
+    """Exempts what is made before the first test from garbage collection, and makes that rarer.
 
-    It stays until the end: TensorFlow, the suite, and thousands of tests of the other tiers.
+    They stay until the end: TensorFlow, the suite, and thousands of tests of the other tiers. A
+    graph is a hundred thousand objects, so Python would look for garbage many times in one test.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 BEHAVIOR = (

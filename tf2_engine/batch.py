@@ -1,4 +1,4 @@
-"""Converts the tensors that a user enqueues to the occurrences of a batch. Has no side effects.
+"""Converts the tensors that a user enqueues to the occurrences of a batch.
 
 A *cell* is one position of a feature's activation, with the batch and sequence dimensions
 flattened. An *occurrence* is one id that contributes to one cell with some *gain*.

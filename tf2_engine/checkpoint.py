@@ -5,12 +5,11 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
-Each is one tensor with rows in the order of ids, so a checkpoint depends neither on the number of
-hosts nor on the partition strategy, and stock and this engine read each other's checkpoints.
+Each is one tensor with rows in the order of ids, whatever the hosts and the partition strategy, and
+stock and this engine read each other's checkpoints.
 
-An engine updates its variables before a save, and its driver reads them after a restore. A restore
-before the engine is built is deferred. In two cases the caller has to call `load`: in a `tf.Graph`,
-after the ops that restore; and after restoring a checkpoint of another class, such as
+A restore before the engine is built is deferred. In two cases the caller has to call `load`: in a
+`tf.Graph`, after the ops that restore; and after restoring a checkpoint of another class, such as
 `TPUEmbeddingForServing`, into an engine that is already built.
 """
 

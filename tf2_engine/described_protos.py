@@ -17,9 +17,8 @@ def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Obje
 
     Args:
         package: a package name that no other call uses.
-        messages: the fields of each message, as a .proto file of syntax 3 declares them, by its
-            name, for instance {"Point": "int64 x = 1; int64 y = 2", "Line": "repeated Point points
-            = 1"}.
+        messages: the fields of each message in syntax 3, by its name, for instance {"Point": "int64
+            x = 1; int64 y = 2", "Line": "repeated Point points = 1"}.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"

@@ -1,7 +1,7 @@
 """Refuses to train in a fork of a process that has trained, which lacks TensorFlow's threads.
 
-`os.fork` copies only the thread that calls it. Sessions and tf.functions would wait forever for the
-threads of TensorFlow; imports, existing objects and eager ops work in a fork.
+Sessions and tf.functions would wait forever for the threads of TensorFlow; imports, existing
+objects and eager ops work in a fork.
 """
 
 from __future__ import annotations

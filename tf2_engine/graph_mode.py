@@ -1,7 +1,6 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph` a call returns an op that its caller must run. Eagerly a call takes effect at
-once, and in a tf.function when the function runs, so it returns None.
+In a plain `tf.Graph` a call returns an op that its caller must run. Otherwise it returns None.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Checks and calls the initializers of tables.
 
-An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host,
-so an initializer with a fixed seed draws the same numbers on every host. An initializer with a
-`shard_info` argument gets the shape of the whole table, and `shard_info` says which part to return,
-as in stock's TPUEmbedding.
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
+An initializer with a `shard_info` argument gets the shape of the whole table, and `shard_info` says
+which part to return, as in stock's TPUEmbedding.
 """
 
 from __future__ import annotations

@@ -108,13 +108,8 @@ class ReadingSteps(Steps):
             with reading.step():
                 ...
 
-    Signals keep their handlers, and a KeyboardInterrupt says what was interrupted. A step that does
-    not return, so that no handler can run, is cancelled; inside a training, after the training has
-    been saved.
-
-    Attributes:
-        canceller: ends the current step; None while that is not possible.
-        num_ended: the number of steps that ended without an error.
+    A step that does not return, so that no handler can run, is cancelled; inside a training, after
+    the training has been saved.
     """
 
     def __init__(self, what: str) -> None:

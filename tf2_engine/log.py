@@ -77,4 +77,3 @@ info = _tensorflow.info
 fact = _tensorflow.fact
 warning = _tensorflow.warning
 error = _tensorflow.error
-error = _tensorflow.error

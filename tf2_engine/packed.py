@@ -1,4 +1,4 @@
-"""Packs a batch of ids into four tensors, and unpacks it. Has no side effects.
+"""Packs a batch of ids into four tensors, and unpacks it.
 
 A tf.function takes its arguments one by one: 26 ragged features with weights are 104 tensors, and
 passing them takes more time than looking them up. The class of a packed batch tells during tracing
@@ -31,7 +31,6 @@ class FeatureLayout(NamedTuple):
         kind: "dense", "sparse" or "ragged".
         shape: the shape of the ids; for ragged ids only the number of rows. None is a size that is
             only known at run time, or that has no effect (the last one of a sparse tensor).
-        weighted: whether there are weights.
     """
 
     name: str

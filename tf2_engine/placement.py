@@ -1,4 +1,4 @@
-"""Places rows of tables on parameter servers, and cores on workers. Has no side effects.
+"""Places rows of tables on parameter servers, and cores on workers.
 
 A small table is whole on one parameter server; the largest tables are placed first, each on the
 emptiest server. The rows of a large table are spread over all servers by one of these layouts:
@@ -74,8 +74,7 @@ class RowRange(NamedTuple):
 class TablePlacement:
     """The parts of one table: part `k` is a variable on parameter server `servers[k]`.
 
-    A part consists of its entries in `ranges`, one after another. The ranges are sorted by their
-    first rows and contain every row once.
+    The ranges are sorted by their first rows and contain every row once.
     """
 
     size: TableSize

@@ -1,7 +1,7 @@
 """Escapes unsafe characters of text from outside for a terminal, a log, JSON or HTML.
 
-Names of tables, messages of programs and strings in data may contain escape sequences that move the
-cursor, characters that reverse the reading direction, or halves of surrogate pairs.
+Text may contain escape sequences that move the cursor, characters that reverse the reading
+direction, or halves of surrogate pairs.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def make_plan(
     Args:
         output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
             shape of a sequence feature includes its length.
-        training: False configures the device for inference.
+
         servers: parameter servers that hold the tables instead of hosts.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):

@@ -1,7 +1,7 @@
 """Makes exported graphs look up rows in variables of small types.
 
-A model_fn makes float32 tables, with any layers and columns. After it is traced, each `gather` from
-a table is replaced by a `gather` from a small variable and a conversion to float32:
+After it is traced, each `gather` from a table is replaced by a `gather` from a small variable and a
+conversion to float32:
 
     table  -> ResourceGather(ids)        -> ...      becomes
     stored -> ResourceGather(ids) decode -> ...

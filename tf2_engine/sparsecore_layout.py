@@ -69,7 +69,7 @@ class StackableTable:
         samples: the number of activations of its features per core. Because of a bug, stock's
             TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
             other tables.
-        features: how many features use the table, which is only copied to the `TableLayout`.
+        features: how many features use the table.
     """
 
     name: str
@@ -98,7 +98,6 @@ class TableLayout:
         stack_rows: the rows of the stack in each shard.
         row_offset: the row in each shard of the stack at which the table begins.
         rotation: the SparseCore of row 0.
-        samples_per_sparse_core, features: further values that stock records.
     """
 
     table: str

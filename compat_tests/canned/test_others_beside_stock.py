@@ -116,7 +116,6 @@ def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_unknown_ways_are_refused(options: dict[str, str], words: str) -> None:
-    """An unknown option is refused, with the options that there are."""
     with pytest.raises(errors.InvalidInput, match=words):
         estimator.experimental.KMeans(2, **options)
 

@@ -266,7 +266,6 @@ gradients, which are one level here."""
 
 
 def allows(case: OptimizerCase, row: Mapping[str, Any]) -> bool:
-    """Returns whether a case goes with the levels of a row."""
     return all(row[factor] in levels for factor, levels in case.needs.items() if factor in row)
 
 

@@ -26,7 +26,6 @@ videos = embedding.embedding_column(watched, 8, initializer=v1.random_uniform_in
 
 
 def samples(count: int) -> dict[str, Any]:
-    """Returns samples, the same in each call."""
     random = np.random.default_rng(3)
     return {
         "watched": random.integers(0, ROWS, [count, 5]),

@@ -277,7 +277,6 @@ def run_again(out: str) -> None:
 
 
 def message_of(kind: type[Exception], function: Callable[[], object]) -> str:
-    """Returns the message of the exception that a function raises."""
     try:
         function()
     except kind as error:

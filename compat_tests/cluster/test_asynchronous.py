@@ -72,7 +72,6 @@ def values(folder: pathlib.Path, step: int = STEPS) -> dict[str, Any]:
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Asserts that all variables are equal to the bit."""
     assert sorted(one) == sorted(other)
     for name, value in one.items():
         np.testing.assert_array_equal(other[name], value, name)

@@ -209,7 +209,6 @@ def test_an_example_trains_as_alone(name: str, nursery: Nursery, tmp_path: pathl
 
 
 def test_every_example_is_here() -> None:
-    """No example is left out."""
     programs = {path.parent.name for path in EXAMPLES.glob("*/train.py")}
     assert programs == {*OF_TPUS, "census"}
 

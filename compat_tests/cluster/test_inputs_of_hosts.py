@@ -143,7 +143,6 @@ def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: path
 
 
 def assert_equal(one: Run, other: Run, kind: str) -> None:
-    """Asserts that the variables of a training are equal to the bit."""
     of_other = other.variables(kind)
     for name, value in one.variables(kind).items():
         np.testing.assert_array_equal(of_other[name], value, f"{kind}: {name}")

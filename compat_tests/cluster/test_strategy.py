@@ -51,7 +51,6 @@ def on_one_machine(first: int, restored: str | None = None) -> tuple[TPUEmbeddin
 
 
 def assert_equal(actual: Any, expected: Any) -> None:
-    """Asserts that nests of arrays are equal to the bit."""
     assert set(actual) == set(expected)
     for key, value in expected.items():
         np.testing.assert_array_equal(actual[key], value, str(key))

@@ -27,6 +27,8 @@ OPTIMIZERS = {
     "Ftrl": OURS.FtrlParameters(0.25),
     "AdagradMomentum": OURS.AdagradMomentumParameters(0.125, 0.5),
 }
+QUICK = ("Adam", "Ftrl")
+"""Optimizers with two slots, of which Adam has powers of its betas beside them."""
 
 
 def spec_of(optimizer: str) -> Any:
@@ -92,7 +94,10 @@ def train(engine: Any, steps: range) -> None:
         engine.apply_gradients(tape.gradient(loss, activations))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in OPTIMIZERS],
+)
 def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path) -> None:
     """3 steps of TPUEstimator, 3 of the engine and 2 of TPUEstimator equal 8 of TPUEstimator."""
     spec = spec_of(optimizer)

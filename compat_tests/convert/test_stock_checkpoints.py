@@ -152,8 +152,8 @@ def cpu_job(model_dir: pathlib.Path, optimizer: str, **model_options: Any) -> tu
 @pytest.mark.parametrize(
     "optimizer",
     [
-        # One slot, and two with powers of the betas beside them.
-        pytest.param(name, marks=() if name in ("Adam", "Momentum") else pytest.mark.full)
+        # Two slots, with powers of the betas beside them.
+        pytest.param(name, marks=() if name == "Adam" else pytest.mark.full)
         for name in CPU_OPTIMIZERS
     ],
 )

@@ -136,7 +136,6 @@ class Combination:
 
 
 def cases_of(row: Row) -> list[str]:
-    """Returns the cases of a kind that go with a row."""
     named = {factor: row[factor] for factor in ("accumulation", "driver")}
     return [
         case.name for case in CASES.values() if case.kind == row["kind"] and allows(case, named)

@@ -34,8 +34,11 @@ POWER_TOLERANCE = 1e-6
 
 
 def kernels() -> list[Any]:
-    """Returns pairs that have every rule and every architecture; all others are thorough."""
-    pairs = set(zip(sorted(RULES), itertools.cycle(ARCHITECTURES), strict=False))
+    """Returns pairs with a rule for every architecture; all others are thorough.
+
+    The conformance tests compile every rule for the CPU.
+    """
+    pairs = set(zip(sorted(RULES), ARCHITECTURES, strict=False))
     return [
         pytest.param(*pair, marks=[] if pair in pairs else pytest.mark.full)
         for pair in itertools.product(sorted(RULES), ARCHITECTURES)

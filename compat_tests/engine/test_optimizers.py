@@ -242,7 +242,6 @@ def initial(case: OptimizerCase, place: int) -> Callable[..., Any]:
 
 
 def table_name(place: int) -> str:
-    """Returns the name of the table of the combination at a place."""
     return f"table{place}"
 
 

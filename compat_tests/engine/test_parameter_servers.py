@@ -61,7 +61,6 @@ def combinations(cores: int, turn: int = 0, kinds: Sequence[str] = KINDS) -> Gro
 
 
 def rows_of(table: Table, part: int) -> Any:
-    """Returns the ids of the rows of a part of a table."""
     placement = table.plan.placement
     return slice(None) if placement is None else placement.ids_of(part)
 

@@ -92,7 +92,6 @@ def tensors(batch: Batch) -> list[dict[str, tf.Tensor]]:
 
 
 def train(engine: Engine, step: int, cores: int = 1) -> list[dict[str, Array]]:
-    """Runs a step of training; returns its activations."""
     return engine.train(tensors(batch_of(step, cores)), None, tensors(gradients_of(step, cores)))
 
 

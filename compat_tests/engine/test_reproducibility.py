@@ -115,7 +115,6 @@ def tables_of(*setups: Setup) -> list[Any]:
 # every mode.
 FEW = ("SGD", "Adagrad", "Adam")
 QUICK = [
-    Setup("function", 2, "host", FEW),
     Setup("two functions", 2, "host", FEW),
     Setup("graph", 2, "native", FEW),
     Setup("function", 2, "tpu", FEW),

@@ -36,7 +36,6 @@ def by_keras(optimizer: Any) -> Any:
 
 
 def feature_config(optimizer: Any) -> Any:
-    """Returns a config of one feature whose table has an optimizer."""
     start = tf.constant_initializer(np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM))
     table = CONFIG.TableConfig(
         ROWS,

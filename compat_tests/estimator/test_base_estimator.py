@@ -112,8 +112,6 @@ def test_a_scaffold_keeps_its_own_local_init_op(tmp_path: pathlib.Path) -> None:
 
 
 def test_nan_ends_a_training(tmp_path: pathlib.Path) -> None:
-    """A loss that is NaN raises NanLossDuringTrainingError."""
-
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         weight = tf.get_variable("weight", [])
         loss = weight * np.nan

@@ -26,7 +26,6 @@ LIVES = [
 
 
 def run(program: str, *arguments: Any) -> Any:
-    """Runs a program of `compat_tests.programs`; returns the completed process."""
     return fresh.module(
         f"compat_tests.programs.{program}",
         *arguments,

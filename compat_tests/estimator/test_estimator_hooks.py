@@ -255,7 +255,7 @@ def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> di
     return scalars_by_step(job.eval_dir("memory"))
 
 
-@pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
 def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """InMemoryEvaluatorHook evaluates at the start, every so many steps and at the end.
 

@@ -93,7 +93,6 @@ def test_what_a_checkpoint_claims_is_not_allocated(tmp_path: pathlib.Path) -> No
 
 
 def checkpoints_in(directory: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files of a directory that belong to checkpoints."""
     return {
         name: data for name, data in contents(directory).items() if "ckpt" in name or name == STATE
     }

@@ -64,7 +64,6 @@ def saved_graphs(made: Any) -> Iterator[tuple[str, Any]]:
 
 
 def op_types(graph: Any) -> set[str]:
-    """Returns the types of all ops of a graph, and of its functions."""
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     return {node.op for node in nodes}
 

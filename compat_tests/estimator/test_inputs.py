@@ -124,7 +124,6 @@ def test_every_core_gets_its_samples_in_order() -> None:
 
 @pytest.mark.parametrize("num_cores", [1, 2])
 def test_ragged_ids_are_sparse_ids(num_cores: int) -> None:
-    """A RaggedTensor of ids, with ragged weights, is looked up like the sparse one."""
     batch = batches.batch()
     expected = batches.split(batch, batches.legacy(), num_cores)
     for key in ("bag", "weighted", "weight", "sequence"):

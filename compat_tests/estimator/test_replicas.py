@@ -169,7 +169,6 @@ def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_cores_that_contradict_the_program_are_refused(config: Any, words: str, cores: Any) -> None:
-    """Settings that contradict the number of cores are refused, as on a TPU."""
     cores(2)
     with pytest.raises(ValueError, match=words):
         cores_and_hosts.num_replicas(config)

@@ -44,7 +44,6 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_stock
 @pytest.mark.parametrize("name", ["BaseRunConfig", "RunConfig", "TPUConfig"])
 def test_arguments_are_those_of_stock(name: str, stock: Any) -> None:
-    """Names, order and defaults of arguments are stock's."""
     assert legacy_specs.arguments(getattr(OURS, name)) == legacy_specs.arguments(
         getattr(stock, name)
     )
@@ -52,8 +51,6 @@ def test_arguments_are_those_of_stock(name: str, stock: Any) -> None:
 
 @needs_stock
 def test_input_modes_are_those_of_stock(stock: Any) -> None:
-    """Names and values of input modes are stock's, and fields of `TPUConfig` too."""
-
     def constants(kind: type) -> dict[str, Any]:
         return {key: value for key, value in vars(kind).items() if key.isupper()}
 
@@ -114,7 +111,6 @@ def _shown(config: Any) -> dict[str, Any]:
 @needs_stock
 @pytest.mark.parametrize("name", CONFIGS)
 def test_properties_are_those_of_stock(name: str, stock: Any) -> None:
-    """A config made in the same way has the same properties as stock's."""
     assert _shown(CONFIGS[name](OURS)) == _shown(CONFIGS[name](stock))
 
 

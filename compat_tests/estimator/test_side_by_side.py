@@ -202,7 +202,6 @@ def test_training_writes_events_of_the_same_steps(tpu: Sides) -> None:
 
 
 def test_the_loss_of_events_is_the_same(sides: Sides, request: Any) -> None:
-    """Each loss in the events is the same."""
     stock, bridge = (
         [value for _, tag, value in side_by_side.events(side.job.model_dir) if tag == "loss"]
         for side in sides

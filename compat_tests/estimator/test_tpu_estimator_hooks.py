@@ -76,9 +76,8 @@ class Counting(tf.train.SessionRunHook):
         self._calls.append(f"{self._name} ends")
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("use_tpu", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """training_hooks, evaluation_hooks and prediction_hooks of the spec run in their modes."""
     calls: list[str] = []
 
     def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:

@@ -115,7 +115,7 @@ def run(
 METRICS = ["distance", "global_step", "loss"]
 
 
-@pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
 def test_each_checkpoint_but_the_first_is_evaluated(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """Checkpoints on the way and the last one are evaluated and exported, that of step 0 is not.
 
@@ -486,7 +486,7 @@ def final_exports(namespace: Any, model_dir: pathlib.Path, max_steps: int | None
     return list(exports)
 
 
-@pytest.mark.parametrize("max_steps", [None, 6, 5])
+@pytest.mark.parametrize("max_steps", [pytest.param(None, marks=pytest.mark.full), 6, 5])
 def test_a_final_export_that_never_comes_is_told(
     max_steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,29 +8,43 @@ What changes in these files is what users will see: read the diff.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from compat_tests import column_models
 from estimator_bridge import audit, migrate
 from estimator_bridge.cli import checkpoint_arguments
 from estimator_bridge.run import install
 
-PROGRAMS = pathlib.Path(__file__).parent.parent / "column_models"
 GOLDENS = pathlib.Path(__file__).parent / "column_models"
-NAMES = tuple(sorted(path.stem for path in PROGRAMS.glob("[a-z]*.py")))
+NAMES = column_models.NAMES
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    column_models.write(pathlib.Path(folder.name))
+    return folder
+
+
+def path_of_program(name: str) -> pathlib.Path:
+    """Returns the file of a program, which is there until the process ends."""
+    return pathlib.Path(_folder().name, f"{name}.py")
 
 
 def spec_of(name: str) -> Any:
     try:
-        return checkpoint_arguments.load(f"{PROGRAMS / name}.py:make_spec")
+        return checkpoint_arguments.load(f"{path_of_program(name)}:make_spec")
     finally:
         install.uninstall()
 
 
 def audited(name: str) -> str:
     """Returns the findings in the source, and those in the spec."""
-    of_script = audit.audit_script(str(PROGRAMS / f"{name}.py"))
+    of_script = audit.audit_script(str(path_of_program(name)))
     of_script = dataclasses.replace(of_script, subject=f"{name}.py")
     of_spec = audit.audit_spec(spec_of(name), f"{name}.py:make_spec", hosts=(1, 2))
     return _text([*of_script.lines(), "", *of_spec.lines()])
@@ -39,12 +53,12 @@ def audited(name: str) -> str:
 def in_tf2(name: str) -> str:
     """Returns the objects of TensorFlow 2, and the changes."""
     tf2 = migrate.to_tf2(spec_of(name))
-    return _text([*_described(tf2), "", *tf2.report.lines()]).replace(f"{PROGRAMS}/", "")
+    return _text([*_described(tf2), "", *tf2.report.lines()]).replace(f"{_folder().name}/", "")
 
 
 def migrated(name: str) -> str:
     """Returns the bridge form of a program, and the report."""
-    rewritten = migrate.adopt((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
+    rewritten = migrate.adopt(column_models.source(name), f"{name}.py")
     return _text([*map(str, rewritten.lines), "", rewritten.source.rstrip("\n")])
 
 

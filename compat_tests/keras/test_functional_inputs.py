@@ -99,7 +99,6 @@ def test_pipelining_is_ignored_with_keras_arithmetic(arithmetic: str | None) -> 
 
 @pytest.mark.parametrize("inside", [contextlib.nullcontext, tf.GradientTape])
 def test_a_single_id_has_a_row(inside: Any) -> None:
-    """A single id, without a batch, has its row as the activation."""
     layer = make_layer()
     with inside():
         activations = layer({"a": 4, "b": tf.constant(0)})

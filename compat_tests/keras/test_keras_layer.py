@@ -49,7 +49,6 @@ def loss_of(activations: Any, step: int) -> Any:
 
 
 def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
-    """Trains a layer in a loop and returns its table."""
     for step in range(steps):
         with tf.GradientTape() as tape:
             loss = loss_of(layer(ids_of(step)), step)
@@ -252,7 +251,6 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:
-    """Settings of the layer that contradict each other are refused with one of their names."""
     with pytest.raises(errors.InvalidSpec, match=message):
         TPUEmbedding(**{"feature_config": one_table(), "optimizer": KERAS.SGD(0.1), **options})
 

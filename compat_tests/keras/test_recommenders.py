@@ -51,5 +51,4 @@ def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
 
 
 def test_every_program_is_recorded() -> None:
-    """The golden file has these programs, and no others."""
     assert list(RECORDED) == list(program.RUNS)

@@ -72,7 +72,6 @@ def test_the_failure_says_where_and_by_how_much() -> None:
 
 
 def test_one_rounding_passes_and_a_bound_more_fails() -> None:
-    """An element just within the bound passes, just outside it fails."""
     bound = allowed(1, 1, 2.0)
     for factor, passes in [(0.99, True), (-0.99, True), (1.01, False), (-1.01, False)]:
         actual = np.array([1.0 + factor * bound, 2.0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import types
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,67 @@ def test_what_cannot_run_here_runs_on_the_other_version() -> None:
 
     assert left_out
     assert [name for name in left_out if version_shares.is_elsewhere(name, other)] == []
+
+
+QUICK = "not full and not soak and not elsewhere"
+MARKED = "@pytest.mark.{}\ndef test_a() -> None: ..."
+
+
+@pytest.mark.parametrize(
+    "name, text, expression, ignored",
+    [
+        ("test_theirs.py", "def test_a() -> None: ...", QUICK, True),
+        (
+            "test_theirs.py",
+            "def test_a() -> None: ...",
+            "not soak and not (full and elsewhere)",
+            None,
+        ),
+        ("test_theirs.py", "def test_a() -> None: ...", "", None),
+        ("test_theirs.py", MARKED.format("stock"), QUICK, None),
+        ("test_theirs.py", MARKED.format("whole"), QUICK, None),
+        ("test_ours.py", "def test_a() -> None: ...", QUICK, None),
+        ("helpers.py", "", QUICK, None),
+    ],
+)
+def test_the_quick_tier_imports_no_file_of_the_other_version(
+    name: str,
+    text: str,
+    expression: str,
+    ignored: bool | None,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file of the other version is imported in other tiers, or if a mark keeps a test here."""
+    monkeypatch.setattr(conftest, "SUITE", tmp_path)
+    monkeypatch.setattr(version_shares, "is_elsewhere", lambda file, _: file != "test_ours.py")
+    (tmp_path / name).write_text(text)
+    config: Any = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=expression))
+
+    assert conftest.pytest_ignore_collect(tmp_path / name, config) is ignored
+
+
+@pytest.mark.parametrize("expression, items", [(QUICK, []), ("not soak", None), ("", None)])
+def test_no_items_are_made_of_what_the_tier_leaves_out(expression: str, items: Any) -> None:
+    """A thorough test is an item in its own tier alone; a quick one always is."""
+    config = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=expression))
+    collector = types.SimpleNamespace(config=config)
+
+    @pytest.mark.full
+    def thorough() -> None: ...
+
+    assert conftest.pytest_pycollect_makeitem(collector, "test_a", thorough) == items
+    assert conftest.pytest_pycollect_makeitem(collector, "test_b", lambda: None) is None
+
+
+def test_marks_that_keep_a_test_here_are_written_in_its_file() -> None:
+    """Files that the quick tier does not import are told by their text alone."""
+    helpers = [path for path in SUITE.rglob("*.py") if not path.name.startswith("test_")]
+    sources = {path.relative_to(SUITE).as_posix(): path.read_text() for path in helpers}
+    marking = {name for name, text in sources.items() if "pytest.mark.stock" in text}
+
+    assert marking == {"support/legacy_specs.py"}  # `needs_stock`
+    assert not [name for name, text in sources.items() if "pytest.mark.whole" in text]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,6 @@ def test_what_passed_before_is_refused() -> None:
 
 
 def test_infinite_limits_are_limits() -> None:
-    """A limit of the weights may be infinite: it limits nothing."""
     for kind in OPTIMIZERS.values():
         if "clip_weight_max" in wrong_arguments.arguments_of(kind):
             needed = wrong_arguments._needed(kind)
@@ -102,7 +101,6 @@ def test_infinite_limits_are_limits() -> None:
 
 
 def test_numbers_of_numpy_are_taken() -> None:
-    """Numbers of numpy types are accepted."""
     assert TableSpec("t", 4, 2, "sum", SGD(np.float32(0.5))).dim == 2
     config = estimator.tpu.TPUConfig(num_shards=np.int64(2), iterations_per_loop=3)
     assert config.num_shards == 2

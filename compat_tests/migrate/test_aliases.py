@@ -99,7 +99,6 @@ def test_a_partial_call_is_followed() -> None:
     ],
 )
 def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> None:
-    """A shadowed name is not replaced."""
     use = body.partition("x = ")[2]
 
     assert use in migrate(program(body, top)).source

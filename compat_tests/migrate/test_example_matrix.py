@@ -39,7 +39,6 @@ def written(name: str, form: str) -> str:
 
 
 def test_the_matrix_has_all_examples_and_forms() -> None:
-    """Every example and every form is part of the matrix."""
     assert sorted(CARRIED) == sorted(tf2_runs.EXAMPLES)
     folders = {each.parent.name for each in EXAMPLES.glob("*/train.py")}
     assert folders - {"census"} == {*CARRIED}  # census is canned: test_canned_as_keras

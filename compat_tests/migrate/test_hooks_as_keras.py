@@ -99,7 +99,6 @@ def text_of(program: str) -> str:
 
 
 def test_every_hook_has_a_case() -> None:
-    """Every hook of the table is tested here."""
     named = " ".join([*TRAIN_HOOKS, *EVALUATION_HOOKS])
     assert [name for name in HOOKS if name not in named] == []
 

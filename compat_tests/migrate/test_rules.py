@@ -44,7 +44,6 @@ def ids(example: Example, selected: Selection = ALL) -> set[str]:
 
 @pytest.mark.parametrize("form", LISTED)
 def test_every_rule_has_an_example(form: str) -> None:
-    """Every rule has an entry in rules.txt, and every entry has a rule."""
     named = [each.rule for each in EXAMPLES if each.form == form]
 
     assert sorted(named) == sorted(LISTED[form].rules())
@@ -69,7 +68,6 @@ def test_a_rule_that_is_skipped_is_not_applied(example: Example) -> None:
 
 
 def test_the_page_of_rules_has_every_rule() -> None:
-    """The rules page of the site has a heading for each rule of each form."""
     headings = re.findall(r"^### ([\w-]+) ", migrate_rules.page(), re.MULTILINE)
 
     assert sorted(headings) == sorted(each.rule for each in EXAMPLES)

@@ -43,7 +43,6 @@ def estimator(directory: pathlib.Path) -> Callable[[], Any]:
 
 
 def trainer(directory: pathlib.Path) -> Callable[[], Any]:
-    """Returns a training of a `Trainer`."""
     job = stuck_trainer.make(directory, "never")
     return lambda: job.train(stuck_trainer.input_of(directory, stuck.WHOLE), steps=1)
 

@@ -32,7 +32,6 @@ def data(batches: int | None = None) -> Any:
 
 
 def write_vocabulary(path: Any) -> str:
-    """Writes the vocabulary file; returns its path."""
     path.write_text("".join(f"{street}\n" for street in STREETS))
     return str(path)
 

@@ -470,7 +470,6 @@ def write(results: dict[str, Any], folder: str) -> None:
 
 
 def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values with a prefix before each key."""
     return {f"{prefix}/{key}": value for key, value in values.items()}
 
 

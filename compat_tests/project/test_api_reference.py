@@ -115,7 +115,6 @@ The end."""
 @pytest.mark.full
 @pytest.mark.parametrize("package", api.PACKAGES)
 def test_examples_run(package: str, tmp_path: pathlib.Path) -> None:
-    """The examples of a page run in their order, in a process of their own."""
     program = "".join(code + "\n\n" for _, code in examples(package))
     (tmp_path / "page.py").write_text(program)
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}

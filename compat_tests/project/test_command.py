@@ -165,7 +165,6 @@ def test_every_oracle_is_there() -> None:
 
 
 def functions(file: str) -> set[str]:
-    """Returns the names of the functions of a file."""
     tree = ast.parse((HERE / file).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 

@@ -110,12 +110,10 @@ def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> No
 
 
 def test_the_guide_to_what_stock_did_runs() -> None:
-    """The Python of the guide to what stock did runs."""
     execute("docs/what_stock_did.md", 0, {})
 
 
 def test_the_page_on_sparse_cores_runs() -> None:
-    """The Python of the page on SparseCores runs."""
     names: dict[str, Any] = {}
     for number in range(2):
         execute("docs/sparsecore.md", number, names)
@@ -156,7 +154,6 @@ def test_the_page_on_plans_runs() -> None:
 
 
 def test_the_engine_of_the_readme_runs() -> None:
-    """The engine of the README trains a step."""
     names: dict[str, Any] = {}
     execute("README.md", -1, names)
 
@@ -470,7 +467,6 @@ def test_commands_are_shown_with_arguments_that_they_take() -> None:
 
 
 def test_the_page_on_commands_has_every_argument() -> None:
-    """The page has a section for each command, with the arguments and help that it has now."""
     text = commands.PAGE.read_text(encoding="utf-8")
 
     assert set(commands.sections(text)) == set(commands.parsers())

@@ -15,7 +15,6 @@ PACKAGES = ("tf2_engine", "estimator_bridge")
 
 
 def modules(package: str) -> dict[str, pathlib.Path]:
-    """Returns the modules of a package, by their full names."""
     names = {}
     for path in (ROOT / package).rglob("*.py"):
         parts = path.relative_to(ROOT).with_suffix("").parts

@@ -202,7 +202,6 @@ def assert_plain(text: str, where: str) -> None:
 
 
 def test_wrong_arguments_are_plain(capfd: pytest.CaptureFixture[str]) -> None:
-    """Messages on wrong arguments are plain text too."""
     for arguments in (
         [NAME],
         ["convert", "a", "b", "--to", NAME],
@@ -246,7 +245,6 @@ def test_logs_are_plain(logger: Any, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_watch_report_is_plain() -> None:
-    """What `verify --watch` writes as JSON is plain too."""
     report = WatchReport(None, 1, [], [f"{NAME} is not checked"], NAME)
     written = output.as_json(report.as_dict(), indent=1)
     assert all(text.replace("\n", "").isprintable() for text in texts(written))

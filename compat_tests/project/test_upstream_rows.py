@@ -117,5 +117,4 @@ def test_tests_run_with_the_bridge_in_place(
 
 
 def test_a_folder_without_tests_is_an_error(tmp_path: pathlib.Path) -> None:
-    """A folder without tests is an error of the command."""
     assert command.main(["--source", str(tmp_path)]) == 2

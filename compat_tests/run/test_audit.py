@@ -219,7 +219,6 @@ def test_what_a_canned_estimator_leaves_to_defaults(
 
 
 def test_another_kmeans_is_not_an_estimators(tmp_path: pathlib.Path) -> None:
-    """A KMeans of another library is not taken for an estimator."""
     path = tmp_path / "job.py"
     path.write_text("job = cluster.KMeans(3)\n")
 
@@ -274,7 +273,6 @@ def test_a_missing_or_broken_subject_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
 ) -> None:
-    """A missing or broken subject of `audit` is an error with status 1."""
     (tmp_path / "broken.py").write_text("print 'Python 2'\n")
     monkeypatch.chdir(tmp_path)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import EXAMPLES
 
 # Few steps: that a program runs, not what it learns.
@@ -40,14 +41,10 @@ SERVED = {
 
 def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, float], str]:
     """Returns the metrics that a program wrote, and what it printed and logged."""
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "run", str(EXAMPLES / name / "train.py")),
-            *(f"--model_dir={model_dir}", "--use_tpu"),
-            *(argument.format(model_dir) for argument in arguments),
-        ],
-        capture_output=True,
-        text=True,
+    ran = fresh.module(
+        *("estimator_bridge", "run", EXAMPLES / name / "train.py"),
+        *(f"--model_dir={model_dir}", "--use_tpu"),
+        *(argument.format(model_dir) for argument in arguments),
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads((model_dir / "metrics.json").read_text()), ran.stdout + ran.stderr

@@ -43,7 +43,6 @@ HEADS = [
 
 
 def stock_of_version_2() -> Any:
-    """Returns stock's namespace of TensorFlow 2."""
     from compat_tests.support import stock
 
     return stock.NAMESPACES[2]
@@ -58,7 +57,6 @@ def inside(namespace: Any, path: str) -> Any:
 @needs_stock
 @pytest.mark.parametrize("path", SUBMODULES)
 def test_every_name_of_stock_is_here_or_refused_by_name(path: str, stock: Any) -> None:
-    """A name that stock exports is in the namespace, or refused with a reason and a way out."""
     ours, theirs = inside(estimator, path), inside(stock, path)
     names = {name for name in dir(theirs) if not name.startswith("_")}
     if path == "experimental":
@@ -353,7 +351,6 @@ def test_parsing_specs_add_label_and_weight() -> None:
 
 @needs_stock
 def test_parsing_specs_are_those_of_stock(stock: Any) -> None:
-    """Parsing specs equal stock's."""
     assert parsing(estimator) == parsing(stock)
 
 

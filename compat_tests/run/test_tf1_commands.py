@@ -172,7 +172,6 @@ def test_a_side_that_does_not_see_tf1_says_what_to_do(tmp_path: pathlib.Path) ->
 
 @pytest.mark.full
 def test_watch_takes_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
-    """`verify --watch` takes a program of TF1, too."""
     ran = _run(tmp_path, "verify", "--watch", "--steps", "2", "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -87,7 +87,6 @@ def test_lookups_are_those_of_stock(name: str, validation: str) -> None:
 
 
 def test_the_intended_differences_are_of_kinds_that_exist() -> None:
-    """Every intended difference names a kind of batch that is compared."""
     assert {name for name, _ in DIFFERENCES} <= set(KINDS)
 
 

@@ -181,7 +181,6 @@ def trained(feature_config: Any, features: Any, steps: int = 3, **options: Any) 
 
 
 def rows_of(engine: Any, table: str) -> Any:
-    """Returns the rows of a table by id."""
     engine.retrieve()
     engine_table = engine.tables[table]
     shards = [shard.numpy() for shard in engine_table.variables["parameters"]]

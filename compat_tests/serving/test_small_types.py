@@ -98,7 +98,6 @@ def test_int8_rows_are_fbgemm_s() -> None:
 
 @pytest.mark.parametrize("table_dtype", ["float16", "bfloat16"])
 def test_floating_point_types_keep_inf_and_nan(table_dtype: str) -> None:
-    """Floating-point types keep inf and NaN."""
     rows = np.float32([[np.inf, -np.inf, np.nan, 1.0]])
     np.testing.assert_array_equal(decoded(rows, table_dtype), rows)
 

@@ -121,7 +121,6 @@ def test_what_cannot_be_had_is_refused_at_once(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
-    """An arithmetic and an engine that contradict each other are refused, with the way out."""
     for engine, words in (
         (devices.SOFTWARE_TPU, "software TPU has embedding hardware of the first generation"),
         (HostDriver(), "Leave one of the two out"),

@@ -57,7 +57,7 @@ def test_the_kernels_are_those_that_are_listed() -> None:
     native = pathlib.Path(soft_tpu.__file__).parent / "native"
     sources = native.glob("software_sparsecore/*_kernels.h")
     text = "".join(source.read_text() for source in sources)
-    named = set(re.findall(r'Name\("(\w{12,})"\)', text))
+    named = set(re.findall(r'KERNEL\("(\w{12,})",', text))
     rules = (native / "rules" / "sparsecore.h").read_text()
     named |= {
         f"XlaSparseDenseMatmulGradWith{rule}AndStaticBufferSize"

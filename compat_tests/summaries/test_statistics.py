@@ -21,7 +21,7 @@ from tf2_engine import (
 from tf2_engine.batch import FeatureBatch
 from tf2_engine.plan import make_plan
 from tf2_engine.summaries import statistics
-from tf2_engine.summaries.statistics_recorder import StatisticsRecorder
+from tf2_engine.summaries.statistics import StatisticsRecorder
 
 ROWS, DIM, SAMPLES, CORES = 6, 3, 4, 2
 LOW, HIGH = -0.5, 0.75

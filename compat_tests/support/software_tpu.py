@@ -96,7 +96,6 @@ class Device:
             op(**values, **self._attributes(name, shard))
 
     def load_parameters(self, name: str, parameters: Any) -> None:
-        """Loads parameters; slots stay as they are."""
         self.load(name, {**self.read(name), PARAMETERS: parameters})
 
     def read(self, name: str) -> dict[str, Array]:

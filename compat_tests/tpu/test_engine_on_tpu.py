@@ -52,7 +52,6 @@ def shapes(embedding: Any) -> list[Any]:
 
 
 def ops(all_ops: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, Any]]:
-    """Returns the arguments of the ops of a name."""
     return [arguments for kind, arguments in all_ops if kind == name]
 
 

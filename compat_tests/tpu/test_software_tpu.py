@@ -234,7 +234,6 @@ KINDS: dict[str, tuple[Any, list[int], list[Occurrence]]] = {
 
 
 def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> EngineSpec:
-    """Returns a spec of one table and one feature."""
     table = TableSpec("words", ROWS, DIM, combiner, SGD(rate))
     return EngineSpec((table,), (FeatureSpec("title", "words"),), **options)
 
@@ -334,7 +333,6 @@ def test_the_other_enqueue_ops_say_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("per", ["feature", "table"])
 def test_combiners_are_given_per_feature_or_per_table(per: str) -> None:
-    """Combiners are by feature if there are as many as features, else by table."""
     tables = tuple(TableSpec(name, ROWS, DIM, "sum", SGD(1.0)) for name in ("a", "b"))
     features = tuple(FeatureSpec(f"{table}{i}", table) for table in "ab" for i in (0, 1))
     device = soft.Device(EngineSpec(tables, features), [[1]] * 4)

@@ -57,7 +57,6 @@ BAD_CONFIGS: dict[str, tuple[str, str]] = {
 
 
 def device(num_cores: int = 1) -> soft.Device:
-    """Returns a device with one table and one feature."""
     spec = EngineSpec(
         (TableSpec("words", ROWS, DIM, "mean", Adagrad(0.5)),), (FeatureSpec("title", "words"),)
     )

@@ -72,7 +72,6 @@ def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
 
 
 def test_a_variable_is_not_mirrored_over_cores() -> None:
-    """Under a TPUStrategy with four cores a shard is one variable."""
     with tf.Graph().as_default() as graph:
         built(Case(cores_per_host=4, kinds=("sparse",)), fake_tpu.strategy(1, 4))
         handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]

@@ -164,7 +164,6 @@ def test_eager_inputs_are_on_the_host() -> None:
 
 @EITHER
 def test_a_device_that_is_no_core_is_refused(kind: Any) -> None:
-    """A device that is not a TPU core, such as a host, is refused."""
     with tf.Graph().as_default(), fake_tpu.stock_builds():
         case = Case(kinds=("dense",))
         engine = kind(case, case.strategy(), {"dense": tf.TensorShape([BATCH])})

@@ -179,7 +179,6 @@ def with_another_config(op: Any, arguments: dict[str, Any]) -> Any:
 
 
 def without_weights(op: Any, arguments: dict[str, Any]) -> Any:
-    """Makes an enqueue op that has lost its weights."""
     none = [tf.zeros([0], tf.float32)] * len(arguments["aggregation_weights"])
     return op(**{**arguments, "aggregation_weights": none})
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from compat_tests import column_models
 from compat_tests.goldens import record_column_models as recorder
 from estimator_bridge import migrate
 
@@ -51,7 +51,6 @@ def test_reports_are_those_that_were_recorded(name: str, kind: str) -> None:
 
 
 def test_there_are_ten() -> None:
-    """Ten programs are recorded."""
     files = {path.name for path in recorder.GOLDENS.iterdir()}
 
     assert len(recorder.NAMES) == 10
@@ -64,10 +63,8 @@ def test_migrated_programs_end_where_the_old_ones_do(tmp_path: pathlib.Path) -> 
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
         folder.mkdir()
-        shutil.copy(recorder.PROGRAMS / "words.txt", folder)
-    for name in recorder.NAMES:
-        source = (recorder.PROGRAMS / f"{name}.py").read_text()
-        (old / f"{name}.py").write_text(source)
-        (new / f"{name}.py").write_text(migrate.adopt(source).source)
+        column_models.write(folder)
+    for path in new.glob("*.py"):
+        path.write_text(migrate.adopt(path.read_text()).source)
 
     assert run_all(new, "alone") == run_all(old, "installed")

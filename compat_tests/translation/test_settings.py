@@ -40,7 +40,6 @@ def fields_of(name: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_has_a_row(name: str) -> None:
-    """Every field of a legacy class is read by a row of the catalogue."""
     without = [field for field in fields_of(name) if not any(readers(name, field))]
 
     assert without == [], f"add rows to settings/*_settings.py that read these fields of {name}"

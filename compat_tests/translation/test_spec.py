@@ -295,7 +295,6 @@ def test_tensor_core_columns_are_set_apart() -> None:
 
 @needs_stock
 def test_fields_are_those_of_stock_in_order(stock: Any) -> None:
-    """The tuple has stock's ten fields, in stock's order."""
     assert OURS.EmbeddingConfigSpec._fields == stock.EmbeddingConfigSpec._fields
 
 
@@ -371,8 +370,6 @@ def test_a_deep_copy_shares_no_column() -> None:
 
 
 def test_a_subclass_survives_a_deep_copy() -> None:
-    """A deep copy of a user's subclass is of that subclass."""
-
     class Mine(OURS.EmbeddingConfigSpec):  # type: ignore[misc,name-defined]
         pass
 
@@ -398,6 +395,5 @@ def test_unknown_quirks_are_refused() -> None:
 
 
 def test_repr_shows_the_quirks() -> None:
-    """The repr is that of the tuple, with the quirks at its end."""
     assert repr(_from_columns(quirks="stock")).endswith(", quirks='stock')")
     assert repr(_from_columns()).startswith("EmbeddingConfigSpec(feature_columns=[")

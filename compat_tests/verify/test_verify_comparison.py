@@ -16,11 +16,12 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
-from estimator_bridge.verification.compare import comparison, tolerance
+from estimator_bridge.verification import result as text
+from estimator_bridge.verification.compare import comparison, free_run
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
 from estimator_bridge.verification.record.requests import PERTURBED, B, RecordingRequest
-from estimator_bridge.verification.report import page, text
+from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from tf2_engine import tf_compat
 
@@ -97,7 +98,7 @@ def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
 
 def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
     """Differences within the model of docs/numerics.md are equal; twice that is not."""
-    allowed = tolerance.allowed(1, 1, 1.5)
+    allowed = free_run.allowed(1, 1, 1.5)
     for share, equal in ((0.9, True), (2.0, False)):
         off = rows().astype(np.float64)
         off[5, 1] -= share * allowed
@@ -110,14 +111,14 @@ def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
 def test_the_tolerance_is_that_of_the_references(num_terms: int, steps: int) -> None:
     """Two sides may differ by twice the allowed error against the float64 reference."""
     expected = 2 * reference.allowed(num_terms, steps, 3.0)
-    assert tolerance.allowed(num_terms, steps, 3.0) == pytest.approx(expected, rel=1e-12)
+    assert free_run.allowed(num_terms, steps, 3.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_terms_are_counted_in_the_batches() -> None:
     """The longest sum has either a row's occurrences or a sample's ids."""
-    assert tolerance.terms(batch(3, 3, 3, 1), {"word": None}) == 3
+    assert free_run.terms(batch(3, 3, 3, 1), {"word": None}) == 3
     sample = {**batch(0, 1, 2, 3, 4), "features/word.indices": np.zeros([5, 2], np.int64)}
-    assert tolerance.terms(sample, {"word": None}) == 5
+    assert free_run.terms(sample, {"word": None}) == 5
 
 
 def test_a_perturbed_start_widens_the_tolerance(tmp_path: pathlib.Path) -> None:
@@ -201,7 +202,6 @@ def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None
 
 
 def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> None:
-    """A missing variable or step makes the sides unequal."""
     less = {name: value for name, value in state(rows()).items() if name != "dense/kernel"}
     assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
     result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {})

@@ -22,7 +22,7 @@ from estimator_bridge.recording.files import (
     RecordingWriter,
     Step,
 )
-from estimator_bridge.verification.compare import comparison, lockstep, network_rounding, power
+from estimator_bridge.verification.compare import comparison, network_rounding, steps
 from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
 from estimator_bridge.verification.compare.joined_cores import joined_step
 from estimator_bridge.verification.explain import causes
@@ -60,7 +60,6 @@ def optimizer_of(kind: str) -> Any:
 
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
-    """Returns the settings of an optimizer by name."""
     return {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
 
 
@@ -204,15 +203,15 @@ def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
     """Two counts of rare events are alike if one mean explains both, and not if it doubles."""
     draw = np.random.default_rng(7)
     pairs = draw.poisson(mean, (20_000, 2)).tolist()
-    assert not any(lockstep.is_more(ours, theirs) for ours, theirs in pairs)
-    assert lockstep.is_more(200, 100)
-    assert lockstep.is_more(21, 0)
+    assert not any(steps.is_more(ours, theirs) for ours, theirs in pairs)
+    assert steps.is_more(200, 100)
+    assert steps.is_more(21, 0)
 
 
 @pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])
 def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None:
     """A factor below the last bits of single elements shows in the direction of many elements."""
-    draw, judged = np.random.default_rng(1), power.Power()
+    draw, judged = np.random.default_rng(1), steps.Power()
     w = draw.normal(size=20000).astype(np.float32)
     moved = 1e-5 * draw.normal(size=w.size)
     a = (w + moved).astype(np.float32)

@@ -29,7 +29,7 @@ SHAPE = (6, 4)
 
 
 @pytest.mark.parametrize("parts, axis", [(1, 0), (3, 0), (2, 1)])
-@pytest.mark.parametrize("scope", ["", "model"])
+@pytest.mark.parametrize("scope", [pytest.param("", marks=pytest.mark.full), "model"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_variables_have_the_names_of_a_checkpoint(
     name: str, scope: str, parts: int, axis: int, tmp_path: pathlib.Path

@@ -21,11 +21,10 @@ from estimator_bridge.recording.outcome_files import (
     SEEN,
     OutcomeWriter,
 )
-from estimator_bridge.verification.compare import comparison
-from estimator_bridge.verification.compare.after import evaluation_metrics
+from estimator_bridge.verification import result as text
+from estimator_bridge.verification.compare import comparison, evaluation_metrics
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import Outcome, Status
-from estimator_bridge.verification.report import text
 from estimator_bridge.verification.result import Result
 
 Follow = Callable[[OutcomeWriter], None]

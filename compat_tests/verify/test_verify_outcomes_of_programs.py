@@ -13,7 +13,7 @@ import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.verification.compare.after import evaluation_metrics
+from estimator_bridge.verification.compare import evaluation_metrics
 from estimator_bridge.verification.result import Result
 
 BATCH, ROWS = 8, 20

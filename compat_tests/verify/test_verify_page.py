@@ -15,10 +15,11 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.recording.files import CHECKPOINT
 from estimator_bridge.verification import provenance
+from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import TABLE
-from estimator_bridge.verification.report import page, text
+from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from tf2_engine import plain_text
 

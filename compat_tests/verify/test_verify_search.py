@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -81,15 +82,19 @@ def test_no_side_runs_for_a_search_without_time(tmp_path: pathlib.Path) -> None:
     assert search.not_tried == ["which op of the model differs first"]
 
 
+def sleeping() -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    return subprocess.Popen(command, text=True)
+
+
 def test_the_run_of_a_side_is_ended(tmp_path: pathlib.Path) -> None:
     """A side runs no longer than its time limit and no further than the requested steps."""
     recorder = ProcessRecorder({}, (), 20, None, no_progress)
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
     began = time.monotonic()
     request = RecordingRequest(A, str(tmp_path), seconds=0.5)
     with pytest.raises(errors.InvalidInput, match="side A takes longer"):
-        recorder._run(command, tmp_path / "log", request, "side A")
+        recorder._followed(sleeping(), request, "side A")
     (tmp_path / "progress.json").write_text("3")
     request = RecordingRequest(A, str(tmp_path), steps=3)
-    assert recorder._run(command, tmp_path / "log", request, "side A") == 0
+    assert recorder._followed(sleeping(), request, "side A") == 0
     assert time.monotonic() - began < 50

@@ -167,8 +167,8 @@ def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
         ("print('more'); raise SystemExit(7)", "side A (bridge) ended with exit status 7."),
         ("import os; os.kill(os.getpid(), 9)", "side A (bridge) was ended by signal SIGKILL."),
         (
-            "import pathlib, sys\n"
-            "pathlib.Path(sys.argv[3]).with_suffix('.failure').write_text('\"No such id\"')\n"
+            "import pathlib\n"
+            "pathlib.Path(input()).with_suffix('.failure').write_text('\"No such id\"')\n"
             "print('\\x1b[31mmore'); raise SystemExit(1)",
             "No such id\nside A (bridge) failed.",
         ),

@@ -19,11 +19,11 @@ from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
+from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.record.requests import A, RecordingRequest
 from estimator_bridge.verification.record.tf2_recorder import Tf2Recorder
-from estimator_bridge.verification.report import text
 from estimator_bridge.verification.sides import SIDES
 from tf2_engine.declared import used
 
@@ -83,7 +83,6 @@ job.export_saved_model(sys.argv[1] + "/exported", receiver)
 
 
 def migrated(program: str = TRAIN) -> str:
-    """Returns the tf2 form of a program."""
     return migrate.migrate(program, "train.py").source
 
 
@@ -94,7 +93,6 @@ def compared(
     a: str | None = None,
     program: str = TRAIN,
 ) -> subprocess.CompletedProcess[str]:
-    """Compares the legacy program with one of TensorFlow 2."""
     path = tmp_path / "train_tf2.py"
     path.write_text(after)
     side = a or ("stock-tpu" if HAS_STOCK else "bridge-tpu")

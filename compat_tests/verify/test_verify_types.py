@@ -12,7 +12,7 @@ import pytest
 from estimator_bridge.recording.array_files import as_array, digest, read_arrays, write_arrays
 from estimator_bridge.recording.outcome_files import Outcomes, OutcomeWriter
 from estimator_bridge.verification.compare import elements
-from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verification.compare.evaluation_metrics import SampleDifferences
 from estimator_bridge.verification.record.outcome_recorder import (
     SAMPLES_OF_CHUNK,
     PredictionWriter,

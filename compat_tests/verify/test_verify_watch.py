@@ -29,8 +29,6 @@ UNSEEN: dict[str, str] = {}
 
 
 def watched(run: Run, directory: pathlib.Path) -> WatchReport:
-    """Runs a job; returns the report of its watcher."""
-
     def record(request: RecordingRequest) -> None:
         try:
             run.record(request)

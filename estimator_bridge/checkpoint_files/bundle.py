@@ -1,9 +1,7 @@
 """Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
 
-TensorFlow's own reader loads a whole slice even for a few rows, and its writer takes only whole
-slices; a slice may be larger than memory.
-
-Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
+TensorFlow's own reader and writer take whole slices, which may be larger than memory. Reference:
+tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads only the index, and compares the sizes in the index with the files before it
-    allocates memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing,
-    shorter than the index says, or not a checkpoint.
+    Opening it reads only the index, and compares it with the sizes of the files before it allocates
+    memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing, too short, or
+    not a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -71,7 +69,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
     @property
     def files(self) -> list[str]:
-        """The paths of the index and of the data files that hold tensors."""
         return [self._index, *sorted(self._sizes)]
 
     def chunks(self, piece: StoredSlice) -> Iterator[bytes]:
@@ -79,7 +76,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
+        """Compares the checksums of a tensor; UnreadableCheckpoint names it if one is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
         elif tensor.dtype.size:  # Only TensorFlow can check variants and the like.
@@ -90,10 +87,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
-        """Reads rows of a tensor whose slices are blocks of rows: [num_rows, ...].
-
-        The rows are distinct int64, in any order; neighbouring rows are read together.
-        """
+        """Reads distinct rows, int64 in any order, of a tensor stored in blocks of rows."""
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy)
         if not out.size:
             return out
@@ -110,14 +104,12 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         return out
 
     def value(self, name: str) -> Array:
-        """Reads a small numeric tensor that is not sliced."""
         tensor = self.tensors[name]
         self.verify(tensor)
         data = b"".join(self.chunks(tensor.slices[0]))
         return np.frombuffer(data, tensor.dtype.as_numpy).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
-        """Reads and verifies the elements of a string tensor."""
         return [element for piece in tensor.slices for element in self._strings(piece, tensor)]
 
     def _strings(self, piece: StoredSlice, tensor: StoredTensor) -> Iterator[bytes]:
@@ -227,8 +219,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 class Writer:
     """Writes a checkpoint with one data file; the index, which makes it a checkpoint, comes last.
 
-    Calls `wrote` with the number of bytes after each write. Raises CannotWrite, with the file's
-    name.
+    Calls `wrote` with the bytes of each write. Raises CannotWrite, with the file's name.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -260,18 +251,13 @@ class Writer:
             sizes: the size of each slice in bytes, by the slice's extents.
             buffers: pairs of a run's number and the next bytes of that run.
             crcs: the masked checksums of the slices; None computes them.
-            runs: how many runs of equal length a slice consists of; numbered through all slices.
+            runs: how many runs of equal length a slice has; they are numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
         positions = [a + (b - a) // runs * run for a, b in pairs for run in range(runs)]
         ends, computed = [*positions[1:], begins[-1]], [0] * len(positions)
-        for number, data in buffers:
-            with naming(self._path):
-                self._file.seek(positions[number])
-                self._file.write(data)
-            self._wrote(len(data))
-            positions[number] += len(data)
+        for number, data in self._written(self._path, self._file, positions, buffers):
             if crcs is None:
                 computed[number] = crc32c(data, computed[number])
         assert positions == ends
@@ -292,6 +278,18 @@ class Writer:
             if sliced:
                 self._entries[stored_tensor.slice_key(name, part)] = target.SerializeToString()
         self._entries[name.encode()] = entry.SerializeToString()
+
+    def _written(
+        self, path: str, file: BinaryIO, positions: list[int], buffers: Iterable[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Writes each buffer at the position of its run, which moves on, and yields it."""
+        for number, data in buffers:
+            with naming(path):
+                file.seek(positions[number])
+                file.write(data)
+            self._wrote(len(data))
+            positions[number] += len(data)
+            yield number, data
 
     def value(self, name: str, value: npt.ArrayLike) -> None:
         value = np.asarray(value)
@@ -360,7 +358,6 @@ def naming(path: str) -> Iterator[None]:
 
 
 def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
-    """Yields the ranges of positions in the sorted `rows` that are read at once."""
     rows_per_chunk = max(1, CHUNK // max(1, tensor.row_size))
     far = np.diff(rows) * tensor.row_size > max(_MAX_GAP, tensor.row_size)
     cut = far | (np.diff((rows - rows[0]) // rows_per_chunk) > 0)

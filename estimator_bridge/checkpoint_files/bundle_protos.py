@@ -58,13 +58,12 @@ class ElementType:
 
     @property
     def size(self) -> int:
-        """The size of an element in bytes; 0 if elements differ in size, as strings do."""
+        """The bytes of an element; 0 if elements differ in size, as strings do."""
         bits = re.search(r"\d+", self.name)
         return max(1, int(bits[0]) // 8) if bits else int(self.name == "bool")
 
     @property
     def is_integer(self) -> bool:
-        """Whether the elements are integers. Quantized numbers do not count."""
         return self.name.startswith(("int", "uint"))
 
     @property

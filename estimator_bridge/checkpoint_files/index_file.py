@@ -1,11 +1,7 @@
 """The `.index` file of a checkpoint: a sorted table of keys and values, as LevelDB writes them.
 
-A file consists of blocks of entries, a block with the positions of those blocks, and a footer. An
-entry begins with the length of the prefix that its key shares with the previous key. Every block is
-followed by a byte for its compression and a masked CRC-32C.
-
-Reference: doc/table_format.md of LevelDB; TensorFlow writes blocks uncompressed. RFC 3720, appendix
-B.4, for CRC-32C, which is masked as in LevelDB and TensorFlow.
+A file has blocks of entries, a block with their positions, and a footer. Keys share prefixes with
+the previous key. Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ _MAX_EXPANSION = 32
 
 
 def read(path: str) -> dict[bytes, bytes]:
-    """Reads the entries of a file; raises UnreadableCheckpoint if it is missing or damaged."""
     try:
         # Opening a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -146,7 +141,6 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _append(out: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Appends a block of entries to `out`; returns the encoded position and size of the block."""
     data, starts = bytearray(), []
     for key, value in entries:
         # Every entry is a restart with its whole key, so that readers may use binary search.

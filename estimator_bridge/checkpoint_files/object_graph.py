@@ -49,10 +49,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialised graph; `where` is the name of its file, for messages.
-
-    If several paths lead to an object, the result has one of the shortest.
-    """
+    """Parses a serialised graph; if several paths lead to an object, a shortest one is kept."""
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -69,7 +66,7 @@ def read(data: bytes, where: str) -> Objects:
 
 
 def read_from(reader: Reader) -> Objects | None:
-    """Reads the object graph of a checkpoint; None if the checkpoint is name-based and has none."""
+    """Reads the object graph of a checkpoint; None if the checkpoint is name-based."""
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
@@ -133,10 +130,7 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Serialises a graph of variables. `full_names` maps checkpoint keys to the program's names.
-
-    `embedding` is the path of the object to save as a TPUEmbedding, if there is one.
-    """
+    """Serialises a graph of variables by their keys; `embedding` is saved as a TPUEmbedding."""
     graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:
@@ -147,14 +141,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the table variables of one object in a serialised graph.
-
-    Args:
-        root: the path of the object.
-        old: the keys of the variables to remove.
-        new: the variables to add: their names in the program, by key.
-        embedding: whether to save the object as a TPUEmbedding.
-    """
+    """Replaces the variables `old` (keys) of the object at `root` by `new` (names by key)."""
     message = ObjectGraph.FromString(data)
     gone = {
         number
@@ -184,7 +171,6 @@ class _Graph:
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: Path) -> Message:
-        """Finds the node of an object, or creates it and the nodes on the path to it."""
         nodes, number = self._message.nodes, 0
         for name in path:
             if number not in self._children:

@@ -1,6 +1,4 @@
-"""Reads and writes safetensors files in pieces, with NumPy alone.
-
-The library `safetensors` writes tensors that are in memory, which a table may not fit into.
+"""Reads and writes safetensors files in pieces, because a table may be larger than memory.
 
 A file is the length of the header (8 bytes), the header (JSON with the dtype, the shape and the
 bytes of each tensor), and the data. Reference: the section "Format" of safetensors' README.
@@ -59,11 +57,7 @@ class Described(NamedTuple):
 
 
 class SafetensorsReader(Reader):
-    """Several safetensors files, read like one checkpoint; there are no checksums.
-
-    Opening them reads only the headers. Raises UnreadableCheckpoint, with the file's name, if a
-    file is missing, shorter than its header says, or no safetensors file.
-    """
+    """Several safetensors files, read like one checkpoint without checksums."""
 
     def __init__(self, prefix: str, paths: Sequence[str]) -> None:
         self.prefix = prefix
@@ -147,16 +141,11 @@ class SafetensorsWriter(Writer):
         path, file, offset = self._places[name]
         begins = list(itertools.accumulate(sizes.values(), initial=offset))
         positions = begins[:-1]
-        for number, data in buffers:
-            with naming(path):
-                file.seek(positions[number])
-                file.write(data)
-            self._wrote(len(data))
-            positions[number] += len(data)
+        for _ in self._written(path, file, positions, buffers):
+            pass
         assert positions == begins[1:]
 
     def finish(self) -> None:
-        """Flushes the files to disk."""
         for path, file, _ in self._places.values():
             with naming(path):
                 file.flush()
@@ -171,7 +160,6 @@ class SafetensorsWriter(Writer):
 def _header(
     tensors: Mapping[str, Described], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """Encodes a header; returns it and the offset of each tensor in the data."""
     # Larger elements first, so that each tensor is aligned for whoever maps the file.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.size)
     ends = list(itertools.accumulate(tensors[name].size for name in names))

@@ -22,10 +22,7 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class StoredSlice:
-    """A slice of a tensor: `size` bytes of a file from `offset` on, with a masked checksum.
-
-    The checksum is None in files of a format that has none.
-    """
+    """A slice of a tensor in a file; the masked checksum is None where the format has none."""
 
     extents: Extents
     file: str
@@ -36,7 +33,7 @@ class StoredSlice:
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a checkpoint. Its slices are sorted by their extents."""
+    """A tensor in a checkpoint, with its slices sorted by their extents."""
 
     name: str
     dtype: ElementType
@@ -50,18 +47,17 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the tensor. A checkpoint may hold one part of a variable."""
+        """Whether the slices cover the tensor; a checkpoint may hold only a part."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
     @property
     def row_size(self) -> int:
-        """The size in bytes of a row, which is one index of the first dimension."""
         return math.prod(self.shape[1:]) * self.dtype.size
 
     @property
     def part_rows(self) -> tuple[int, ...] | None:
-        """The number of rows of each slice; None if the slices are not consecutive blocks."""
+        """The rows of each slice; None if the slices are not consecutive blocks."""
         if not self.shape:
             return None
         counts: list[int] = []
@@ -75,10 +71,7 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts or parameter servers that wrote the tensor, one slice each.
-
-        If the slices are not one per host, this is 1, and the rows are in the order of their ids.
-        """
+        """How many hosts wrote the tensor, one slice each; 1 for other slices."""
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
         return len(rows) if rows and is_of_hosts else 1
@@ -108,13 +101,11 @@ class RowLayout:
         return sharding.shard_rows(self.rows, self.parts)
 
     def ids(self, stored: Array) -> Array:
-        """Computes the ids, [n] int64, of rows from their positions in the file, [n] int64."""
         part = sharding.shard_of(stored, self.rows, self.parts, "div")
         local = stored - sharding.first_row(part, self.rows, self.parts)
         return sharding.global_id(part, local, self.rows, self.parts, self.strategy)
 
     def stored(self, ids: Array) -> Array:
-        """Computes the positions of rows in the file, [n] int64, from their ids, [n] int64."""
         part = sharding.shard_of(ids, self.rows, self.parts, self.strategy, np.maximum)
         local = sharding.local_row(ids, self.rows, self.parts, self.strategy)
         return sharding.first_row(part, self.rows, self.parts) + local
@@ -128,7 +119,6 @@ Layout: TypeAlias = RowLayout | TableLayout
 
 
 def slice_key(name: str, part: Message) -> bytes:
-    """Encodes a `TensorSliceProto` as the key of its entry; keys sort by (name, extents)."""
     key = _number(0) + name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
     key += b"\0\1" + _number(len(part.extent))
     for extent in part.extent:

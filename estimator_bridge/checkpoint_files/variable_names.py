@@ -69,11 +69,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Maps the engine's slots of a table to the names of the legacy slot variables.
-
-    `made_on`, one of `PLACES`, tells what created the variables. Raises InvalidInput if Keras has
-    no such optimizer.
-    """
+    """Maps the engine's slots to the variables that one of `PLACES` makes for a table."""
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
@@ -89,8 +85,6 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
 
 def made_on(kind: str, variable: str, shapes: Shapes) -> str:
-    """Determines which of `PLACES` made a table's slots, from their names in a checkpoint."""
-
     def count(place: str) -> int:
         return sum(name in shapes for name in slot_variables(kind, variable, place).values())
 
@@ -102,7 +96,6 @@ def places_of(kind: str) -> tuple[str, ...]:
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
-    """Finds the variable of a table in a checkpoint, in any scope; None if it has none."""
     table_names = own_names(table)
     named = [name for name in shapes if is_one_of(name, table_names)]
     # If no shape fits, the checkpoint or the spec is the wrong one, which is reported later.

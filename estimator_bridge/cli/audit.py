@@ -100,7 +100,6 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
 
 
 def _folder(options: argparse.Namespace) -> str | None:
-    """Returns the folder to look through: the given one, or with -m the folder of a package."""
     if not options.script or not options.is_module:
         return options.script if os.path.isdir(options.script or "") else None
     found = script.find_module(options.script)
@@ -108,7 +107,7 @@ def _folder(options: argparse.Namespace) -> str | None:
 
 
 def _file(options: argparse.Namespace, folder: str | None) -> str | None:
-    """Returns the file of the program; None without one, or for a folder without `__main__.py`."""
+    """Returns the file of the program; None for a folder without `__main__.py`."""
     is_library = folder is not None and not os.path.isfile(os.path.join(folder, "__main__.py"))
     if not options.script or (is_library and not options.run):
         return None

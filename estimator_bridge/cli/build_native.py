@@ -14,7 +14,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compiles and loads the ops; returns 0, or 2 with the reason on stderr."""
     from tf2_engine.native import build, gpu_ops, loading
 
     sources = [loading.SOURCE, *([gpu_ops.SOURCE] if loading.on_gpu() else [])]

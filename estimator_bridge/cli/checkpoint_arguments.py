@@ -25,7 +25,6 @@ HELP = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say which tables a checkpoint holds."""
     add = parser.add_argument
     add("--spec", help=HELP)
     program_arguments.add_tf1(parser, "the module of --spec")
@@ -35,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
-    """Returns the options of a command as keyword arguments of a function of `convert`."""
     others = ("command", "execute", "json", "tf1")
     values = {name: value for name, value in vars(options).items() if name not in others}
     values["spec"] = load(options.spec, options.tf1) if options.spec else None
@@ -48,13 +46,7 @@ def keywords(options: argparse.Namespace) -> dict[str, Object]:
 
 
 def load(text: str, tf1: bool | None = None) -> Object:
-    """Imports the module that `--spec` names, and returns the spec.
-
-    Legacy names in the module lead to the bridge if TensorFlow lacks them.
-
-    Args:
-        tf1: whether the module sees TensorFlow 1; None decides by its source.
-    """
+    """Imports the module that `--spec` names, with the bridge's names, and returns the spec."""
     from estimator_bridge.run import install
 
     install.install()
@@ -85,7 +77,6 @@ def _spec_of(where: str, name: str) -> Object:
 
 
 def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
-    """Shows the module of a spec the TensorFlow that it is written for."""
     from estimator_bridge.run.tf1 import detection, running
 
     path, folder = where, os.path.dirname(os.path.abspath(where))
@@ -99,7 +90,7 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 def _names_of_tf1_in_graph(script: str) -> Iterator[None]:
     """Shows programs the names of TensorFlow 1 that a spec needs, inside the context.
 
-    TensorFlow 2's behavior stays on, because the commands rely on it and it could not be restored.
+    TensorFlow 2's behavior stays on: the commands rely on it, and it could not be restored.
     """
     import tensorflow as tf
 

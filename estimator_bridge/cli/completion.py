@@ -34,10 +34,6 @@ complete -o bashdefault -o default -F _estimator_bridge estimator-bridge
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds no argument: one script serves both shells."""
-
-
 def execute(options: argparse.Namespace) -> None:
     # Imported late, because that module imports every command.
     from estimator_bridge.cli import main
@@ -46,7 +42,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def script(parsers: dict[str, argparse.ArgumentParser]) -> str:
-    """Writes the script for the parsers of commands, given by name."""
     values, options = [], []
     for command, parser in parsers.items():
         names: list[str] = []

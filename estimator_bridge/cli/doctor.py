@@ -14,10 +14,6 @@ from estimator_bridge.cli import output
 from estimator_bridge.run import keras_choice, public_names
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds no argument."""
-
-
 def execute(options: argparse.Namespace) -> None:
     findings = {"Python": f"{platform.python_version()} on {platform.machine()}", **_installed()}
     if public_names.is_installed():
@@ -28,7 +24,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _installed() -> dict[str, str]:
-    """Returns the versions of packages, or how to install missing packages."""
     missing = {
         "TensorFlow": "pip install estimator-bridge (audit and migrate do without)",
         "libcst": "pip install 'estimator-bridge[migrate]' (for audit and migrate)",

@@ -20,10 +20,7 @@ _PACKAGES = (
 
 
 def cause_of(command: str, error: Exception) -> object:
-    """Puts the cause of an error, and the way out, into words.
-
-    If the variable `TRACEBACK` is set, the traceback of an internal error is printed first.
-    """
+    """Puts the cause of an error, and the way out, into words; `TRACEBACK` prints more."""
     if isinstance(error, errors.EngineError):
         return error
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""

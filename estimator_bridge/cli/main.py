@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import NoReturn
 
 import estimator_bridge
 from estimator_bridge import cli, quiet_start
-from estimator_bridge.cli import failures, output, server_memory, termination
+from estimator_bridge.cli import failures, output, server_memory
 from tf2_engine import plain_text
 
 FAILED = 2
@@ -20,6 +23,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as in shells."""
 _HANDLE_SIGNALS = ("run", "serve")
 """Commands that run a program, which gets the signals."""
+_NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,9 +36,8 @@ class _Parser(argparse.ArgumentParser):
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Makes the parser of command lines, and the parser of each command by name.
 
-    A command is a module of this package with the functions `configure` and `execute`; the latter
-    returns the exit status (None is 0). The command's name is the module's with hyphens, and its
-    help is the module's docstring.
+    A command is a module here with `execute`, with `configure` if it has arguments, and with a
+    docstring, which is its help.
     """
     parser = _Parser(
         prog="estimator-bridge",
@@ -53,7 +56,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         by_name[name] = commands.add_parser(
             name, help=summary, description=description, allow_abbrev=False
         )
-        module.configure(by_name[name])
+        if hasattr(module, "configure"):
+            module.configure(by_name[name])
         by_name[name].set_defaults(execute=module.execute)
     return parser, by_name
 
@@ -61,9 +65,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    The status is 0 if the command did what was asked, 2 if it could not (the cause is on stderr),
-    130 after Ctrl-C, and 143 after SIGTERM. Commands that answer a question, such as `verify`,
-    return 1 for no, and `run` returns the status of the program.
+    The status is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143
+    after SIGTERM. `verify` and the like return 1 for no, and `run` the program's status.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_program:
         server_memory.choose_allocator()
     try:
-        with contextlib.nullcontext() if is_program else termination.in_order():
+        with contextlib.nullcontext() if is_program else terminated_in_order():
             return int(options.execute(options) or 0)
     except KeyboardInterrupt as interrupt:
         output.tell(str(interrupt) or "Ctrl-C.")
@@ -82,3 +85,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         output.tell(failures.cause_of(options.command, error))
         return FAILED
+
+
+@contextlib.contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), which cleans up.
+
+    A signal that is ignored or already has a handler is left alone.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]
+    numbers = usual if in_main_thread else []
+    try:
+        for number in numbers:
+            signal.signal(number, _exit)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

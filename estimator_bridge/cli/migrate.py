@@ -100,7 +100,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Writes the new program and prints the report; returns the exit status."""
     from estimator_bridge.migrate import forms, undo
     from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 
@@ -129,7 +128,6 @@ def execute(options: argparse.Namespace) -> int:
 def _tell_what_is_left(
     path: pathlib.Path, results: Mapping[str, Rewritten], options: argparse.Namespace
 ) -> int:
-    """Lists the places that are left to a person; returns the exit status."""
     from estimator_bridge.migrate import brief, rewrite_report
 
     new = migrate_files.new_path(path, options)
@@ -145,7 +143,6 @@ def _tell_what_is_left(
 def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
 ) -> tuple[list[SourceFile], dict[str, Rewritten]]:
-    """Returns the sources of a program or a folder, and the result for each by name."""
     from estimator_bridge.migrate import packages, selection
 
     selected = selection.of_names(options.only, options.skip, form.rules())

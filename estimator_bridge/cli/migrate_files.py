@@ -32,7 +32,6 @@ def write(
     form: Form,
     options: argparse.Namespace,
 ) -> int:
-    """Writes the new program or folder once it has been tried; returns the exit status."""
     from estimator_bridge.migrate import undo
 
     target, is_folder = _target(path, options), path.is_dir()
@@ -79,7 +78,6 @@ def new_path(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
 
 
 def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
-    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
     target = new_path(path, options)
     is_folder = path.is_dir()
     overwrites = options.in_place or (options.force and not is_folder)
@@ -102,7 +100,6 @@ def _staged_folder(
     sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
-    """Writes the new folder where it can be tried; returns the new sources."""
     from estimator_bridge.migrate import packages, undo
     from estimator_bridge.migrate.syntax import package_names
 
@@ -130,7 +127,6 @@ def _main_of(
     sources: Sequence[SourceFile],
     options: argparse.Namespace,
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the new and the old program of a folder that is run to try it."""
     programs = [
         each.name for each in sources if each.name == "__main__.py" or _RUN.search(each.text)
     ]
@@ -157,12 +153,7 @@ def _tried(
 ) -> int:
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
-    Args:
-        places: where the new program, or its folder, is now, and where it will be.
-        flags: flags of the old program that the new one lacks; absl is told to ignore them.
-
-    Raises:
-        Untranslatable: it cannot make a step.
+    `places` are where it is now and later; absl ignores the `flags` of the old one that it lacks.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]
@@ -186,7 +177,6 @@ def _tried(
 def _verified(
     new: StartedProgram, old: StartedProgram, form: Form, arguments: Sequence[str]
 ) -> int:
-    """Compares the programs with `verify`, tells if they differ, and returns its status."""
     from estimator_bridge.cli import verify
 
     parser = argparse.ArgumentParser(prog="estimator-bridge verify")

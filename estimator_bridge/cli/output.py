@@ -1,8 +1,7 @@
-"""Prints for commands: results on stdout, all else on stderr, without control characters.
+"""Prints for commands: results on stdout, all else on stderr. Not a command itself.
 
-Names of tables, variables and files come from other people's checkpoints and programs, and may hold
-line breaks. Every command prints through here, so that one line stays one line. Not a command
-itself.
+Names of tables, variables and files come from other people's checkpoints and programs. Control
+characters are escaped here, so that one line stays one line.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool
 
 
 def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> str:
-    """Formats nested dicts and lists; JSON has no NaN or infinity, so these raise."""
+    """Formats nested values; NaN and infinity raise, because JSON lacks them."""
     return json.dumps(plain_text.plain_values(value), indent=indent, allow_nan=False)
 
 
@@ -49,13 +48,12 @@ def tell(sentence: object) -> None:
 
 
 def note(*lines: object) -> None:
-    """Prints lines on stderr without a prefix, when stdout is for the result alone."""
     for line in lines:
         print(plain_text.plain(line), file=sys.stderr)
 
 
 def why_unwritable(path: str) -> str | None:
-    """Returns why a file could not be written, or None; its contents stay."""
+    """Tries to open a file for writing, and leaves it as it was."""
     exists = os.path.exists(path)
     try:
         with open(path, "ab"):
@@ -74,11 +72,7 @@ def close_stdout() -> None:
 
 
 def show_source(lines: Iterable[str]) -> None:
-    """Prints lines of the user's source, such as a diff, for other programs to read.
-
-    A terminal gets them as plain text. Elsewhere they stay unchanged, so that `patch` can apply
-    them.
-    """
+    """Prints source, such as a diff for `patch`; only a terminal gets plain text."""
     if not sys.stdout.isatty():
         sys.stdout.writelines(lines)
         return

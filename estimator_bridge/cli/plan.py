@@ -110,7 +110,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _calibrate(path: str | None) -> Coefficients:
-    """Measures this machine, and writes the coefficients to `path` if there is one."""
     from estimator_bridge.planner import calibration
 
     with progress_line.working("measuring this machine", expected=60.0):
@@ -122,7 +121,6 @@ def _calibrate(path: str | None) -> Coefficients:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """Raises InvalidInput for a file that could not be written, before a program runs."""
     for option in ("chart", *["calibration"] * options.calibrate):
         path = getattr(options, option)
         reason = path and output.why_unwritable(path)

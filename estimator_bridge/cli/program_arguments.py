@@ -20,13 +20,12 @@ _TF1 = (
 
 
 def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> None:
-    """Adds `--tf1` and `-m`; The help says that `subject` sees TensorFlow 1."""
+    """Adds `--tf1` and `-m`; the help says that `subject` sees TensorFlow 1."""
     add_tf1(parser, subject)
     add_module(parser)
 
 
 def add_tf1(parser: argparse.ArgumentParser, subject: str) -> None:
-    """Adds `--tf1`: True, False, or None to decide by the source."""
     action = argparse.BooleanOptionalAction
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
 
@@ -37,7 +36,6 @@ def add_module(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """Parses a count of at least 1; use it as the `type` of an argument."""
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
@@ -47,11 +45,7 @@ def positive(text: str) -> int:
 def failures_of(path: str) -> Iterator[None]:
     """Turns an error of a user's program or module into an InvalidInput that names its line.
 
-    An error that arises while no code of the program runs is a defect of the command and is raised
-    unchanged.
-
-    Args:
-        path: a file, or the name of a module, possibly of an installed package.
+    Other errors are a defect of the command and are raised unchanged.
     """
     from estimator_bridge.run import program_lines
 
@@ -67,7 +61,7 @@ def failures_of(path: str) -> Iterator[None]:
 
 
 def tell_failure() -> None:
-    """Prints the traceback of the current error as Python would, without the bridge's frames."""
+    """Prints the current traceback as Python would, without the bridge's frames."""
     kind, error, trace = sys.exc_info()
     of_program = trace
     while of_program is not None and not _is_of_program(of_program):

@@ -55,7 +55,8 @@ def execute(options: argparse.Namespace) -> None:
     with Place(None) as place:
         side, again = (str(place.directory / role) for role in (A, PERTURBED))
         begin_from = options.begin_from and os.path.abspath(options.begin_from)
-        record(RecordingRequest(A, side, begin_from))
+        then = None if options.no_measure else PERTURBED
+        record(RecordingRequest(A, side, begin_from, next_role=then))
         if not options.no_measure:
             start = begin_from or f"{side}/start"
             # Evaluations need no measure, because a replay has none.

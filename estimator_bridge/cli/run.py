@@ -82,7 +82,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Runs the program as if it were started alone; returns 0, or 1 if it fails."""
     program = program_of(options.script, options.is_module)
     _check(options)
     # TensorFlow is imported only from here on, so that `--help` is quick.
@@ -109,7 +108,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises InvalidInput if options contradict each other."""
     for name, (default, reason) in _NOT_OF_STOCK.items():
         value = getattr(options, name)
         if options.stock and value != default:
@@ -127,12 +125,7 @@ def _check(options: argparse.Namespace) -> None:
 def _run(
     program: StartedProgram, arguments: Sequence[str], view: AbstractContextManager[bool]
 ) -> int:
-    """Runs the program; prints the traceback and returns 1 if it fails, as Python does.
-
-    Args:
-        view: a context inside which the program sees its view of TensorFlow; the context is told
-            about a failure.
-    """
+    """Runs the program inside `view`, its view of TensorFlow; a failure prints its traceback."""
     try:
         with view:
             run_program(program, arguments)
@@ -149,7 +142,6 @@ def _run(
 
 
 def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
-    """Prepares stock's estimator; returns its description."""
     if not options.software_tpu:
         return "stock's estimator; the bridge replaces nothing"
     from estimator_bridge.run import software_tpu
@@ -159,7 +151,6 @@ def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
 
 def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
-    """Installs the bridge in place of stock; returns its description."""
     from estimator_bridge.run import install, software_tpu
 
     names = install.install(replace=True)

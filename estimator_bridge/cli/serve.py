@@ -10,12 +10,7 @@ import argparse
 from estimator_bridge import errors
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds no argument: TF_CONFIG has the cluster, and the place of this task in it."""
-
-
 def execute(options: argparse.Namespace) -> int:
-    """Serves; returns 0 when the chief has ended."""
     from estimator_bridge.legacy.base_run_config import RunConfig
     from estimator_bridge.runtime.cluster import task_software
     from estimator_bridge.runtime.cluster.tasks import cluster_of

@@ -1,8 +1,7 @@
 """Chooses an allocator for parameter servers that returns freed memory to the system.
 
-On CPUs for which TensorFlow uses oneDNN, oneDNN's allocator takes memory in regions, each twice as
-large as the last, never returns any, and keeps a 32nd of them to itself. A parameter server has no
-layers that oneDNN could speed up.
+oneDNN's allocator takes memory in regions, each twice as large as the last, never returns any, and
+keeps a 32nd of them to itself. A parameter server has no layers that oneDNN could speed up.
 """
 
 from __future__ import annotations
@@ -16,16 +15,12 @@ VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def choose_allocator() -> None:
-    """Switches oneDNN off in a parameter server of TF_CONFIG.
-
-    Does nothing if the user set TF_ENABLE_ONEDNN_OPTS, or if TensorFlow is already loaded.
-    """
+    """Switches oneDNN off in a parameter server, unless TensorFlow is loaded or the user chose."""
     if "tensorflow" not in sys.modules and _is_server(os.environ.get("TF_CONFIG", "")):
         os.environ.setdefault(VARIABLE, "0")
 
 
 def _is_server(tf_config: str) -> bool:
-    """Whether TF_CONFIG makes this a parameter server; its errors are reported elsewhere."""
     try:
         return bool(json.loads(tf_config)["task"]["type"] == "ps")
     except (ValueError, KeyError, TypeError):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from estimator_bridge.cli import failures, output, program_arguments, verify_checks
 from estimator_bridge.cli.workplace import Place
+from estimator_bridge.progress_line import ProgressLine
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verification.explain.search import SECONDS
 from estimator_bridge.verification.sides import SIDES
@@ -65,9 +65,6 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
 }
 
 
-_OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     for letter, default in (("a", "stock"), ("b", "bridge")):
         parser.add_argument(
@@ -104,13 +101,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compares; returns the exit status, a `findings.Status`."""
     # With a missing package nothing else needs to be told.
     importlib.import_module("estimator_bridge.verification.procedure")
     from estimator_bridge.verification.findings import Status
 
-    refusals = _refusals_of_watch(options), verify_checks.refusals(options)
-    error: object = next(itertools.chain(*refusals), None)
+    error: object = next(verify_checks.refusals(options), None)
     if error is None:
         try:
             return _executed(options)
@@ -128,14 +123,17 @@ def _executed(options: argparse.Namespace) -> int:
     return _watch(options) if options.watch else _compare(options)
 
 
+def _progress() -> ProgressLine:
+    return ProgressLine(
+        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
+    )
+
+
 def _compare_recordings(options: argparse.Namespace) -> int:
-    from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verification import procedure
     from estimator_bridge.verification.provenance import provenance
 
-    progress = ProgressLine(
-        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
-    )
+    progress = _progress()
     a, b = options.against_recording
     result = procedure.of_recordings(a, b, options.search, progress)
     result.about = provenance()
@@ -143,7 +141,6 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verification import procedure
     from estimator_bridge.verification.provenance import provenance
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
@@ -155,9 +152,7 @@ def _compare(options: argparse.Namespace) -> int:
         A: SideProgram(options.a, options.script, options.python_a, *how_to_run),
         B: SideProgram(options.b, script_b, options.python_b, *how_to_run),
     }
-    progress = ProgressLine(
-        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
-    )
+    progress = _progress()
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
     how = procedure.ComparisonOptions(
         begin_from=options.begin_from and os.path.abspath(options.begin_from),
@@ -183,7 +178,6 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _report(result: Result, options: argparse.Namespace) -> int:
-    """Prints the result, and writes the requested files; returns the exit status."""
     outputs: dict[str, Callable[[], None]] = {"the result": lambda: output.show(result)}
     if options.json:
         outputs[f"--json {options.json}"] = lambda: output.write_json(
@@ -214,7 +208,6 @@ def _write_page(options: argparse.Namespace, result: Result) -> None:
 
 
 def _write_error(options: argparse.Namespace, error: str) -> None:
-    """Writes a JSON file that says why there is no verdict."""
     from estimator_bridge.verification.result import without_verdict
 
     if options.json:
@@ -224,20 +217,8 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
             output.tell(f"--json {options.json}: {raised.strerror}")
 
 
-def _refusals_of_watch(options: argparse.Namespace) -> Iterator[str]:
-    """Yields the reasons why options cannot be combined with `--watch`."""
-    for name in _OF_TWO_SIDES:
-        if options.watch and getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
-
-
 def _watch(options: argparse.Namespace) -> int:
-    """Watches side B; returns 0 if all checks hold, 1 if one does not, 2 if the program failed.
-
-    The status is 1 if the program failed after a violation, which is the likelier cause.
-    """
-    from estimator_bridge.progress_line import ProgressLine
+    """Returns 0 if all checks hold, 1 for a violation, 2 if the program failed without one."""
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verification.record.requests import A, B
     from estimator_bridge.verification.watch.watcher import WatchedJob

@@ -33,10 +33,14 @@ _OF_PROGRAMS = (
     "keep",
 )
 """Options that need a program to run."""
+_OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 
 
 def refusals(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why `verify` cannot do what its options say."""
+    for name in _OF_TWO_SIDES:
+        if options.watch and getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
     if options.against_recording:
         yield from _of_recordings(options)
         return
@@ -89,7 +93,6 @@ def _of_reports(options: argparse.Namespace) -> Iterator[str]:
 
 
 def refusals_of_record(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why `record` cannot do what its options say."""
     yield from _of_program("", options.script, options.is_module)
     yield from _of_numbers(options)
     if os.path.exists(options.output):
@@ -145,7 +148,6 @@ def _of_interpreter(option: str, side: str, python: str, option_of_python: str) 
 
 
 def _what_it_has(python: str) -> tuple[str, bool, str]:
-    """Returns an interpreter's TensorFlow, whether it has stock, and why it is unusable."""
     if shutil.which(python) is None:
         return "", False, "there is no such program that can be run. Give the path of a Python"
     command = [python, "-c", _PROBE]

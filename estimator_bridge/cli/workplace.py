@@ -8,9 +8,9 @@ import tempfile
 
 
 class Place:
-    """The directory of the recordings and logs, which is removed at the end without `keep`.
+    """The directory of recordings and logs, which is removed at the end without `keep`.
 
-    The logs stay if there is an error, or a side has failed.
+    The logs stay after an error, or if a side failed.
     """
 
     def __init__(self, keep: str | None) -> None:

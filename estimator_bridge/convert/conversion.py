@@ -38,7 +38,6 @@ class ConversionPlan:
         return sum(move.size for move in self.moves)
 
     def lines(self) -> list[str]:
-        """Lists the tensors, one per line, then the skipped tensors and the notes."""
         return [
             *(str(move) for move in self.moves),
             *(f"left out: {name} ({reason})" for name, reason in self.skipped),
@@ -75,51 +74,43 @@ def convert(
 ) -> ConversionPlan:
     """Converts a checkpoint, and compares the result with it.
 
-    There are four forms: "names", which legacy estimators write; "object", which
+    The forms are "names", which legacy estimators write; "object", which
     `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding;
-    "sparsecore", which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2; and "torch",
-    safetensors files and a state dict of PyTorch with the keys of TorchRec. In an object
-    checkpoint `global_step` is below the root, and variables outside of tables are below
-    `variables`, by their legacy names. Converting one object form to another leaves these variables
-    in place. With `like`, every variable goes where the checkpoint `like` has it, for instance the
-    checkpoint of a Keras model whose optimizer holds the slots.
-
-    The new checkpoint is written next to its destination and renamed when it is complete.
+    "sparsecore", which it writes with stock's TPUEmbeddingV2; and "torch", safetensors files and a
+    state dict of PyTorch with the keys of TorchRec. In an object checkpoint `global_step` is below
+    the root, and variables outside of tables are below `variables`, by their legacy names; from one
+    object form to another they stay in place. The new checkpoint is renamed when it is complete.
 
     Args:
         old: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         new: the directory to create; it may exist if it is empty.
         spec: the program's `EmbeddingConfigSpec`; without it the tables come from `tables`, or are
             recognised in the checkpoint.
-        to: the form of the new checkpoint; None means "object" for a checkpoint of names, and
-            "names" for the others.
+        to: the form of the new checkpoint; by default "object" for names, else "names".
         from_form: "torch" reads files of PyTorch; None recognises them if they are alone.
-        optimizer: the optimizer of all tables, if there is no spec; None means that it is
-            recognised by the slots.
+        optimizer: of all tables, without a spec; None recognises it by the slots.
         tables: each table's variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for a SparseCore checkpoint, by table, the activations per core of the program's
-            first feature in alphabetical order. Stock stores this number in the layout, and resets
-            all slots when it restores another number. Not with `like`.
-        slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; "keras": it
-            trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
-        like: a checkpoint of the program that will read the new one. A name-based checkpoint gives
-            the names of tables and variables. An object checkpoint gives their places; the new
-            checkpoint then has all objects of `like`, and values that the old checkpoint lacks come
-            from `like`.
+        samples: for a SparseCore checkpoint without `like`, by table, the activations per core of
+            the program's first feature in alphabetical order. Stock stores this number, and resets
+            all slots when it restores another one.
+        slots: who reads a new name-based checkpoint: an estimator on "tpu" or "cpu", or one with a
+            "keras" optimizer, as canned estimators of TensorFlow 2 have.
+        like: a checkpoint of the program that will read the new one, such as a Keras model whose
+            optimizer holds the slots. It gives the names, or the places, of tables and variables.
+            The new checkpoint has all objects of `like`, and its values where the old one has none.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one. For PyTorch the path of the module that
             holds `embedding_bags`, by default the model itself.
-        rename: new names of variables, by old names or keys; paths, if `like` is an object
-            checkpoint.
+        rename: new names of variables, by old names or keys; paths, if `like` has objects.
         allow: names, or patterns of names, that may lack a counterpart.
-        no_tables: treats all variables as the model's own, embeddings included, as for a canned
-            estimator that becomes a Keras model.
+        no_tables: treats all variables as the model's own, as for a canned estimator that becomes
+            a Keras model.
         global_step: overrides the checkpoint's.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.
@@ -168,6 +159,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     new_format = FORMATS[options.to or old_format.converts_to]
     old = old_format.read(reader, options)
     hosts = old_format.writer_hosts(old, options)
+    new_format.check_hosts(options)
     target = new_format.target(old, options, hosts.strategy, like)
     step = old.step() if options.global_step is None else options.global_step
     moves, unplaced = common.split_gaps(_all_moves(old, hosts, target, step))
@@ -233,7 +225,7 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
 
 
 def _make_partial(new: str) -> str:
-    """Creates a hidden directory to write into that no other process uses or has left behind."""
+    """Creates a hidden directory that no other process uses or has left behind."""
     parent, name = os.path.split(new)
     # In a container, a process may have the same id as one that was killed earlier.
     for number in itertools.count():
@@ -275,7 +267,6 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
 
 
 def _publish(partial: str, new: str) -> None:
-    """Renames the directory, and flushes the new name to disk."""
     with bundle.naming(new), contextlib.ExitStack() as stack:
         os.rename(partial, new)
         parent = os.open(os.path.dirname(new), os.O_RDONLY)

@@ -48,11 +48,9 @@ def inspect(
     Args:
         path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with; None takes the checkpoint of step 0 in the same
-            directory, if there is one.
-        from_partition: how the writers spread tables over hosts, "div" or "mod"; None uses the
-            spec's. It matters only if the initial checkpoint was written by another number of
-            hosts.
+        initial: a checkpoint to compare rows with; None takes the checkpoint of step 0 beside it.
+        from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
+            spec's); only needed if another number of hosts wrote the initial checkpoint.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:
@@ -62,8 +60,7 @@ def inspect(
         Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
         "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
         "sparse_cores" (None, or where SparseCores hold it) and "rows_touched": how many rows differ
-        from the initial checkpoint in any part that both have; None if there is no initial
-            checkpoint, or if the order of its rows is unknown.
+        from the initial checkpoint in any part that both have; None if that is unknown.
 
     Raises:
         InvalidInput: `initial` has no such table.
@@ -191,10 +188,7 @@ def _touched(
     required: bool,
     compared: Phase,
 ) -> int | None:
-    """Counts the rows of a table that differ from `initial` in any part; None if that is unknown.
-
-    `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
-    """
+    """Counts the rows that differ from `initial` in any part; None if that is unknown."""
     if isinstance(table.layout, TableLayout) and layouts_of(initial) != layouts_of(reader):
         return None
     shape = table.parameters.shape
@@ -231,7 +225,6 @@ def _moved(
     now: Array,
     then: Array,
 ) -> Array:
-    """Whether each row differs in any pair of tensors, [n] bool; rows are given by their places."""
     moved = np.zeros(len(now), bool)
     for new, old in pairs:
         a = reader.rows(new, now).view(np.uint32)

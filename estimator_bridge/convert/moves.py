@@ -126,7 +126,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """A part of a table in the old checkpoint, [rows, dim] float32; all `fill` without a source."""
+    """A part of a table in the old checkpoint, [rows, dim]; all `fill` without a source."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -138,7 +138,6 @@ class PartRows:
         return () if self.source is None else (self.source,)
 
     def read(self, reader: Reader, ids: Array) -> Array:
-        """Reads rows, [n, dim] float32, by their ids, [n] int64."""
         if self.source is None:
             return np.full([len(ids), self.shape[1]], self.fill, np.float32)
         return reader.rows(self.source, self.layout.stored(ids))[:, : self.shape[1]]
@@ -149,7 +148,7 @@ class PartRows:
 
 @dataclasses.dataclass(frozen=True)
 class RowMove(TensorMove):
-    """A part of a table whose rows may change places: [rows, dim] float32."""
+    """A part of a table whose rows may change places."""
 
     rows: PartRows
     new_layout: RowLayout
@@ -182,7 +181,7 @@ class RowMove(TensorMove):
         return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of slices in the order of ids, so both files are read sequentially."""
+        """Yields bytes in the order of ids, so both files are read sequentially."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
             values = self.rows.read(reader, ids)
@@ -213,14 +212,13 @@ class StackedPart:
     padding: float = 0.0
 
     def read(self, reader: Reader, ids: Array) -> Array:
-        """Reads rows of the stack, padding included, [n, padded dim] float32."""
         values = np.full([len(ids), self.layout.padded_dim], self.padding, np.float32)
         inside = ids < self.layout.rows
         values[inside, : self.layout.dim] = self.rows.read(reader, ids[inside])
         return values
 
     def chunks_of_ids(self) -> Iterator[Array]:
-        """Yields all ids, padding included, in chunks with the same number for each SparseCore."""
+        """Yields all ids, padding included, equally many for each SparseCore."""
         total = self.layout.sparse_cores.total
         step = max(1, CHUNK // (4 * self.layout.padded_dim * total)) * total
         yield from chunks(self.layout.padded_rows, step)
@@ -268,7 +266,6 @@ class StackMove(TensorMove):
         return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of shards table by table, ordered by id as in the old file."""
         for part in self.parts:
             total = part.layout.sparse_cores.total
             for ids in part.chunks_of_ids():
@@ -288,6 +285,5 @@ class StackMove(TensorMove):
 
 
 def chunks(rows: int, step: int) -> Iterator[Array]:
-    """Yields the numbers below `rows`, [n] int64, `step` at a time."""
     for first in range(0, rows, step):
         yield np.arange(first, min(rows, first + step))

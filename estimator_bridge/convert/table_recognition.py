@@ -35,8 +35,7 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Finds the variables that are certainly tables, by the name of the table.
 
-    These are the variables of columns, variables whose dummy in the model has slots, variables
-    stored in the parts of several `hosts`, and variables with slots whose names only TPUs use.
+    These belong to columns, have slots of a dummy variable or of a TPU, or are stored in parts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -52,10 +51,9 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Lists the variables that may be tables, besides the `known` ones.
+    """Lists the variables besides the `known` ones that may be tables.
 
-    If a program has `listed` the tables, only variables with a TPU's slots count, because a program
-    may have embeddings of its own and variables without a scope.
+    If a program has `listed` its tables, only a TPU's slots count: it may have other embeddings.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -78,7 +76,7 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
 
 
 def keras_slots(objects: Objects, key: str) -> dict[str, str]:
-    """Finds the keys of the slots that a Keras optimizer has for a table, by the engine's names.
+    """Finds the keys of a table's slots in a Keras optimizer, by the engine's names.
 
     The object graph has the slots of legacy optimizers. Later optimizers are known by the names of
     variables: <optimizer>/m/users from Keras 2.11 on, <optimizer>/users_momentum in Keras 3.

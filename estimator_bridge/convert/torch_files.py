@@ -1,7 +1,7 @@
 """Reads and writes the files of PyTorch programs: safetensors, and state dicts of `torch.save`.
 
-Only state dicts need PyTorch. A state dict is a dict of "model", "optimizer" and "variables"; in
-names of tensors, `state.<parameter>.<name>` is the state that the optimizer keeps for a parameter.
+A state dict has "model", "optimizer" and "variables"; in names of tensors,
+`state.<parameter>.<name>` is the state that the optimizer keeps for a parameter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def has_torch() -> bool:
 
 
 def is_of_torch(path: str) -> bool:
-    """Whether a path is a file of PyTorch, or a directory with such files and no checkpoint."""
     if os.path.isdir(path):
         names = set(os.listdir(path))
         return "checkpoint" not in names and not names.isdisjoint((*FILES, STATE_DICT))
@@ -44,7 +43,6 @@ def is_of_torch(path: str) -> bool:
 
 
 def open_files(path: str) -> SafetensorsReader | StateDictReader:
-    """Opens the files of a directory, safetensors first, or a single file."""
     paths = [path]
     if os.path.isdir(path):
         names = [name for name in (*FILES, STATE_DICT) if os.path.exists(os.path.join(path, name))]
@@ -60,10 +58,9 @@ def open_files(path: str) -> SafetensorsReader | StateDictReader:
 
 
 class StateDictReader(Reader):
-    """A file of `torch.save`, mapped into memory and read like a checkpoint.
+    """A file of `torch.save`, mapped into memory and read like a checkpoint, executing nothing.
 
     It is a dict with "model" and perhaps "optimizer" and "variables", or the state dict of a model.
-    Nothing in the file is executed. Raises UnreadableCheckpoint if it holds no such dict.
     """
 
     def __init__(self, path: str) -> None:
@@ -116,7 +113,6 @@ class StateDictReader(Reader):
 
 
 def flat(content: Mapping[str, Object]) -> dict[str, Object]:
-    """Names the tensors of a state dict as in safetensors files."""
     if not isinstance(content.get("model"), dict):
         return dict(content)
     optimizer = content.get("optimizer", {})
@@ -131,8 +127,8 @@ def flat(content: Mapping[str, Object]) -> dict[str, Object]:
 def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
     """Writes the safetensors files of a directory as one state dict, and compares the two.
 
-    `parameters` maps the name of each state of an optimizer to its parameter. The tensors are
-    mapped into memory, so that tables may be larger than it.
+    Tensors are mapped into memory, so that tables may be larger. `parameters` maps the name of each
+    state to its parameter.
     """
     import torch
 
@@ -159,7 +155,6 @@ def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
 
 
 def _mapped(tensor: StoredTensor) -> Object:
-    """Maps a tensor of a safetensors file into memory, as a tensor of PyTorch."""
     import torch
 
     piece, dtype = tensor.slices[0], getattr(torch, tensor.dtype.name)

@@ -113,6 +113,7 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
+        """The argument. It is not a field, because programs unpack stock's ten fields."""
         # A spec made by `_make` never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 

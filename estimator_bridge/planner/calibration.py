@@ -1,8 +1,7 @@
 """Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
-In each step a worker looks up rows of tables on a parameter server and sends gradients back; the
-server sums and subtracts them. A third process, the chief, drives the steps. Each of the two tasks
-runs this module with `python -m`.
+In each step a worker looks up rows on a parameter server and sends gradients back; this process is
+the chief.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from tf2_engine.types import Array, Object, Op
 
 
 def write(path: str, coefficients: Coefficients) -> None:
-    """Writes coefficients as JSON; raises CannotWrite if the file cannot be written."""
     text = json.dumps(coefficients.as_dict(), indent=2) + "\n"
     try:
         pathlib.Path(path).write_text(text, encoding="utf-8")
@@ -41,8 +39,7 @@ def read(path: str) -> Coefficients:
     """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: the file does not exist or is not a calibration: a coefficient is missing,
-            unknown, negative or not a number.
+        InvalidInput: the file is missing, or a coefficient is missing, unknown, or no size.
     """
     again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:
@@ -94,11 +91,8 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
     """Measures the coefficients of this machine, which takes about a minute.
 
     It measures CPU time, message headers and the memory of a task. Bytes are counted on the
-    loopback interface, which other programs use too, so the count is only used if it is close to
-    what was sent. Network bandwidth, the chief's work per task, and updates are not measured.
-
-    Args:
-        tell: called with a sentence about each measurement.
+    loopback interface, and only used if other programs sent little there. Network bandwidth, the
+    chief's work per task, and updates are not measured.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.

@@ -44,9 +44,8 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow itself, plus whichever is larger of what training and restoring need.
-        unsliced: extra memory for restoring a checkpoint that stores each table in one piece,
-            because the server reads a whole piece at once.
+        task: TensorFlow itself, and whichever is larger of what training and restoring need.
+        unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
     tables: int
@@ -55,7 +54,6 @@ class ServerMemory:
 
     @property
     def bytes(self) -> float:
-        """All memory except the extra memory for a checkpoint in one piece."""
         return self.tables + self.task
 
 
@@ -67,10 +65,7 @@ def server_memory(placement: Placement, server: int, coefficients: Coefficients)
 
 
 def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
-    """Finds the smallest number of parameter servers that each have enough memory.
-
-    Args:
-        memory: the bytes of a machine.
+    """Finds the smallest number of parameter servers that each have enough `memory`, in bytes.
 
     Raises:
         InvalidInput: no number of servers is enough.
@@ -130,8 +125,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker processes as many samples as a worker of the plan. On one machine, `workers` is 1
-    and `servers` is 0: one process does everything.
+    Every worker has the samples of a worker of the plan. A single machine has no servers.
     """
 
     machines: int
@@ -146,14 +140,14 @@ class CapacityPlan:
     """What a job needs: memory, bytes and time of a cluster's tasks.
 
     Attributes:
-        cores: the number of cores of all workers together.
+        cores: of all workers together.
         servers_for_memory: the smallest number of parameter servers that can hold the tables.
         servers_for_bandwidth: the smallest number with which the busiest server needs no more time
             than a worker to exchange a step's bytes; None if there is none.
-        memory: the memory of each parameter server.
+        memory: of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: the busiest parameter server's bytes divided by the mean, for each layout.
-        bytes: the bytes sent in a step, over all links together.
+        bytes: sent in a step, over all links together.
         growth: an entry for each number of machines that can hold the tables.
     """
 
@@ -337,7 +331,7 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """Lists the numbers to try, the same for all clusters, so that `_Model` can cache more."""
+    """Lists the numbers to try; they are the same for all clusters, for `_Model`'s caches."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

@@ -19,25 +19,21 @@ class Coefficients:
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
     loaded machine with two cores and TensorFlow 2.15.1; they predicted bytes within 2.6 %. Node
-    counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md:
-    parameter servers use TensorFlow's ops, which are slower than the native ops that a single
-    process uses. `--calibrate` measures a machine's own costs.
+    counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
+    `--calibrate` measures a machine's own costs.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
         bytes_per_tensor: header bytes of a tensor that one task sends to another.
         bytes_per_step: bytes that every step sends in addition.
-        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, sender and receiver
-            together.
-        cpu_ms_per_tensor: the same for each tensor.
-        cpu_ms_per_step: the same for each step, of all tasks together.
+        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, at sender and receiver.
+        cpu_ms_per_tensor, cpu_ms_per_step: the same for each tensor, and each step of all tasks.
         client_ms: the time of the chief, which drives a step.
         client_ms_per_task: additional time for each core and each parameter server.
-        nodes_per_core: graph nodes without the model.
-        nodes_per_table: graph nodes for each core and table.
-        nodes_per_part: graph nodes for each core and part of a table.
-        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row, parameters
-            and slots, on a parameter server.
+        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes of a core without the model,
+            for each table, and for each part of a table.
+        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
+            slots, on a parameter server, which lacks the native ops.
         update_ns_alone: the same where one process does everything.
         input_bytes_per_id: bytes per id that a chief sends a worker if it reads the input for all:
             the index and the value of a SparseTensor. Other features and labels are not counted.
@@ -66,7 +62,7 @@ class Coefficients:
 
 
 class Measured(NamedTuple):
-    """One measurement of a step: the messages that were sent, and what they cost.
+    """One measurement of a step.
 
     Attributes:
         payload: bytes of ids, rows and gradients.
@@ -84,10 +80,9 @@ class Measured(NamedTuple):
 def fit(
     measurements: Sequence[Measured], source: str, base: Coefficients | None = None
 ) -> Coefficients:
-    """Fits coefficients to at least three different measurements.
+    """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    It is a least-squares fit of the relative errors. Coefficients that the measurements do not
-    determine come from `base`. A coefficient that noise makes negative becomes 0.
+    Coefficients that the measurements do not determine come from `base`; a negative one becomes 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

@@ -112,7 +112,6 @@ class TableLoad:
         size: rows, dimension, and the number of variables (the table and its slots).
         load: which rows are looked up.
         cells: the number of activations [dim] that the core computes from the lookups.
-        slots: names of the slots.
         features: for each feature, its number of activations and of ids. If empty, the ids are
             spread evenly over all activations.
     """
@@ -130,7 +129,7 @@ class Job:
 
     Attributes:
         subject: the name used in reports.
-        samples: the number of samples per core and step.
+        samples: per core and step.
         source: where the loads come from (a data sample or an assumption), for reports.
     """
 

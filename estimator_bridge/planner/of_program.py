@@ -87,15 +87,12 @@ def job_of_program(
     sample: int = 0,
     assumed: Assumed | None = None,
 ) -> PlannedJob:
-    """Describes a program as a job, by running it up to its first TPUEstimator.
-
-    With a sample, the program runs up to its first training, whose batches are read.
+    """Describes a program as a job, by running it up to its first TPUEstimator, or first training.
 
     Args:
-        cores: the cores of all workers together; None means the program's number, or one per
-            worker.
+        cores: of all workers together; None means the program's number, or one per worker.
         batch_size: samples of the global batch; None means the program's.
-        sample: how many batches of the program's data to read; 0 assumes a Zipf law instead.
+        sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
 
     Raises:
         InvalidInput: the program creates no TPUEstimator, has no tables or no batch size, or its

@@ -62,12 +62,10 @@ class StepTime:
 
     Attributes:
         worker: the exchange on a worker; None if one process does everything.
-        servers: the exchange on each parameter server.
         update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the chief's calls.
-        input_ms: the chief's network time if it reads the input and sends ids to the workers.
-        model_ms: the model and the input, on a worker.
-        nodes: the number of nodes in the chief's graph.
+        input_ms: the chief's network time if it reads the input for the workers.
+        nodes: of the chief's graph.
     """
 
     worker: TaskTime | None
@@ -127,7 +125,7 @@ def step_time(
     """Estimates the time of a step; `cores` counts the cores of all workers together.
 
     Bytes and CPU time are linear in payload and tensors. Sender and receiver share the CPU time
-    equally, and half of the headers go each way. Tasks work in parallel, each on its own machine.
+    equally.
     """
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
@@ -177,10 +175,7 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
 
 
 def values_updated(job: Job, placement: Placement, cores: int) -> Array:
-    """Counts the float32 values that each parameter server updates in a step, [servers].
-
-    A row and its slots are updated once, for all cores together.
-    """
+    """Counts the float32 values that each server updates once for all cores, [servers]."""
     values = np.zeros(placement.num_servers)
     for table in job.tables:
         placed, rows = placement.tables[table.size.name], table.load.of_cores(cores)

@@ -47,7 +47,7 @@ class CoreTraffic:
 
     Attributes:
         to_servers, from_servers: bytes between the core and each server, [servers].
-        tensors: the number of tensors between the core and each server, both ways, [servers].
+        tensors: the number of tensors with each server, both ways, [servers].
     """
 
     tables: dict[str, TableTraffic]
@@ -63,11 +63,7 @@ class CoreTraffic:
 def core_traffic(
     job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
 ) -> CoreTraffic:
-    """Computes the traffic of one core in a step.
-
-    Args:
-        fused: whether all tables share one tensor of each kind between a core and a server.
-    """
+    """Computes the traffic of one core; with `fused`, all tables share tensors to a server."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]
@@ -123,10 +119,7 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """Computes how many cells are expected to touch each group of rows.
-
-    The ids of a cell are assumed to be independent.
-    """
+    """Computes how many cells are expected to touch each group of rows, if ids are independent."""
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

@@ -1,7 +1,6 @@
 """Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
 
-A file is an `.npz`. Types that numpy's format lacks are stored as bytes with a description. Reading
-never unpickles.
+Types that `.npz` files lack are stored as bytes with a description. Reading never unpickles.
 """
 
 from __future__ import annotations
@@ -62,10 +61,9 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def as_array(value: Object) -> Array:
-    """Converts a value to an array, keeping NULs at the end of `bytes`, which numpy would drop.
+    """Converts a value to an array; `bytes` keep the NULs at their end, which NumPy would drop.
 
-    A list of arrays that do not stack becomes an array of objects, [length]. Other objects become
-    text.
+    Arrays that do not stack become a list of arrays, [length]; other objects become text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())

@@ -50,7 +50,6 @@ class RuleDescription(TypedDict):
 
     Attributes:
         kind: the name of the engine's class.
-        rates: the learning rate of each step.
         multipliers: of the activations' gradients in each step; empty means 1.
     """
 
@@ -66,7 +65,7 @@ class TableDescription(TypedDict):
     Attributes:
         variable: the name of the variable with the rows.
         slots: the names of slots by their variables.
-        features: by key, the maximum sequence length (or 0) and the key of the weights (or None).
+        features: by key, the maximum sequence length (or 0) and the key of the weights.
         rule: None if the model's own optimizer trains the table.
     """
 
@@ -86,12 +85,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """The description of one side, as docs/verify.md lists it under `sides`.
-
-    Attributes:
-        computed: legacy variables that a Keras model computes from the step instead.
-        cuts_exports: whether an exported model cuts sequences to their maximum length.
-    """
+    """One side, as docs/verify.md lists it under `sides`."""
 
     program: str
     side: str
@@ -108,19 +102,14 @@ class SideDescription(_OfSome):
 
 
 class Step(NamedTuple):
-    """One step of training.
-
-    Attributes:
-        number: the global step after this step; the first recorded step is the start.
-        values: the arrays by group and name. A step inside a device loop has no variables.
-    """
+    """One step of training: the global step afterwards, and arrays by group and name."""
 
     number: int
     values: dict[str, Values]
 
 
 class RecordingWriter:
-    """Writes a recording into a directory, which it creates."""
+    """Writes a recording into a directory that it creates."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
@@ -133,7 +122,7 @@ class RecordingWriter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def note(self, name: str, value: object) -> None:
-        """Writes a fact about the run as JSON, which a property of `Recording` reads."""
+        """Writes a fact about the run as JSON; a property of `Recording` reads it."""
         write_json(self.directory / f"{name}.json", value)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
@@ -179,13 +168,12 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads files of steps in order, because each only has the rows that changed."""
+    """Reads the files of steps in order, because each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
 
     def read(self, path: pathlib.Path) -> Step:
-        """Returns the next step with complete variables."""
         values: dict[str, Values] = {}
         stored = read_arrays(path)
         for key, array in stored.items():
@@ -203,17 +191,35 @@ class StepReader:
         return Step(_number(path), values)
 
 
+def _fact(name: str, default: Object = None) -> Object:
+    """Makes a property of a fact about the run that `RecordingWriter.note` wrote."""
+    return property(lambda self: read_json(self.directory / f"{name}.json", default))
+
+
 class Recording:
-    """Reads the recording that a `RecordingWriter` wrote."""
+    """Reads the recording that a `RecordingWriter` wrote.
+
+    Attributes:
+        replays: the hash of the recording that this one replays.
+        inputs: after how many steps each input of training began.
+    """
+
+    failure: str | None = _fact("failed")
+    replays: str | None = _fact("replays")
+    steps_done: int = _fact("progress", 0)
+    follows: bool = _fact("follows", False)
+    num_skipped: int = _fact("skipped", 0)
+    inputs: Sequence[int] = _fact("inputs", ())
+    unlike: Sequence[str] = _fact("unlike", ())
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
 
     def check(self) -> None:
-        """Checks that the directory holds a whole recording that this version can read.
+        """Checks that this version can read the recording, and that it is complete.
 
         Raises:
-            InvalidInput: it does not.
+            InvalidInput: it is not.
         """
         file = self.directory / "format.json"
         stored = read_json(file, {})
@@ -239,25 +245,8 @@ class Recording:
         return json.loads((self.directory / "settings.json").read_text())
 
     @property
-    def failure(self) -> str | None:
-        return read_json(self.directory / "failed.json", None)
-
-    @property
-    def replays(self) -> str | None:
-        """The hash of the recording that this one replays, if it does."""
-        return read_json(self.directory / "replays.json", None)
-
-    @property
-    def steps_done(self) -> int:
-        return read_json(self.directory / "progress.json", 0)
-
-    @property
-    def follows(self) -> bool:
-        return read_json(self.directory / "follows.json", False)
-
-    @property
     def measured(self) -> Recording | None:
-        """The recording from a start with changed last bits, if there is one."""
+        """Side A's recording from a start with changed last bits."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 
@@ -269,10 +258,6 @@ class Recording:
     def substituted(self) -> list[str]:
         return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
-    @property
-    def num_skipped(self) -> int:
-        return read_json(self.directory / "skipped.json", 0)
-
     def steps(self) -> Iterator[Step]:
         reader = StepReader()
         yield from map(reader.read, self.step_files())
@@ -283,11 +268,6 @@ class Recording:
     @property
     def is_described(self) -> bool:
         return (self.directory / "settings.json").exists()
-
-    @property
-    def inputs(self) -> list[int]:
-        """After how many steps each input of training began."""
-        return read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
@@ -305,7 +285,7 @@ class Recording:
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Returns the types of each signature's inputs and outputs, and why some failed."""
+        """Reads the types of each signature's inputs and outputs, and why some failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
@@ -323,10 +303,6 @@ class Recording:
     def model_ops(self) -> list[tuple[str, str, str]]:
         return [tuple(op) for op in read_json(self.directory / "model-ops.json", [])]
 
-    @property
-    def unlike(self) -> list[str]:
-        return list(read_json(self.directory / "unlike.json", []))
-
     def numbers(self) -> list[int]:
         return sorted(map(_number, self.step_files()))
 
@@ -340,7 +316,7 @@ def _number(path: pathlib.Path) -> int:
 
 
 def is_outside(name: str) -> bool:
-    """Whether a variable is no part of a model: a stand-in of stock for a table, or a counter."""
+    """Recognises stock's stand-in for a table, and counters of early stopping."""
     return any(part in name for part in _OUTSIDE)
 
 

@@ -1,7 +1,6 @@
 """The files of a training's outcomes, and of the values from which they were computed.
 
-Evaluations, predictions, exports and answers of exported models are named by kind and number, such
-as "evaluation-0".
+Outcomes are named by kind and number, such as "evaluation-0".
 """
 
 from __future__ import annotations
@@ -28,14 +27,7 @@ METRIC_VARIABLE = "variable: "
 
 
 class About(TypedDict, total=False):
-    """The description of an outcome.
-
-    Attributes:
-        variables: digests of the model's variables, by name.
-        replayed: whether all of its batches came from another recording.
-        unlike: the reasons why its batches could not be replayed.
-        failed: the error that ended the call.
-    """
+    """The description of an outcome, with digests of the variables and the error that ended it."""
 
     variables: dict[str, str]
     replayed: bool
@@ -110,7 +102,6 @@ class Outcomes:
         return {name: about["failed"] for name, about in named.items() if "failed" in about}
 
     def chunks(self, name: str) -> Iterator[Values]:
-        """Yields the values of an outcome; predictions come in several chunks."""
         first = self._directory / f"{name}.npz"
         rest = sorted(self._directory.glob(f"{name}+*.npz"))
         for path in [first] * first.exists() + rest:
@@ -133,7 +124,7 @@ def read_json(path: pathlib.Path, default: Object) -> Object:
 
 
 def write_json(path: pathlib.Path, value: object) -> None:
-    """Writes a JSON file, so that other processes see the whole file or none."""
+    """Writes a JSON file; other processes see the whole file or none."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

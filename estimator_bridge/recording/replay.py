@@ -278,7 +278,7 @@ class Replay:
         self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
 
     def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
-        """Returns the rows and slots of tables by the names of their variables."""
+        """Renames the rows and slots of tables to the names of their variables."""
         _check_names(where, {*tables}, self.tables, "table")
         named: dict[str, Object] = {}
         for name, table in self.tables.items():
@@ -288,7 +288,6 @@ class Replay:
         return named
 
     def write(self, number: int, values: Mapping[str, Arrays]) -> None:
-        """Writes a step that was handed out; see `ReplayStep.record`."""
         expected = self._awaited
         if expected is None or expected.number != number:
             raise errors.InvalidInput(
@@ -376,7 +375,6 @@ class Replay:
 
 
 def identity(recording: Recording) -> str:
-    """Returns a hash by which a replay is known to be of this recording."""
     files = [recording.directory / "settings.json", *recording.step_files()[:2]]
     hashed = hashlib.sha256()
     for file in files:
@@ -409,7 +407,7 @@ def _check_names(
 
 
 def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array | None) -> Values:
-    """Converts an array to side A's type; of a sparse gradient only the rows that side A has."""
+    """Converts an array to side A's type; of a sparse gradient only side A's rows are kept."""
     if rows is None:
         return {name: _like(f"{where}, {name}", np.asarray(value), theirs)}
     whole = np.asarray(value)
@@ -420,7 +418,7 @@ def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array |
 
 
 def _like(where: str, array: Array, theirs: Array, *, open_rows: bool = False) -> Array:
-    """Converts an array to the type of side A's; floats may have another width."""
+    """Converts an array to side A's type; floats may have another width."""
     shapes = array.shape, theirs.shape
     if open_rows:
         shapes = array.shape[1:], theirs.shape[1:]

@@ -66,7 +66,7 @@ def verify(
         search: how many seconds to search for causes; `notes` lists what was not tried.
         examples: a TFRecord file of serialised Examples for exported signatures that take them.
         directory: where recordings go; None uses a temporary directory.
-        html: where to write the page, or None.
+        html: where to write the page.
 
     Returns:
         The findings. `equal` is the verdict, and `print(result)` prints a table.

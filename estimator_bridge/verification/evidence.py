@@ -25,10 +25,9 @@ class Residual(NamedTuple):
     """How far one array of side B is off at one step.
 
     Attributes:
-        apart: of each element, from where it should be, float64; infinite if only one side is NaN.
+        apart: of each element, from where it should be; infinite if only one side is NaN.
         allowed: the tolerance of each element.
-        moved: how far each element moved on side A, or its value if it is computed from scratch
-            in each step.
+        moved: how far each element moved on side A, or its value if it is computed from scratch.
         bias: the tolerance for an error in one direction; None if directions say nothing.
         rows: which rows of a table the arrays hold; None means all.
         jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
@@ -53,13 +52,12 @@ class Evidence(NamedTuple):
 
     Attributes:
         states: both sides at the last two reads of the variables before the step, the latest first.
-        after, following: both sides after the step, and after the next one, if any.
-        batch: what the step was trained on; None if unknown.
+        after, following: both sides after the step, and after the next one.
+        batch: what the step was trained on.
         position: the number of the step, from 0.
-        ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
+        ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: by group and side A's name; empty in a free run.
-        systematic: the factor by which side B moves further, where only all elements together show
-            it.
+        systematic: the factor by which side B moves further, where only all elements show it.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -74,7 +72,6 @@ class Evidence(NamedTuple):
 
     @property
     def before(self) -> StepPair | None:
-        """Both sides just before the step; None if the variables were not read then."""
         is_known = self.states and self.states[0][0].number == self.after[0].number - 1
         return self.states[0] if is_known else None
 
@@ -93,28 +90,32 @@ class Evidence(NamedTuple):
         return bool(residual.beyond.any()) or (group, name) in self.systematic
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
-        variables_b = {table["name"]: table["variable"] for table in self.settings[1]["tables"]}
         for table in self.settings[0]["tables"]:
-            pair = self._pair(table["variable"], variables_b.get(table["name"], ""))
-            if pair is not None:
-                yield table, *pair
+            if table["variable"] in (parts := self.parts(table)):
+                yield table, *parts[table["variable"]]
 
     def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
-        variables_b = {
-            slot: variable
-            for other in self.settings[1]["tables"]
-            if other["name"] == table["name"]
-            for variable, slot in other["slots"].items()
-        }
+        parts = self.parts(table)
         for variable, slot in table["slots"].items():
-            pair = self._pair(variable, variables_b.get(slot, ""))
-            if pair is not None:
-                yield slot, variable, *pair
+            if variable in parts:
+                yield slot, variable, *parts[variable]
 
-    def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
+    def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
+        """Pairs the rows and slots of a table that both sides have, by side A's variables."""
+        names_b: dict[str | None, str] = {}
+        for other in self.settings[1]["tables"]:
+            if other["name"] == table["name"]:
+                names_b = {
+                    None: other["variable"],
+                    **{s: name for name, s in other["slots"].items()},
+                }
         values_a, values_b = self.values(VARIABLES)
-        a, b = values_a.get(variable_a), values_b.get(variable_b)
-        return None if a is None or b is None or a.shape != b.shape else (a, b)
+        parts = {}
+        for name, slot in {table["variable"]: None, **table["slots"]}.items():
+            a, b = values_a.get(name), values_b.get(names_b.get(slot, ""))
+            if a is not None and b is not None and a.shape == b.shape:
+                parts[name] = a, b
+        return parts
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:

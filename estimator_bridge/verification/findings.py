@@ -1,7 +1,4 @@
-"""The findings of a comparison: plain values from which every report is made.
-
-docs/verify.md describes the fields as part of `--json`.
-"""
+"""The findings of a comparison: plain values from which every report is made."""
 
 from __future__ import annotations
 
@@ -39,13 +36,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step, described by its worst element.
-
-    Attributes:
-        relative: the difference divided by the largest magnitude of the array.
-        ulps: how many floats of its type lie between the two values.
-        systematic: whether elements within their tolerance all differ in one direction.
-    """
+    """One array at one step, described by its worst element, or by all of them if `systematic`."""
 
     step: int
     difference: float
@@ -68,7 +59,7 @@ class Divergence(NamedTuple):
     """The first difference of an array beyond its tolerance.
 
     Attributes:
-        row: the id in a table, or the sample of an activation; None for a scalar.
+        row: the id in a table, or the sample of an activation.
         element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
@@ -106,16 +97,13 @@ class Series:
     """One array over the steps.
 
     Attributes:
-        group: "variables", "activations", "gradients" or "loss".
         name: side A's.
         role: one of `STAGES`, or "slot <name>".
-        visible: the smallest error that would have been seen, as a factor on how far the array
-            moves (or on its values, if it is computed from scratch in each step); infinite if none
-            would.
+        visible: the smallest error that would have been seen, as a factor on the movement, or on
+            values that are computed from scratch in each step.
         moved: whether it moved, or has values other than zero.
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
             of a tenth would have been seen.
-        undecided_row: a row that moved but is not decided, or None.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -194,12 +182,7 @@ class Outcome(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """How many batches were compared, or replayed on side B, and how they differ.
-
-    Attributes:
-        reordered: whether both sides had the same batches in another order.
-        unlike: differences of names, types or shapes, in words.
-    """
+    """How many batches were compared, or replayed on side B, and how they differ."""
 
     number: int
     replayed: bool
@@ -229,21 +212,17 @@ class Cause(NamedTuple):
 
 @dataclasses.dataclass
 class Findings:
-    """Everything that a comparison found.
+    """Everything that a comparison found; docs/verify.md describes the fields.
 
     Attributes:
         num_terms: the most terms in one sum, from which a free run computes its tolerance.
-        measured: whether a perturbed run measured how the model amplifies rounding errors.
         lockstep: whether side B continued from side A's state after every compared step.
-        steps: the global steps that were compared, starting with the initial state.
         series: every array; the one that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
-        only: names of arrays that only one side has.
         remarks: other reasons why the sides are not equal.
         failures: what failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
-        about: see `provenance`.
-        diagnoses: of wrong updates, if the verdict already needed them, else None.
+        diagnoses: of wrong updates, if the verdict already needed them.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -316,10 +295,6 @@ def listed(parts: Sequence[str]) -> str:
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields each setting that differs: its spec, table or feature, its name, and both values.
-
-    Yields nothing if one of the programs has no legacy spec.
-    """
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]

@@ -15,7 +15,6 @@ from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.explain.localisation import localise
 from estimator_bridge.verification.explain.search import SECONDS, Search
-from estimator_bridge.verification.findings import Series
 from estimator_bridge.verification.record import processes
 from estimator_bridge.verification.record.requests import PERTURBED, A, B, Record, RecordingRequest
 from estimator_bridge.verification.result import Result
@@ -29,12 +28,7 @@ It is ten thousand times a float32 rounding.
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison; see also `api.verify`.
-
-    Attributes:
-        checkpoint: a checkpoint that is side B; None means that side B is recorded.
-        pythons: by the role of a side, the interpreter that queries exported models.
-    """
+    """The options of a comparison; a `checkpoint` is side B, `pythons` query exported models."""
 
     begin_from: str | None = None
     own_input: bool = False
@@ -53,7 +47,8 @@ def side_by_side(
     progress: Progress = no_progress,
 ) -> Result:
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
-    record(RecordingRequest(A, place_a, options.begin_from))
+    then = B if options.checkpoint is None else None
+    record(RecordingRequest(A, place_a, options.begin_from, next_role=then))
     start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
     batches = None if options.own_input else place_a
@@ -121,7 +116,6 @@ def _explained(result: Result, seconds: float, progress: Progress) -> Search:
 
 
 def _may_be_rounding(result: Result) -> bool:
-    """Whether the sides start alike and differ by no more than rounding may cause."""
     if any(result.only) or causes.are_conclusive(result):
         return False
     if result.first is None:
@@ -131,9 +125,5 @@ def _may_be_rounding(result: Result) -> bool:
         return False
     # Different quirks do not prove that they caused the difference.
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
-    return not (explained or result.config) or _is_slight(result.first)
-
-
-def _is_slight(series: Series) -> bool:
-    first = next(point for point in series.points if not point.equal)
-    return first.relative < _GROSS
+    unequal = next(point for point in result.first.points if not point.equal)
+    return not (explained or result.config) or unequal.relative < _GROSS

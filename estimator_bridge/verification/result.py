@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verification.findings import Findings, Series, Status
-from estimator_bridge.verification.report import text
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
+from estimator_bridge.verification.findings import (
+    DENSE,
+    GRADIENT,
+    SLOT,
+    TABLE,
+    Divergence,
+    Findings,
+    Outcome,
+    Series,
+    Status,
+    listed,
+    some,
+)
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 _VERDICTS = {Status.EQUAL: True, Status.DIFFERENT: False}
+_MAX_ARRAYS = 12
+_MAX_NAMES = 5
+
+ENGINES = {
+    "stock": "stock's TPUEstimator",
+    "bridge": "the bridge",
+    TF2: "a program of TensorFlow 2",
+    KERAS: "a Keras model",
+    CHECKPOINT: "a checkpoint",
+    PORT: "a loop in another framework",
+}
+
+NUMBERS = ("largest", "relative", "ULPs", "of allowed")
+"""Headings of an array's largest difference and its largest share of the tolerance."""
+
+
+_FORMULA = (
+    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
+    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
+    "array; of gradients, and of variables of the model, that of all of them together."
+)
+_SHOWN = 4
+_VISIBLE = operator.attrgetter("visible")
 
 
 class Result(Findings):
     """Everything that a comparison found; `equal` is the verdict, and `str` is a table."""
 
     def __str__(self) -> str:
-        return plain_text.Lines(*text.lines(self))
+        return plain_text.Lines(*lines(self))
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the result for JSON, as docs/verify.md describes it.
-
-        Non-finite numbers become the strings "Infinity" and "NaN"; invisible characters are
-        escaped.
-        """
+        """Converts the result for JSON; non-finite numbers become strings such as "Infinity"."""
         result = {
             "equal": _VERDICTS.get(self.status),
             "status": self.status.name.lower(),
@@ -72,3 +106,242 @@ def _json_value(value: Object) -> Object:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_json_value(part) for part in value]
     return plain_text.plain_values(value)
+
+
+def lines(findings: Findings) -> Iterator[str]:
+    return map(plain_text.plain, _lines(findings))
+
+
+def _lines(findings: Findings) -> Iterator[str]:
+    for letter, side in zip("AB", findings.settings, strict=True):
+        yield f"{letter}: {side_line(side)}"
+    yield verdict(findings)
+    for note in findings.notes:
+        yield f"Note: {note}"
+    yield f"Tolerance: {tolerance_line(findings)}"
+    for line in power_lines(findings):
+        yield f"Power: {line}"
+    yield ""
+    for cause in findings.causes:
+        yield f"  {cause.name}: {cause.text}"
+    if findings.causes:
+        yield ""
+    yield from _arrays(findings)
+    yield from _others(findings)
+    if findings.not_compared:
+        yield "Not compared:"
+    for what in findings.not_compared:
+        yield f"  {what}"
+
+
+def verdict(findings: Findings) -> str:
+    if findings.status == Status.DIFFERENT:
+        return f"NOT EQUAL: {_first_difference(findings)}."
+    if findings.status == Status.UNKNOWN:
+        why = "; ".join(findings.failures) or "nothing was compared"
+        return f"NO VERDICT: {why}. What was compared is equal: {compared(findings)}."
+    if findings.status == Status.UNDECIDED:
+        more = f", and {len(findings.undecided) - 1} more" if len(findings.undecided) > 1 else ""
+        return f"UNDECIDED: {findings.undecided[0]}{more}. The rest is equal: {compared(findings)}."
+    within = f"within the tolerance (at most {findings.largest:.2g} off)"
+    degree = within if findings.largest else "to the bit"
+    return f"EQUAL {degree}: {compared(findings)}."
+
+
+def compared(findings: Findings) -> str:
+    steps = max(len(findings.steps) - 1, 0)
+    parts = [f"{len(findings.series)} arrays in {steps} steps"]
+    kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
+    parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
+    return f"{parts[0]}, and nothing else" if len(parts) == 1 else listed(parts)
+
+
+def _first_difference(findings: Findings) -> str:
+    first = findings.first
+    if not findings.batches.equal:
+        return str(findings.batches)
+    if first is None:
+        why, *more = reasons(findings)
+        return f"{why}; and {len(more)} more, listed below" if more else why
+    where = f"table {first.table}, " if first.table and first.role != TABLE else ""
+    return f"first in {where}{_role_and_name(first)}, {first.first}"
+
+
+def _role_and_name(series: Series) -> str:
+    if series.role == TABLE:
+        return f"table {series.table}, whose rows are in {series.name}"
+    return series.name if series.name == series.role else f"{role(series)} {series.name}"
+
+
+def role(series: Series) -> str:
+    return "variable" if series.role == DENSE else series.role
+
+
+def reasons(findings: Findings) -> list[str]:
+    parts = list(findings.remarks)
+    if not findings.series:
+        parts.append("nothing was compared")
+    if findings.config:
+        parts.append(f"the device configurations differ in {len(findings.config)} fields")
+    if not findings.batches.equal:
+        parts.append(str(findings.batches))
+    parts.extend(findings.failures)
+    parts.extend(
+        f"only side {side} has {some(names, _MAX_NAMES)}"
+        for side, names in zip("AB", findings.only, strict=True)
+        if names
+    )
+    parts.extend(_unequal(outcome) for outcome in findings.outcomes if not outcome.equal)
+    return parts
+
+
+def _unequal(outcome: Outcome) -> str:
+    if outcome.note:
+        return f"{outcome.title}: {outcome.note}"
+    where = f": {outcome.where}" if outcome.where else ""
+    allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "nothing is allowed"
+    why = f", {outcome.why}" if outcome.why else ""
+    return f"{outcome.title} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
+
+
+def side_line(side: SideDescription) -> str:
+    engine = ENGINES[side["engine"]]
+    if side["engine"] in (CHECKPOINT, PORT):
+        return f"{engine}, {side['where']}"
+    mode = "" if side["engine"] in (TF2, KERAS) else f", use_tpu={side['use_tpu']}"
+    version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
+    return f"{engine}, {version}{mode}: {side['where']}, {cores}"
+
+
+def tolerance_paragraph(findings: Findings) -> str:
+    formula = "" if findings.lockstep else f" {_FORMULA}"
+    return (
+        f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
+        "training may differ as far as what it is computed from."
+    )
+
+
+def tolerance_line(findings: Findings) -> str:
+    if findings.lockstep:
+        of_model = (
+            "8 times what side A moves when the last bits of its activations and weights are "
+            "changed, as measured with this model"
+            if findings.measured
+            else "32 roundings of each element"
+        )
+        return (
+            "side B goes on from side A's state after every compared step. A row of a table may be "
+            "off by the rounding of its own terms; what the model computes by "
+            f"{of_model} (docs/numerics.md)."
+        )
+    measured = (
+        "; and 8 times what side A moves when its start is changed in the last bits, as "
+        "measured with this model"
+    )
+    return (
+        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
+        f"(docs/numerics.md){measured * findings.measured}."
+    )
+
+
+def _arrays(findings: Findings) -> Iterator[str]:
+    rows = [["array", "what", *NUMBERS, "first divergence"]]
+    for series in findings.series[:_MAX_ARRAYS]:
+        where = "-" if series.first is None else place(series.first)
+        rows.append([series.name, role(series), *numbers(series), where])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if 2 <= i <= 5 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+    rest = findings.series[_MAX_ARRAYS:]
+    if rest:
+        differing = sum(series.first is not None for series in rest)
+        yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
+
+
+def place(first: Divergence) -> str:
+    row = f", row {first.row}" if first.row is not None else ""
+    return f"step {first.step}{row}"
+
+
+def numbers(series: Series) -> list[str]:
+    if not series.points:
+        return ["shapes", "", "", ""]
+    point = series.largest
+    share = f"{series.share:.1e}"
+    return [f"{point.difference:.2e}", f"{point.relative:.1e}", f"{point.ulps}", share]
+
+
+def _others(findings: Findings) -> Iterator[str]:
+    for reason in reasons(findings):
+        yield f"  {reason}"
+    for difference in findings.config or ():
+        yield f"    {difference.name}: {difference.a} on A, {difference.b} on B"
+    ignored: dict[str, list[str]] = {}
+    for letter, side in zip("AB", findings.settings, strict=True):
+        for where, name, value, reason in side["settings"]:
+            # On a CPU, settings of an optimizer are ignored together with it.
+            if reason and ("." not in name or side.get("arithmetic") == "sparsecore"):
+                names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
+                names.append(f"`{name}`={value} ({where})")
+    for reason, names in ignored.items():
+        yield f"  {reason}: {', '.join(names)}"
+
+
+def power_lines(findings: Findings) -> Iterator[str]:
+    yield from table_lines(findings)
+    yield from other_lines(findings)
+
+
+def table_lines(findings: Findings) -> Iterator[str]:
+    moved = [each for each in findings.series if each.role == TABLE and each.moved]
+    alike: dict[str, list[str]] = {}
+    for series in sorted(moved, key=_VISIBLE, reverse=True):
+        alike.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
+    for sentence, tables in alike.items():
+        yield f"table{'s' * (len(tables) > 1)} {some(tables, _SHOWN)}: {sentence}."
+
+
+def other_lines(findings: Findings) -> Iterator[str]:
+    for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
+        known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
+        if known:
+            worst = max((s for s in known if not s.is_noise), key=_VISIBLE, default=known[0])
+            others = "" if len(known) == 1 else f" in any of {len(known)} {what}s"
+            yield f"{_visible(worst)}{others}; least in {worst.name}."
+    noise = [series.name for series in findings.series if series.is_noise]
+    if noise:
+        names = some(noise, _SHOWN)
+        yield f"nothing but rounding, as it is on side A too: the gradients of {names}."
+    for line in findings.undecided[:_SHOWN]:
+        yield f"UNDECIDED: {line}."
+    if findings.undecided:
+        rest = len(findings.undecided) - _SHOWN
+        more = f" {rest} more are undecided." if rest > 0 else ""
+        yield f"Compare more steps (--steps), or with a larger rate or smaller batches.{more}"
+
+
+def factor(visible: float) -> str:
+    if not math.isfinite(visible):
+        return "any factor"
+    return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"
+
+
+def _visible(series: Series) -> str:
+    if not math.isfinite(series.visible):
+        return "nothing can be told"
+    return f"a movement wrong by {factor(series.visible)} would be seen"
+
+
+def _rows(series: Series) -> str:
+    if not series.rows_moved:
+        return ""
+    if series.rows_decided == series.rows_moved:
+        return f", and one wrong by a tenth in each of the {series.rows_moved} rows that move"
+    return (
+        f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
+        f"move, and not in row {series.undecided_row}, which moves by a few roundings"
+    )

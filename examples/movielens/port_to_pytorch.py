@@ -9,9 +9,9 @@ Needs PyTorch, and of the bridge only `estimator_bridge.recording`, which needs 
 
 import argparse
 import math
-import pathlib
 
 import numpy as np
+import ratings
 import torch
 from torch import nn
 
@@ -37,7 +37,7 @@ LAYERS = {"taste": "taste", "query": "query", "hidden": "hidden_0", "output": "o
 class MovieLens(nn.Module):
     """Predicts ratings; the tables are bags of embeddings, by their names in train.py."""
 
-    def __init__(self, mean):
+    def __init__(self, mean, dropout=0.0):
         super().__init__()
         self.tables = nn.ModuleDict(
             {
@@ -49,7 +49,7 @@ class MovieLens(nn.Module):
         self.query = nn.Linear(16, 16, bias=False)
         self.hidden = nn.Linear(97, 32)
         self.output = nn.Linear(32, 1)
-        self.mean = mean
+        self.mean, self.dropout = mean, nn.Dropout(dropout)
 
     def look_up(self, features, bags):
         """Returns the activations by feature; `features` has the table of each."""
@@ -60,7 +60,8 @@ class MovieLens(nn.Module):
             ids, offsets = torch.from_numpy(bag.ids), torch.from_numpy(bag.offsets)
             rows = self.tables[table](ids, offsets, per_sample_weights=weights)
             activations[key] = rows.reshape(*bag.shape, -1)
-            activations[key].retain_grad()
+            if rows.requires_grad:
+                activations[key].retain_grad()
         return activations
 
     def forward(self, of, past_rating, length):
@@ -81,8 +82,9 @@ class MovieLens(nn.Module):
 
         context = [of[key] for key in CONTEXT]
         net = torch.cat([user, item, user * item, liked, *context, neighbours[:, None]], 1)
-        net = self.output(torch.relu(self.hidden(net)))
-        rating = self.mean + user_bias + item_bias + (user * item).sum(1) + net[:, 0]
+        net = self.output(torch.relu(self.hidden(self.dropout(net))))
+        agreement = self.dropout(user * item).sum(1)
+        rating = self.mean + user_bias + item_bias + agreement + net[:, 0]
         return rating, penalty
 
     def dense(self):
@@ -121,15 +123,19 @@ class Training:
                 "exp_avg_sq": slots[1],
             }
 
-    def step(self, number, arrays, bags):
-        """Makes step `number`, from 1; returns its loss and activations."""
+    def rate(self, arrays, bags):
+        """Returns the ratings, [batch], the penalty of long vectors, and the activations."""
         activations = self.model.look_up(self.features, bags)
         length = torch.bincount(
             torch.from_numpy(arrays["features/history.indices"][:, 0]),
             minlength=len(arrays["labels"]),
         )
         past_rating = torch.from_numpy(arrays["features/history_rating"])
-        rating, penalty = self.model(activations, past_rating, length)
+        return *self.model(activations, past_rating, length), activations
+
+    def step(self, number, arrays, bags):
+        """Makes step `number`, from 1; returns its loss and activations."""
+        rating, penalty, activations = self.rate(arrays, bags)
         labels = torch.from_numpy(arrays["labels"])
         loss = (rating - labels).square().mean() + L2 * penalty
         self.adagrad.zero_grad()
@@ -168,28 +174,18 @@ def turned(kernel):
     return torch.as_tensor(kernel).detach().clone().permute(*range(kernel.ndim - 1, -1, -1))
 
 
-def mean_rating(data_dir, seed=1, test_share=0.1):
-    """Returns the mean of the training ratings, split as in train.py."""
-    lines = (pathlib.Path(data_dir) / "ml-100k.inter").read_text().splitlines()
-    column = [field.split(":")[0] for field in lines[0].split("\t")].index("rating")
-    rating = np.array([line.split("\t")[column] for line in lines[1:]], np.float32)
-    order = np.random.RandomState(seed).permutation(len(rating))
-    is_test = np.zeros(len(rating), bool)
-    is_test[order[: int(test_share * len(rating))]] = True
-    return float(rating[~is_test].mean())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data_dir", required=True, help="Folder of ml-100k.inter.")
+    parser.add_argument("--data_dir", required=True, help="Folder of ml-100k.{inter,item,user}.")
     parser.add_argument("recording", help="What `estimator-bridge record` wrote of train.py.")
     parser.add_argument("out", help="Folder to write.")
     options = parser.parse_args()
+    *_, mean = ratings.load(options.data_dir)
     program = f"port_to_pytorch.py, PyTorch {torch.__version__}"
     left_out = ("beta1_power", "beta2_power")
     with Replay(options.recording, options.out, program=program, left_out=left_out) as replay:
         features = {key: name for name, table in replay.tables.items() for key in table["features"]}
-        training = Training(MovieLens(mean_rating(options.data_dir)), features)
+        training = Training(MovieLens(mean), features)
         for step in replay:
             training.load(step.state, step.number)
             loss, activations = training.step(step.number, step.arrays, step.bag)

@@ -1,7 +1,7 @@
 """The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
 
 `EngineCores` faces the caller and turns a call of the engine into values per core. `Driver` faces
-the device and takes the values of cores. An engine never asks which backend it has.
+the device and takes the values of cores.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ class EngineCores(abc.ABC):
         """Calls a function with the values of the cores for which an engine's method is called.
 
         Args:
-            name: the name of the method, for messages.
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
                 replica.
             read: converts the values of one core or replica for `function`.
@@ -116,8 +115,7 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 class Driver(abc.ABC):
     """Runs a plan on a device, with the six methods from `configure` to `send_gradients`.
 
-    Calls reach it through the object that `cores` returns. In a `tf.Graph` the six
-    methods return ops that the caller must run; see `graph_mode`.
+    In a `tf.Graph` the six methods return ops that the caller must run; see `graph_mode`.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
@@ -211,9 +209,8 @@ class StepDriver(Driver):
 class ReplicaDriver(Driver):
     """A driver that is called while the function of a replica is traced, once for all replicas.
 
-    Inside `strategy.run` all values have a single entry. Outside, `enqueue` takes the parts of all
-    replicas, or of one core. With model parallelism the first dimension covers all cores of the
-    replica.
+    Outside, `enqueue` takes the parts of all replicas, or of one core. With model parallelism the
+    first dimension covers all cores of the replica.
     """
 
     _plan: Plan | None = None

@@ -11,50 +11,37 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tf2_engine.keras.callbacks import export_callbacks, step_log, table_summaries, training_ends
-from tf2_engine.keras.heads import (
-    class_heads,
-    merged_head,
-    multi_label_head,
-    number_heads,
-    sequence_head,
-)
+from tf2_engine.keras.callbacks import export_callbacks, step_logs, training_ends
+from tf2_engine.keras.heads import class_heads, combined_heads, number_heads
 from tf2_engine.keras.in_model import Container, FunctionModelBase
-from tf2_engine.keras.layer_bases import (
-    baseline_layer,
-    column_layers,
-    gru_cell,
-    linear_layer,
-    sequence_layer,
-)
+from tf2_engine.keras.layer_bases import column_layers, linear_layer, sequence_layer
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.layer_settings import registered
-from tf2_engine.keras.rate_by_step import RateByStepBase
-from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
+from tf2_engine.keras.rule_optimizer import RateByStepBase, RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.trainer_model import TrainerModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 _LAYERS = (
-    baseline_layer.BaselineLayer,
+    linear_layer.BaselineLayer,
     class_heads.BinaryClassHeadLayer,
     class_heads.MultiClassHeadLayer,
     column_layers.DenseFeaturesLayer,
     linear_layer.LinearFeaturesLayer,
-    merged_head.MultiHeadLayer,
-    multi_label_head.MultiLabelHeadLayer,
+    combined_heads.MultiHeadLayer,
+    class_heads.MultiLabelHeadLayer,
     number_heads.LogisticRegressionHeadLayer,
     number_heads.PoissonRegressionHeadLayer,
     number_heads.RegressionHeadLayer,
-    sequence_head.SequenceHeadLayer,
+    combined_heads.SequenceHeadLayer,
     sequence_layer.SequenceFeaturesLayer,
 )
 _CALLBACKS = (
     export_callbacks.BestExporterBase,
     export_callbacks.LatestExporterBase,
-    step_log.StepLogBase,
-    table_summaries.TableSummaryCallbackBase,
+    step_logs.StepLogBase,
+    step_logs.TableSummaryCallbackBase,
     training_ends.StopAtStepBase,
     training_ends.StopIfHigherBase,
     training_ends.StopIfLowerBase,
@@ -90,7 +77,7 @@ def column_embedding_for(keras: types.ModuleType) -> type:
 
 
 def cell_for(keras: types.ModuleType) -> type:
-    cell_class = _subclass("GRUCell", (gru_cell.GRUCellBase, keras.layers.Layer))
+    cell_class = _subclass("GRUCell", (sequence_layer.GRUCellBase, keras.layers.Layer))
     cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
     return registered(keras, cell_class)
 

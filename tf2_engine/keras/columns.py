@@ -252,9 +252,6 @@ class ByStep:
 
         EMB.SGD(learning_rate=ByStep(falling_rate))
 
-    Args:
-        function: computes the rate from the step, an int64 scalar.
-
     Attributes:
         step: the step of the `ColumnEmbedding`, or 0 before there is one.
     """

@@ -1,8 +1,4 @@
-"""Puts arguments of layers into their configs: objects in a program, JSON in Keras' files.
-
-Keras cannot write the configs of tables, columns and TensorFlow's initializers to its files. A
-`Setting` holds such an argument, and can write and read it.
-"""
+"""Puts arguments of layers into their configs: objects in a program, JSON in Keras' files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves a Keras model under the names that its variables had in an estimator."""
+"""Saves a Keras model under the names that its variables and slots had in an estimator."""
 
 from __future__ import annotations
 
@@ -6,13 +6,113 @@ import collections
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names
-from tf2_engine.keras import optimizer_slots
-from tf2_engine.keras.rule_optimizer import value_of
+from tf2_engine.keras.rule_optimizer import RuleOptimizerBase, value_of
 from tf2_engine.types import Object, Variable
+
+
+class SlotRow(NamedTuple):
+    """The slots of a Keras optimizer.
+
+    Attributes:
+        slots: for each slot, its names in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
+        numbers: settings that the legacy Keras optimizer stores as variables.
+        name: the class in Keras, for a rule of the engine.
+    """
+
+    slots: Mapping[str, tuple[str, str]]
+    numbers: tuple[str, ...]
+    name: str = ""
+
+
+_FTRL = (
+    *("learning_rate", "decay", "beta", "learning_rate_power"),
+    *("l1_regularization_strength", "l2_regularization_strength"),
+)
+_SGD = ("learning_rate", "decay", "momentum")
+_RMSPROP = ("learning_rate", "decay", "rho", "momentum")
+
+_ROWS: Mapping[str, SlotRow] = {
+    "Adam": SlotRow(
+        {
+            "m": ("Adam", "m"),
+            "momentum": ("Adam", "m"),
+            "v": ("Adam_1", "v"),
+            "velocity": ("Adam_1", "v"),
+        },
+        ("learning_rate", "decay", "beta_1", "beta_2"),
+    ),
+    "Adagrad": SlotRow({"accumulator": ("Adagrad", "accumulator")}, ("learning_rate", "decay")),
+    "Ftrl": SlotRow(
+        {"accumulator": ("Ftrl", "accumulator"), "linear": ("Ftrl_1", "linear")}, _FTRL
+    ),
+    "SGD": SlotRow({}, _SGD),
+    "FTRL": SlotRow(
+        {"accumulators": ("Ftrl", "accumulator"), "linears": ("Ftrl_1", "linear")}, _FTRL, "Ftrl"
+    ),
+    "KerasMomentum": SlotRow({"momenta": ("", "momentum")}, _SGD, "SGD"),
+    "KerasRMSProp": SlotRow({"ms": ("", "rms")}, _RMSPROP, "RMSprop"),
+    "Momentum": SlotRow({"momenta": ("Momentum", "")}, (), "Momentum"),
+    "RMSProp": SlotRow(
+        {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
+    ),
+}
+"""By the class of a Keras optimizer, or of the rule in a `RuleOptimizer`."""
+
+
+def _class_name(optimizer: Object) -> str:
+    kind = type(_rule_of(optimizer)).__name__
+    return _ROWS[kind].name or kind if kind in _ROWS else kind
+
+
+def _slots_of(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
+    """Yields the names of each slot (see `SlotRow`), and its variables in the order of training."""
+    row = _ROWS.get(type(_rule_of(optimizer)).__name__)
+    known = {} if row is None else row.slots
+    variables_of: dict[tuple[str, str], list[Variable]] = {}
+    if isinstance(optimizer, RuleOptimizerBase):
+        pairs = optimizer.slots().items()
+        variables_of = {
+            known.get(name, (name, name)): [value_of(each) for each in of] for name, of in pairs
+        }
+    else:
+        variables = optimizer.variables
+        for variable in variables() if callable(variables) else variables:
+            slot = _slot_of(variable, known)
+            if slot is not None:
+                variables_of.setdefault(slot, []).append(value_of(variable))
+    yield from variables_of.items()
+
+
+def _numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
+    rule = _rule_of(optimizer)
+    config = optimizer.get_config() if rule is optimizer else vars(rule)
+    row = _ROWS.get(type(rule).__name__)
+    for name in () if row is None else row.numbers:
+        value = config.get(name) or 0.0
+        if not isinstance(value, Mapping) and not callable(value):  # not a schedule
+            yield name, float(value)
+
+
+def _rule_of(optimizer: Object) -> Object:
+    return optimizer.rule if isinstance(optimizer, RuleOptimizerBase) else optimizer
+
+
+def _iterations(optimizer: Object) -> Variable:
+    return value_of(optimizer.iterations)
+
+
+def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    path = getattr(variable, "path", None)
+    if path is None:
+        # With or without the optimizer's name in front.
+        return next((known[part] for part in variable.name.split("/")[:2] if part in known), None)
+    return known.get(path.rpartition("_")[2])
+
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 """Variables of the legacy Adam that Keras' Adam computes from a setting and the step."""
@@ -84,7 +184,7 @@ class ModelCheckpoints:
     def count_steps(self) -> None:
         step = self._model.with_tables.step
         for optimizer in self._model.optimizers:
-            iterations = optimizer_slots.iterations(optimizer)
+            iterations = _iterations(optimizer)
             iterations.assign(tf.cast(step, iterations.dtype))
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
@@ -115,7 +215,7 @@ class ModelCheckpoints:
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         trained = self._model.trained_by(optimizer)
-        for (name, keras_name), variables in optimizer_slots.slots(optimizer):
+        for (name, keras_name), variables in _slots_of(optimizer):
             for variable, of in zip(variables, trained, strict=True):
                 parts = {
                     "optimizer": self._optimizer_names[id(optimizer)],
@@ -129,7 +229,7 @@ class ModelCheckpoints:
         names: dict[int, str] = {}
         counts: collections.Counter[str] = collections.Counter()
         for optimizer in self._model.optimizers:
-            kind = optimizer_slots.name_of(optimizer)
+            kind = _class_name(optimizer)
             names[id(optimizer)] = f"{kind}_{counts[kind]}" if counts[kind] else kind
             counts[kind] += 1
         return names
@@ -138,13 +238,13 @@ class ModelCheckpoints:
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
             prefix = scope.format(optimizer=self._optimizer_names[id(optimizer)])
-            for name, value in optimizer_slots.numbers(optimizer):
+            for name, value in _numbers(optimizer):
                 key = f"{prefix}/{name}"
                 if key not in self._numbers:
                     self._numbers[key] = tf.Variable(value, trainable=False, dtype=tf.float32)
                 yield key, self._numbers[key]
             if position:  # The first one counts the global step.
-                yield f"{prefix}/iter", optimizer_slots.iterations(optimizer)
+                yield f"{prefix}/iter", _iterations(optimizer)
 
 
 class _SavedModelSteps:

@@ -1,9 +1,9 @@
-"""`RuleOptimizer`: a Keras optimizer that updates by the rule of an engine's optimizer."""
+"""`RuleOptimizer`, a Keras optimizer with an engine's rule, and the rate `RateByStep`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -157,3 +157,40 @@ def _update_rows(
 
 def value_of(variable: Object) -> Variable:
     return variable.value if hasattr(variable, "path") else variable
+
+
+Instance = TypeVar("Instance", bound="RateByStepBase")
+
+
+class RateByStepBase:
+    """A learning rate of a Keras optimizer that is a function of the step.
+
+        optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
+
+    For tables, use `ByStep`.
+
+    Args:
+        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
+            be written to a file, it has to be registered with Keras.
+
+    Raises:
+        WrongType: `function` cannot be called.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Object]) -> None:
+        self.function = plain(function)
+        if not callable(self.function):
+            raise errors.WrongType(
+                f"`function`: {self.function!r} is not a function of the step. Give a number to "
+                "the optimizer itself."
+            )
+
+    def __call__(self, step: Object) -> Tensor:
+        return tf.cast(self.function(tf.cast(step, tf.int64)), tf.float32)
+
+    def get_config(self) -> dict[str, Object]:
+        return {"function": Setting(self.function, package_of(self))}
+
+    @classmethod
+    def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
+        return cls(from_file(config["function"]))

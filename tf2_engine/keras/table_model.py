@@ -16,11 +16,7 @@ from tf2_engine.export_folders import new_directories
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.host_metrics import Metrics, tensors_in
 from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer
-from tf2_engine.keras.model_checkpoints import (
-    SLOT_NAMES,
-    ModelCheckpoints,
-    name_in_checkpoints,
-)
+from tf2_engine.keras.model_checkpoints import SLOT_NAMES, ModelCheckpoints, name_in_checkpoints
 from tf2_engine.keras.no_tables import NoTables
 from tf2_engine.keras.observer import Observer
 from tf2_engine.keras.rule_optimizer import value_of

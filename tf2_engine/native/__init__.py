@@ -1,8 +1,6 @@
-"""Kernels in C++, prebuilt or compiled where they run.
+"""Kernels in C++, from the wheel, or compiled at first use or by `estimator-bridge build-native`.
 
-A library fits one version of TensorFlow and one kind of processor. A wheel contains the sources,
-and libraries for the most common ones. If none fits, one is compiled at first use, or by
-`estimator-bridge build-native`.
+A library fits one version of TensorFlow and one kind of processor.
 """
 
 from __future__ import annotations

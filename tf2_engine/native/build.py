@@ -3,8 +3,7 @@
 A library compiled for this machine's processor takes precedence over the wheel's, which is not used
 with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
 $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A library's name contains a digest
-of everything it depends on, and only complete files get it. If several processes start at the same
-time, one compiles and the others wait.
+of everything it depends on, and only complete files get it.
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ def _compiled(source: str, again: bool) -> pathlib.Path:
 def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     handle, temporary = tempfile.mkstemp(suffix=".so", prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)
-    _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
+    _log.info("Compiling %s; this takes up to half a minute, once.", source.name)
     started = time.monotonic()
     try:
         _run_compiler(source, pathlib.Path(temporary), flags())

@@ -1,8 +1,7 @@
 """The folder of compiled libraries: checks its owner, and that its libraries are intact.
 
 A library is code that this process executes, so the folder and the library must belong to this user
-or to root, and nobody else may write to them. A file beside each library has its digest, because
-loading a damaged library would crash the process.
+or to root, and nobody else may write to them. A file beside each library has its digest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Loads the fused ops for tables on NVIDIA GPUs, and the kernels of the rules that tables use.
 
-The ops are a library like the ops for CPUs. NVRTC compiles their kernels per rule and architecture,
-and the cache keeps them.
+NVRTC compiles these per rule and architecture, and the cache keeps them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-NVRTC needs neither a GPU nor a toolkit, and has no standard library headers. Reduced versions of
-the few headers that the optimizers' rules include are passed to it as text.
+Reduced versions of the few headers that the optimizers' rules include are passed to it as text.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ the `.meta` file beside its checkpoints, contains ops of this project (`Tf2Engin
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         saver = tf.compat.v1.train.import_meta_graph("model_dir/model.ckpt-100.meta")
         saver.restore(session, "model_dir/model.ckpt-100")
-
-The ops come from the cache or the wheel, or are compiled; see `estimator-bridge build-native`.
 """
 
 from tf2_engine.native import build, loading

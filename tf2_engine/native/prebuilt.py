@@ -1,8 +1,6 @@
-"""Finds a library in the wheel that fits this process and processor.
+"""Finds a library in the wheel that fits this process and processor, and is intact.
 
-The name of a library contains a digest of TensorFlow's version and ABI, the flags and the sources.
-What remains to check is whether this processor has the instructions, and whether the file is
-intact.
+Its name contains a digest of TensorFlow's version and ABI, the flags and the sources.
 """
 
 from __future__ import annotations

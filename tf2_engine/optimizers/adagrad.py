@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import (
-    Optimizer,
-    Slots,
-    Updated,
-    root,
-)
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root
 from tf2_engine.optimizers.ranges import POSITIVE, setting
 from tf2_engine.types import Op, Tensor, Variable
 

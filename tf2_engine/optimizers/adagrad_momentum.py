@@ -7,13 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import (
-    Optimizer,
-    Slots,
-    Updated,
-    one_minus,
-    power,
-)
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, power
 from tf2_engine.optimizers.ranges import FRACTION, POSITIVE, setting
 from tf2_engine.types import Tensor
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from tf2_engine import errors
-from tf2_engine.optimizers.optimizer import (
-    Optimizer,
-)
+from tf2_engine.optimizers.optimizer import Optimizer
 from tf2_engine.optimizers.ranges import FACTOR, POSITIVE, setting
 
 

@@ -1,7 +1,6 @@
 """The base class of optimizers: settings, slots, one update rule, proto fields.
 
-An optimizer is a frozen dataclass whose fields come from `ranges.setting`. The backends apply
-clipping, decay and the rule, in the same order for all optimizers.
+An optimizer is a frozen dataclass whose fields come from `ranges.setting`.
 """
 
 from __future__ import annotations

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import (
-    Optimizer,
-    Slots,
-    Updated,
-    root,
-    shrink,
-)
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root, shrink
 from tf2_engine.optimizers.ranges import NOT_NEGATIVE, POSITIVE, setting
 from tf2_engine.types import Tensor
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Weighted,
     )
     from tf2_engine.preprocessing.module import Prepared, Preprocessing
-    from tf2_engine.preprocessing.words import split_words
+    from tf2_engine.preprocessing.raw_features import split_words
 
 __getattr__, __dir__ = lazy.exports(
     __name__,
@@ -42,6 +42,6 @@ __getattr__, __dir__ = lazy.exports(
             "Weighted",
         ],
         "tf2_engine.preprocessing.module": ["Prepared", "Preprocessing"],
-        "tf2_engine.preprocessing.words": ["split_words"],
+        "tf2_engine.preprocessing.raw_features": ["split_words"],
     },
 )

@@ -104,7 +104,6 @@ class VocabularyList(_Vocabulary):
     """Positions in a list of values, as in `categorical_column_with_vocabulary_list`.
 
     Attributes:
-        key: the feature.
         vocabulary: strings or integers. The id is the position.
         num_oov_buckets: unknown values are hashed to this many ids after the vocabulary.
         default_value: the id of unknown values without such buckets. -1 leaves them out.
@@ -131,7 +130,6 @@ class VocabularyFile(_Vocabulary):
     """Positions in a file of values, as in `categorical_column_with_vocabulary_file`.
 
     Attributes:
-        key: the feature.
         vocabulary_file: one value per line, or per record. It becomes an asset of a SavedModel.
         vocabulary_size: the number of values to read.
         num_oov_buckets, default_value: as in `VocabularyList`.

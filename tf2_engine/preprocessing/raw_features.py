@@ -1,4 +1,4 @@
-"""Converts the raw features of a batch to the forms that columns read."""
+"""Converts the raw features of a batch to the forms that columns read, and splits strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.types import Ids, Object, SparseTensor, Tensor
+from tf2_engine.types import Ids, Object, SparseTensor, Tensor, TensorLike
 
 
 class RawFeatures:
@@ -70,3 +70,21 @@ def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
     sparse = tf.SparseTensor(present, tf.gather_nd(value, present), shape)
     sparse.set_shape(value.shape)
     return sparse
+
+
+def split_words(
+    strings: TensorLike, separators: str = " ", *, keep_empty: bool = False
+) -> SparseTensor:
+    """Splits strings, [samples], into words, [samples, largest number], like TensorFlow 1.
+
+    `tf.strings.split` differs: it returns an empty word for empty strings and between adjacent
+    separators, takes several characters as one separator, and by default splits at tabs and line
+    breaks too.
+
+    Args:
+        separators: the characters that separate words. With "" each character is a word.
+        keep_empty: whether there is an empty word between adjacent separators.
+    """
+    return tf.SparseTensor(
+        *tf.raw_ops.StringSplit(input=strings, delimiter=separators, skip_empty=not keep_empty)
+    )

@@ -33,7 +33,6 @@ def write_projector(
         directory: where to write `projector_config.pbtxt` and the folder `projector`.
         tables: [rows, dim] of numbers by name.
         labels: the names of the points, by table. Rows without a label are named by their number.
-        max_rows: how many rows of each table to write.
 
     Returns:
         The path of the configuration.

@@ -1,4 +1,4 @@
-"""Statistics of a table: of one training step, and of its rows."""
+"""Statistics of a table: of one training step, recorded at an interval, and of its rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import batch
+from tf2_engine import batch, tf_compat
 from tf2_engine.backends.host.kernels import row_gradients
 from tf2_engine.backends.interface import Gradients
 from tf2_engine.batch import FeatureBatch
+from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.graph_mode import run_if
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Tensor, TensorLike
@@ -123,3 +125,54 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
         for statistic, value in values
         if statistic != "clipped_share" or table.optimizer.clips_gradients
     }
+
+
+class StatisticsRecorder:
+    """Keeps the statistics of every `every`-th step, from the first one, in a variable.
+
+    In other steps a condition in the graph skips the statistics. Trace step functions after this
+    call.
+    """
+
+    def __init__(self, engine: TPUEmbedding, every: int) -> None:
+        self._engine, self._every = engine, every
+        with tf.init_scope():
+            self._steps = tf_compat.plain_variable(
+                initial_value=tf.zeros([], tf.int64), trainable=False
+            )
+            self._values = tf_compat.plain_variable(
+                initial_value=tf.zeros([0, len(OF_STEP)]),
+                trainable=False,
+                shape=tf.TensorShape([None, len(OF_STEP)]),
+            )
+        engine.observe(self._observe)
+
+    def stop(self) -> None:
+        self._engine.observe(None)
+
+    def read(self) -> dict[str, float]:
+        """Reads the statistics of the latest recorded step, and of the tables now, by name."""
+        rows = self._values.numpy()
+        if not len(rows):
+            return {}
+        values: dict[str, float] = {}
+        for table, row in zip(self._engine.plan.tables, rows, strict=True):
+            values |= tagged(table, zip(OF_STEP, row, strict=True))
+        for each in self._engine.tables.values():
+            values |= tagged(each.plan, of_table(each).items())
+        return values
+
+    def _observe(
+        self, plan: Plan, parts: Sequence[Sequence[FeatureBatch]], gradients: Gradients
+    ) -> None:
+        self._steps.assign_add(tf.ones([], tf.int64))
+        due = tf.equal(tf.convert_to_tensor(self._steps) % self._every, 1 % self._every)
+
+        def record() -> Tensor:
+            rows = [of_step(plan, table, parts, gradients) for table in plan.tables]
+            self._values.assign(tf.stack(rows))
+            return tf.constant(True)
+
+        # As a single op, because the executor visits each op of a branch that is not taken.
+        as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
+        run_if(due, record if tf.executing_eagerly() else as_one)

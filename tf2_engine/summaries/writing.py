@@ -8,7 +8,7 @@ from tf2_engine import errors
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.summaries.projector import Labels, first_rows, write_projector
-from tf2_engine.summaries.statistics_recorder import StatisticsRecorder
+from tf2_engine.summaries.statistics import StatisticsRecorder
 from tf2_engine.types import TensorLike
 
 EVERY = 1000

@@ -28,8 +28,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     TensorFlow would use the graph's number of ops. Initial values are numbered separately, because
     a function that makes variables is traced a second time, without them.
 
-    What an op draws depends only on its seed and on how often it has run. A kernel's own state
-    would restart with each executor, of which a session makes one for each set of fetches.
+    What an op draws depends only on its seed and on how often it has run.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)

@@ -1,7 +1,7 @@
 """Speeds up repeated session calls: only the first call with some fetches analyses them.
 
 `Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
-metadata. That takes about as long as all ops of a small model.
+metadata.
 
 The public `Session.make_callable` is no replacement: its errors lack the program line that made the
 failing op, and it keeps the session, with its variables, alive.

@@ -109,6 +109,8 @@ def predictions_of(
 
 
 def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:
+    """Makes the functions that predict one class; `class_logits` are [..., classes]."""
+
     @functools.cache
     def ids() -> Tensor:
         return tf.expand_dims(tf.argmax(class_logits, axis=-1, name=K.CLASS_IDS), axis=-1)

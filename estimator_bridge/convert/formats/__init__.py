@@ -20,7 +20,6 @@ FORMATS: Mapping[str, Format] = {
 
 
 def open_checkpoint(path: str, form: str | None = None) -> Reader:
-    """Opens a checkpoint, or the latest of a directory; `form` "torch" wants files of PyTorch."""
     if form == "torch" or (form is None and torch_files.is_of_torch(path)):
         return torch_files.open_files(path)
     return Reader(find(path))

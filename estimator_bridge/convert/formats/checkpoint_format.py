@@ -1,4 +1,4 @@
-"""The interface of a format: how to read a checkpoint, and how to place tensors in a new one."""
+"""How a format reads a checkpoint, and where it places tensors in a new one."""
 
 from __future__ import annotations
 
@@ -69,10 +69,7 @@ class StoredTable(NamedTuple):
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of the parameters or of a slot; a missing slot is filled.
-
-        Raises InvalidInput if nobody has given the initial value of a missing slot.
-        """
+        """Describes the rows of a part; a missing slot has the spec's initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
@@ -110,10 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts, "div" or "mod"; a note states what is assumed.
-
-    Each table whose parameters are named in `whole` is on a single host.
-    """
+    """How a writer spread tables over hosts; tables in `whole` are on a single one."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -126,10 +120,7 @@ class WriterHosts(NamedTuple):
 
 
 class CheckpointTarget(abc.ABC):
-    """A checkpoint to write: the places of tables and variables in it.
-
-    Its files are named `basename`, plus the step if the form needs it.
-    """
+    """A new checkpoint: its files are named `basename`, plus the step if the form needs it."""
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
@@ -141,11 +132,7 @@ class CheckpointTarget(abc.ABC):
 
     @abc.abstractmethod
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
-        """Yields the move of a variable outside of tables, or nothing if it is to be left behind.
-
-        The variable has a legacy name, or a full name in the program that saved it by object, or
-        neither.
-        """
+        """Yields the move of a variable; its legacy or full name may be unknown."""
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
         """Yields the tensors that the new checkpoint has besides `targets`."""
@@ -154,22 +141,17 @@ class CheckpointTarget(abc.ABC):
     def writer(
         self, prefix: str, moves: Sequence[TensorMove], wrote: Callable[[int], None]
     ) -> Writer:
-        """Opens the files to write; calls `wrote` with each number of bytes written."""
         return Writer(prefix, wrote)
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the tensors that no move creates: the step, and the object graph."""
+        """Writes what no move creates: the step, and the object graph."""
 
     def reader(self, prefix: str) -> Reader:
-        """Opens the written files."""
         return Reader(prefix)
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the files beside the tensors; `lines` describe the conversion.
-
-        Raises CannotWrite if the library that the files are for does not see all tensors.
-        """
+        """Writes the files beside the tensors, once TensorFlow sees all tensors."""
         import tensorflow as tf  # Inspecting, which uses this module, works without it.
 
         folder, name = os.path.split(prefix)
@@ -183,10 +165,13 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints: its name, `form`, and the form it is converted to by default."""
+    """A format of checkpoints; `converts_to` is the form it is converted to by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
+    partitions: ClassVar[tuple[str | None, ...]] = (None, "div")
+    rows_read: ClassVar[str] = ""
+    rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
         """Reads the contents; `strict` requires tables, with optimizers that are certain."""
@@ -205,19 +190,26 @@ class Format(abc.ABC):
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         """Reads the contents, with or without tables."""
 
-    @abc.abstractmethod
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Determines how the writer of a checkpoint spread its tables over hosts."""
+        if options.from_partition not in self.partitions or options.from_hosts:
+            raise _no_hosts("from", self.rows_read)
+        return WriterHosts()
+
+    def check_hosts(self, options: ConversionOptions) -> None:
+        if options.to_partition not in self.partitions or options.to_hosts != 1:
+            raise _no_hosts("to", self.rows_written)
 
     @abc.abstractmethod
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
-        """Plans a new checkpoint of this format.
+        """Plans a new checkpoint; the old one has its rows in the order of `strategy`."""
 
-        The old checkpoint has its rows in the order of `strategy`; the new one gets the names or
-        objects of `like`.
-        """
+
+def _no_hosts(side: str, why: str) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"`{side}_partition` and `{side}_hosts` are for name-based checkpoints; {why}."
+    )
 
 
 def split_gaps(items: Iterable[Item | Gap]) -> tuple[list[Item], list[Gap]]:
@@ -231,7 +223,6 @@ def part_names(tables: Iterable[StoredTable]) -> set[str]:
 
 
 def known_tables(options: ConversionOptions) -> list[KnownTable]:
-    """Reads the tables of the spec, and checks that it has the tables named in the options."""
     known = [] if options.spec is None else tables_of_spec(options.spec)
     unknown = set(options.tables) - {table.name for table in known}
     if known and unknown:
@@ -243,7 +234,6 @@ def known_tables(options: ConversionOptions) -> list[KnownTable]:
 
 
 def known_kind(table: KnownTable, options: ConversionOptions) -> str | None:
-    """The optimizer of a table according to the spec or the user; None if neither says."""
     if table.kind is not None or options.optimizer is None:
         return table.kind
     return optimizer_kind(options.optimizer)
@@ -256,11 +246,7 @@ def stored_table(
     names: Mapping[str, str],
     variable: str | None = None,
 ) -> Iterator[StoredTable | Gap]:
-    """Yields a table of a checkpoint, and the slots that it lacks.
-
-    `names` maps the engine's names of parts to tensors; at least the parameters must have a tensor.
-    Raises InvalidInput for a tensor whose shape, type or slices do not fit the table.
-    """
+    """Yields a table and the slots that it lacks; `names` maps the engine's parts to tensors."""
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:
         raise errors.InvalidInput(
@@ -298,10 +284,6 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 def row_moves(
     table: StoredTable, places: Mapping[str, str], layout: RowLayout | None = None
 ) -> Iterator[RowMove]:
-    """Yields the moves of a table's parts to the tensors `places`; missing slots are filled.
-
-    The new rows are in `layout`, by default in the order of their ids.
-    """
     layout = layout or RowLayout(table.shape[0])
     for part, target in places.items():
         described = f"table {table.known.name!r}, {part}"

@@ -84,6 +84,9 @@ class NameFormat(common.Format):
         note = _ONE_HOST if doubtful else None
         return common.WriterHosts(hosts, strategy or "div", note, whole)
 
+    def check_hosts(self, options: ConversionOptions) -> None:
+        """A name-based checkpoint may be for any hosts."""
+
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
@@ -91,7 +94,7 @@ class NameFormat(common.Format):
 
 
 class NameTarget(common.CheckpointTarget):
-    """A new name-based checkpoint; tables and variables have the names that they have in `like`."""
+    """A new name-based checkpoint, with the names that tables and variables have in `like`."""
 
     basename = "model.ckpt"
     needs_step = True
@@ -175,10 +178,7 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Finds the tables that are whole on one host while others are divided.
-
-    Alternatively, a Saver has cut such a table into slices, with rows in the order of their ids.
-    """
+    """Finds tables that are whole on one host while others are divided, or cut by a Saver."""
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
     return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)

@@ -27,6 +27,11 @@ class ObjectFormat(common.Format):
 
     form = "object"
     converts_to = "names"
+    rows_read = "in an object checkpoint rows are in the order of the ids"
+    rows_written = (
+        "an object checkpoint has its rows in the order of the ids, and any number of hosts reads "
+        "it"
+    )
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         objects = object_graph.read_from(reader)
@@ -36,22 +41,9 @@ class ObjectFormat(common.Format):
         others = other_variables(reader, objects, options, common.part_names(tables))
         return Contents(reader, self.form, tables, others, gaps, (), objects.names, root)
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        if options.from_partition == "mod" or options.from_hosts:
-            raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; in an object "
-                "checkpoint rows are in the order of the ids."
-            )
-        return common.WriterHosts()
-
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
-        if options.to_partition == "mod" or options.to_hosts != 1:
-            raise errors.InvalidInput(
-                "`to_partition` and `to_hosts` are for name-based checkpoints; an object "
-                "checkpoint has its rows in the order of the ids, and any number of hosts reads it."
-            )
         if like is None:
             if old.form == self.form:
                 raise errors.InvalidInput(
@@ -69,11 +61,7 @@ class ObjectFormat(common.Format):
 
 
 class ObjectTarget(common.CheckpointTarget):
-    """A new object checkpoint: tables below the root, variables by their legacy names.
-
-    If the `old` checkpoint is a SparseCore checkpoint, it already has objects, and its variables
-    stay in place.
-    """
+    """A new object checkpoint; variables of an `old` one for SparseCores stay in place."""
 
     basename = "ckpt"
     registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
@@ -135,10 +123,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of a template, such as one that a Keras program saved.
-
-    `rename` maps legacy names to names or paths of variables in the template.
-    """
+    """An object checkpoint with all objects of a template, such as one of a Keras program."""
 
     basename = "ckpt"
 

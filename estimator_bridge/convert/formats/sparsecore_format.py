@@ -1,8 +1,7 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
-Tables are stacked, and the stacks are stored as the SparseCores hold them; the checkpoint says in
-which layout. Only the numbers of cores and of SparseCores matter, not the number of hosts or the
-kind of TPU.
+Tables are stored in stacks, as the SparseCores hold them; the checkpoint has their layout, which
+depends on the numbers of cores and SparseCores, and not on hosts or the kind of TPU.
 
 Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. Their
 restore into another layout keeps the tables and silently resets their slots.
@@ -47,6 +46,12 @@ class SparseCoreFormat(common.Format):
 
     form = "sparsecore"
     converts_to = "names"
+    partitions = (None,)
+    rows_read = "a SparseCore checkpoint states where its rows are"
+    rows_written = (
+        "rows on SparseCores do not depend on hosts. Give the cores of all hosts together "
+        "(`to_cores`)"
+    )
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         objects = graph.read_from(reader)
@@ -66,22 +71,9 @@ class SparseCoreFormat(common.Format):
             reader, self.form, tables, others, gaps, (), objects.names, root, _notes(reader, tables)
         )
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        if options.from_partition or options.from_hosts:
-            raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; a SparseCore "
-                "checkpoint states where its rows are."
-            )
-        return common.WriterHosts()
-
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
-        if options.to_partition or options.to_hosts != 1:
-            raise errors.InvalidInput(
-                "`to_partition` and `to_hosts` are for name-based checkpoints; rows on SparseCores "
-                "do not depend on hosts. Give the cores of all hosts together (`to_cores`)."
-            )
         if like is None:
             return SparseCoreTarget(options, old)
         if not is_sparse_core(like):
@@ -197,9 +189,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
-    In such rows a slot differs from its initial value: 0, or for an accumulator the smallest value
-    in the padding. None if the table has no slots or is not on SparseCores. Ids that are large
-    enough to train rows of the next table of the stack are not recognised.
+    A slot then differs from its initial value: 0, or an accumulator's smallest in the padding.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:

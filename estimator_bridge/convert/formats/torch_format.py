@@ -68,6 +68,10 @@ class TorchFormat(common.Format):
 
     form = "torch"
     converts_to = "names"
+    rows_read = "in files of PyTorch rows are in the order of the ids"
+    rows_written = (
+        "for PyTorch, tables are written whole, and TorchRec shards them when it loads them"
+    )
 
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         keys = {options.rename.get(key, key): key for key in reader.tensors}
@@ -82,22 +86,9 @@ class TorchFormat(common.Format):
                 others[key] = name
         return Contents(reader, self.form, tables, others, gaps)
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        if options.from_partition == "mod" or options.from_hosts:
-            raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; in files of "
-                "PyTorch rows are in the order of the ids."
-            )
-        return common.WriterHosts()
-
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.CheckpointTarget:
-        if options.to_partition == "mod" or options.to_hosts != 1:
-            raise errors.InvalidInput(
-                "`to_partition` and `to_hosts` are for name-based checkpoints; for PyTorch, tables "
-                "are written whole, and TorchRec shards them when it loads them."
-            )
         if like is not None:
             raise errors.InvalidInput(
                 f"`like`: {like.prefix} is not used for files of PyTorch. Give the path of the "
@@ -173,7 +164,6 @@ class TorchTarget(common.CheckpointTarget):
         return torch_files.open_files(os.path.dirname(prefix))
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the report, and the state dict if PyTorch is installed."""
         folder = os.path.dirname(prefix)
         report = "\n".join([*lines, ""]).encode()
         bundle.write_durably(os.path.join(folder, "report.txt"), report)
@@ -195,7 +185,6 @@ def _other_slots(table: StoredTable) -> str:
 
 
 def _key(options: ConversionOptions, table: str) -> str:
-    """Returns the key of a table's parameters in the state dict of the model."""
     return f"{options.root}." * bool(options.root) + f"embedding_bags.{table}.weight"
 
 
@@ -206,7 +195,10 @@ def _tables(
     assert isinstance(reader, (SafetensorsReader, torch_files.StateDictReader))
     remembered = json.loads(reader.metadata.get(_METADATA, "{}"))
     found = _names_of_tables(keys, options.root)
-    recognised = [KnownTable(t, own_name=_variable(remembered, keys[n])) for t, n in found.items()]
+    recognised = [
+        KnownTable(table, own_name=remembered.get(keys[name], {}).get("variable"))
+        for table, name in found.items()
+    ]
     for known in common.known_tables(options) or recognised:
         name = found.get(known.name)
         if name is None:
@@ -232,7 +224,6 @@ def _tables(
 
 
 def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
-    """Finds the names of parameters by table; `root` is the module that holds the tables."""
     names: dict[str, str] = {}
     for name in keys:
         match = _TABLE.search(name)
@@ -248,15 +239,9 @@ def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
     return names
 
 
-def _variable(remembered: Mapping[str, Mapping[str, str | None]], key: str) -> str | None:
-    """The variable from which this project wrote a table; None if another program wrote it."""
-    return remembered.get(key, {}).get("variable")
-
-
 def _states(
     reader: Reader, keys: Mapping[str, str], table: str, name: str
 ) -> tuple[dict[str, str], list[Gap]]:
-    """Finds the states of a table by TorchRec's names, and those that are no slots."""
     states, unusable = {}, []
     shape = reader.tensors[keys[name]].shape
     # The fused optimizer of an unsharded module has no path before the table.

@@ -23,6 +23,11 @@ _RESOLVERS = (
 # include the private ones that defined the names, because programs import from them as well.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
+    "tpu.python.tpu.tpu_estimator tpu.python.tpu._tpu_estimator_embedding": {
+        f"{_TPU}.experimental": "EmbeddingConfigSpec",
+        f"{_V1}.tpu.experimental": "AdagradParameters AdamParameters "
+        "StochasticGradientDescentParameters",
+    },
     "tpu tpu.python.tpu.tpu_config tpu.python.tpu.tpu_estimator": {
         _TPU: "InputPipelineConfig RunConfig TPUConfig",
     },

@@ -62,6 +62,7 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
+        """Whether the step after the first `returned` ones still waits for its batch."""
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
 

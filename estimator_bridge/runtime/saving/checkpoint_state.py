@@ -71,6 +71,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
+    """Turns read errors into UnreadableCheckpoint, which names the file and a good checkpoint."""
     try:
         yield
     except errors.UnreadableCheckpoint as error:

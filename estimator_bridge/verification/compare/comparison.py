@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording.files import (
     CHECKPOINT,
+    KERAS,
+    PORT,
     VARIABLES,
     Recording,
     SideDescription,
     read_arrays,
 )
+from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verification import findings
-from estimator_bridge.verification.compare import scope
-from estimator_bridge.verification.compare.after import input_data, outcomes
+from estimator_bridge.verification.compare import outcomes
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences
-from estimator_bridge.verification.compare.free_run import FreeComparison
-from estimator_bridge.verification.compare.lockstep import LockstepComparison
-from estimator_bridge.verification.compare.steps import StepComparison
-from estimator_bridge.verification.compare.tolerance import Sensitivity, Tolerance, terms
+from estimator_bridge.verification.compare.free_run import Tolerance, judged_freely, terms
+from estimator_bridge.verification.compare.lockstep import judged_in_lockstep
+from estimator_bridge.verification.compare.outcomes import failures_of
+from estimator_bridge.verification.compare.paired_steps import Pairing, computed
+from estimator_bridge.verification.compare.steps import ComparedSteps
+from estimator_bridge.verification.findings import listed
 from estimator_bridge.verification.result import Result
+
+Config = Mapping[str, str]
+
+_OF_HOSTS = "sharding_strategy"
+"""The field of a device configuration that says which host holds which row."""
+_DYNAMIC_RATE = "learning_rate.dynamic"
+"""Suffix of the field of a table whose part `tag` numbers a computed learning rate.
+
+See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
+"""
+
+_VERBS = {
+    EVALUATION: "does not evaluate",
+    PREDICTION: "does not predict",
+    EXPORT: "exports no model",
+}
 
 
 def compare(
@@ -31,38 +51,38 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Compares two recordings, without searching for causes.
-
-    Differences that a perturbed run causes are added to the tolerance.
-    """
+    """Compares two recordings without searching for causes; a perturbed run widens tolerances."""
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
-    steps = _steps(a, b, perturbed, num_terms)
-    steps.run(progress)
-    for series in steps.series.values():
+    tolerance = _tolerance(a, b, perturbed, num_terms)
+    steps = _steps(a, b, perturbed, tolerance, progress)
+    every = list(steps.series.values())
+    for series in every:
         if series.first is not None:
-            series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
+            series.first = _with_ids(series, series.first, steps.numbers[0], a, settings[0])
     compared: list[findings.Outcome] = []
     if settings[1]["engine"] != CHECKPOINT:
-        compared.extend(outcomes.compare_outcomes(a, b, _carried(a, b, steps, perturbed)))
+        compared.extend(
+            outcomes.compare_outcomes(a, b, _carried(a, b, steps, tolerance, perturbed))
+        )
     result = Result(
         settings=settings,
         num_terms=num_terms,
-        steps=steps.steps,
-        series=sorted(steps.series.values(), key=lambda series: series.order),
-        config=_differences(*(scope.compared_config(*settings))),
-        batches=input_data.compare_training(a, b),
+        steps=steps.numbers,
+        series=sorted(every, key=lambda series: series.order),
+        config=_differences(*(compared_config(*settings))),
+        batches=outcomes.compare_batches(a, b),
         outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
-        remarks=steps.remarks,
+        remarks=[*steps.remarks, *tolerance.remarks],
         evidence=steps.evidence,
         measured=perturbed is not None,
         lockstep=b.follows,
-        undecided=list(_undecided(steps)),
-        not_compared=list(scope.not_compared(a, b)),
-        failures=list(scope.failures(a, b)),
+        undecided=list(_undecided(every)),
+        not_compared=list(not_compared(a, b)),
+        failures=list(failures(a, b)),
     )
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
@@ -74,25 +94,43 @@ def compare(
 
 
 def _steps(
-    a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
-) -> StepComparison:
+    a: Recording,
+    b: Recording,
+    perturbed: Recording | None,
+    tolerance: Tolerance,
+    progress: Progress,
+) -> ComparedSteps:
+    pairing = Pairing(a, b)
+    paired = pairing.steps()
+    steps = ComparedSteps(a, b, pairing.only, lockstep=b.follows)
     if b.follows:
-        return LockstepComparison(a, b, perturbed)
-    sensitivity = {} if perturbed is None else _sensitivity_of(a, perturbed)
-    return FreeComparison(a, b, Tolerance(num_terms, sensitivity))
+        steps.run(judged_in_lockstep(paired, a, b, perturbed), progress)
+    else:
+        steps.run(judged_freely(paired, tolerance), progress)
+    return steps
 
 
-def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
-    steps = FreeComparison(a, perturbed, Tolerance(1, {}))
-    steps.run(no_progress)
-    return {
+def _tolerance(
+    a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
+) -> Tolerance:
+    if b.follows:
+        return Tolerance(1, {})
+    if perturbed is None:
+        return Tolerance(num_terms, {})
+    steps = _steps(a, perturbed, None, Tolerance(1, {}), no_progress)
+    moved = {
         key: {point.step: point.difference for point in series.points}
         for key, series in steps.series.items()
     }
+    return Tolerance(num_terms, moved)
 
 
 def _carried(
-    a: Recording, b: Recording, steps: StepComparison, perturbed: Recording | None
+    a: Recording,
+    b: Recording,
+    steps: ComparedSteps,
+    tolerance: Tolerance,
+    perturbed: Recording | None,
 ) -> outcomes.Carried:
     variables = {
         name: one.points[-1].allowed
@@ -102,15 +140,15 @@ def _carried(
     # In lockstep the sides made only the last step separately.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
-        functools.partial(steps.tolerance.of_outcome, num_updates),
+        functools.partial(tolerance.of_outcome, num_updates),
         outcomes.own_rounding(a),
         variables,
         {} if perturbed is None else outcomes.movements(a, perturbed),
     )
 
 
-def _undecided(steps: StepComparison) -> Iterator[str]:
-    for series in steps.series.values():
+def _undecided(every: Iterable[findings.Series]) -> Iterator[str]:
+    for series in every:
         if not series.decided and series.first is None:
             reason = "no divergence would have been seen"
             if math.isfinite(series.visible):
@@ -142,3 +180,135 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
     if not a or not b:
         return None
     return [findings.Difference(*each) for each in findings.differing(a, b)]
+
+
+def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
+    """Selects the fields of both device configurations that are compared.
+
+    The order of rows in a Keras model changes no number, and neither does the order of computed
+    rates, which in stock depends on the addresses of functions.
+    """
+    left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
+    of_a, of_b = (
+        {
+            name: value
+            for name, value in _with_rates_in_order(side["config"]).items()
+            if name != left_out
+        }
+        for side in (a, b)
+    )
+    return of_a, of_b
+
+
+def _with_rates_in_order(config: Config) -> Config:
+    rates = sorted(
+        name.removesuffix(".tag")
+        for name in config
+        if name.endswith((_DYNAMIC_RATE, f"{_DYNAMIC_RATE}.tag"))
+    )
+    tags = {rate: config.get(f"{rate}.tag", "0") for rate in rates}
+    numbers = {tag: str(number) for number, tag in enumerate(dict.fromkeys(tags.values()))}
+    others = {
+        name: value
+        for name, value in config.items()
+        if name not in tags and name.removesuffix(".tag") not in tags
+    }
+    return {**others, **{f"{rate}.tag": numbers[tag] for rate, tag in tags.items()}}
+
+
+def failures(a: Recording, b: Recording) -> Iterator[str]:
+    if b.settings["engine"] == PORT:
+        return
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name, error in failed[side].items():
+            if name not in failed[other]:
+                where = f"in {name}" if name else "after its training"
+                yield f"{error}: side {side} failed {where}, and side {other} did not"
+
+
+def not_compared(a: Recording, b: Recording) -> Iterator[str]:
+    steps = max(len(a.numbers()) - 1, 0)
+    yield f"Steps of training after the first {steps}."
+    yield "Initial values: both sides begin with the same."
+    if b.settings["engine"] == CHECKPOINT:
+        names = a.outcomes.names()
+        kinds = ", ".join(sorted({name.partition("-")[0] for name in names}))
+        yield (
+            "Activations, gradients, losses, the steps before the last, and what followed the "
+            f"training{f' (of side A: {kinds})' if kinds else ''}: side B is a checkpoint."
+        )
+        return
+    every = a.settings["every"]
+    if every > 1:
+        yield f"Variables within a loop of {every} steps: they are on the device until its end."
+    if b.settings["engine"] == PORT:
+        yield from _of_port(a, b)
+        return
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
+        yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
+    yield from _of_both(a, b)
+    yield from _outcomes(a, b)
+    yield from _signatures(a, b)
+
+
+def _of_port(a: Recording, b: Recording) -> Iterator[str]:
+    yield (
+        "Settings, the configuration of a device, and the ops of the model: side B has no program "
+        "here, so that they are not looked at as causes either."
+    )
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: the loop of side B leaves them out."
+    yield from a.outcomes.left_out
+    of_b = b.outcomes.names()
+    if missing := [name for name in a.outcomes.names() if name not in of_b]:
+        yield f"{', '.join(missing)}: the loop of side B records none."
+
+
+def _of_both(a: Recording, b: Recording) -> Iterator[str]:
+    left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
+    for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
+        for what in of_side:
+            if what not in others:
+                yield f"On side {letter}: {what}"
+            elif letter == "A":
+                yield what
+    for letter, side in (("A", a), ("B", b)):
+        if side.num_skipped:
+            yield (
+                f"Other models than the first that trains: on side {letter} {side.num_skipped} "
+                "further calls of `train` are not compared."
+            )
+
+
+def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    errors = {**failed["B"], **failed["A"]}
+    for name, error in errors.items():
+        yield f"{name or 'What follows the training'}: it failed ({error})."
+    names = {"A": a.outcomes.names(), "B": b.outcomes.names()}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name in names[side]:
+            if failed[other] and name not in names[other] and name not in errors:
+                yield f"{name}: side {other} failed before."
+    # A side that failed does not show what the program does.
+    whole = [side for side in "AB" if not failed[side]]
+    if not whole:
+        yield "What the program does after both sides have failed."
+        return
+    begun = {name.partition("-")[0] for name in names[whole[0]]}
+    missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
+    if missing:
+        yield f"After its training the program {listed(missing)}."
+
+
+def _signatures(a: Recording, b: Recording) -> Iterator[str]:
+    for number in range(len(a.exported())):
+        failed = {"A": a.signatures(number)[1], "B": b.signatures(number)[1]}
+        for name in sorted({*failed["A"], *failed["B"]}):
+            why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
+            yield (
+                f"Answers of the signature {name} of export {number}: it could not be queried "
+                f"({why}). If it takes Examples, give a file of them: `--examples`."
+            )

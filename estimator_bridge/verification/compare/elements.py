@@ -33,10 +33,10 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 
 
 def differences(a: Array, b: Array) -> Array:
-    """Returns the distances between the elements of two arrays of one shape, as float64.
+    """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    Distances of integers are exact up to 2^53 and never 0 for different ones. The distance is
-    infinite between NaN and a number, and between different strings.
+    They are exact up to 2^53, never 0 for different integers, and infinite between NaN and a
+    number, and between different strings.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
@@ -46,10 +46,7 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts how many floats of their type lie between two values; 0 for other types.
-
-    For complex numbers the part that is further apart counts.
-    """
+    """Counts the floats between two values; for complex numbers, of the part further apart."""
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0
@@ -79,7 +76,7 @@ def shown(value: Object) -> str:
 
 
 def unequal_rows(a: Array, b: Array) -> Array:
-    """Returns which rows of two numeric arrays differ, [rows] bool; NaN equals NaN."""
+    """Compares the rows of two numeric arrays, [rows] bool; NaN equals NaN."""
     return ((a != b) & ~((a != a) & (b != b))).reshape(len(a), -1).any(1)
 
 
@@ -101,26 +98,30 @@ def apart(a: Array, b: Array) -> Array:
 
 
 def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
-    """Finds the element that comes closest to its tolerance, or exceeds it by most."""
-    size = np.abs(residual.apart)
+    """Finds the element that comes closest to its tolerance, or exceeds it by most.
+
+    If all elements have one tolerance, the largest difference counts.
+    """
+    size, is_uniform = np.abs(residual.apart), np.ndim(residual.allowed) == 0
     if not size.size:
-        return Point(step, 0.0, 0.0, 0, 0.0), None
-    allowed = np.broadcast_to(residual.allowed, size.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(size > 0, size / allowed, 0.0)
-    share = np.where(np.isnan(share), 0.0, share)
-    index = tuple(int(i) for i in np.unravel_index(np.argmax(share), size.shape))
+        return Point(step, 0.0, 0.0, 0, float(np.max(residual.allowed, initial=0.0))), None
+    allowed, worst = np.broadcast_to(residual.allowed, size.shape), size
+    if not is_uniform:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(size > 0, size / allowed, 0.0)
+        worst = np.where(np.isnan(share), 0.0, share)
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(worst), size.shape))
     one, other = residual.a[index], residual.b[index]
-    scale = magnitude(one, other)
+    scale = magnitude(residual.a, residual.b) if is_uniform else magnitude(one, other)
     difference = float(size[index])
     relative = difference / scale if scale else 0.0
     point = Point(step, difference, relative, ulps(one, other), float(allowed[index]))
     if point.equal:
         return point, None
-    rows = count_rows(share > 1)
     row = index[0] if index else None
     if row is not None and residual.rows is not None:
         row = int(residual.rows[row])
+    rows = count_rows(size > allowed)
     return point, Divergence(step, row, [*index[1:]] or None, shown(one), shown(other), rows)
 
 
@@ -177,7 +178,6 @@ def _unequal_objects(a: Array, b: Array) -> Array:
 
 
 def _rank(number: Array) -> int:
-    """Returns the position of a float among the floats of its type; 0 has position 0."""
     bits = int(number.reshape(1).view(f"u{number.dtype.itemsize}")[0])
     sign = 1 << (8 * number.dtype.itemsize - 1)
     return bits if bits < sign else sign - bits

@@ -1,65 +1,155 @@
-"""Compares two recordings of sides that run freely, whose rounding errors add up over the steps."""
+"""Judges steps of sides that run freely, by the model of docs/numerics.md.
+
+Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). How much a network amplifies them is
+measured if needed, by training once more from a start with changed last bits.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.recording.files import CHECKPOINT, VARIABLES, Recording, Step
+from estimator_bridge.recording.files import ACTIVATIONS, LOSS, VARIABLES, Values
 from estimator_bridge.verification.compare import elements
-from estimator_bridge.verification.compare.elements import apart
-from estimator_bridge.verification.compare.pairing import PairedName
-from estimator_bridge.verification.compare.steps import Judged, StepComparison, measure
-from estimator_bridge.verification.compare.tolerance import Tolerance
-from estimator_bridge.verification.evidence import StepPair
-from estimator_bridge.verification.findings import Divergence, Point
+from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verification.compare.elements import apart, magnitude
+from estimator_bridge.verification.compare.paired_steps import ArrayPair, PairedName, PairedStep
+from estimator_bridge.verification.compare.steps import Judged
+from estimator_bridge.verification.evidence import Residual
+from estimator_bridge.verification.findings import DENSE, GRADIENT
 from tf2_engine.types import Array
 
+ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
+"""Roundings of each term of a weighted sum, and of any sum besides its terms."""
+ROUNDINGS_PER_UPDATE = 23
+"""Roundings of the longest update rule, FTRL, with weight decay."""
+PERTURBATION_FACTOR = 8.0
+"""The allowed multiple of what a perturbed start moves, which is one sample of rounding."""
+MAX_PERTURBATION = 0.01
+"""The most that a perturbed start may move a loss or an activation, relative to the largest one.
 
-class FreeComparison(StepComparison):
-    """The series of all arrays of two sides that run freely."""
+Eight times this is a tenth of the numbers, and smaller faults would pass as rounding.
+"""
 
-    def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
-        super().__init__(a, b, tolerance)
-        self._start = next((step.values.get(VARIABLES, {}) for step in a.steps()), {})
-
-    def compare_pair(self, pair: StepPair) -> Judged:
-        a, b = pair
-        if self._settings[1]["engine"] == CHECKPOINT:
-            # A checkpoint only has the variables of the last step.
-            a = Step(a.number, {group: a.values[group] for group in b.values})
-        for group in sorted({*a.values, *b.values}):
-            pairs = self._alike(group, (a, b))
-            bounds = self.tolerance.of_step(group, a.number, self.num_updates, pairs)
-            for name, (one, other) in pairs.items():
-                self._add(group, name, one, other, bounds[name])
-        return Judged({}, {})
-
-    def finish(self) -> None:
-        self.remarks.extend(self.tolerance.remarks)
-
-    def _add(self, group: str, name: PairedName, a: Array, b: Array, bound: float) -> None:
-        series, number = self._series_of(group, name), self.steps[-1]
-        point, index = measure(number, a, b, bound)
-        series.points.append(point)
-        self._see(group, name, a, point.allowed)
-        if not point.equal:
-            series.first = series.first or _divergence(a, b, point, index)
-
-    def _see(self, group: str, name: PairedName, a: Array, allowed: float) -> None:
-        """Updates the size of the smallest error of an array that would have been seen so far."""
-        series = self.series[group, name.name]
-        start = self._start.get(name.name) if group == VARIABLES else np.zeros_like(a)
-        if start is None or start.shape != a.shape or not elements.is_float(a.dtype):
-            return
-        moved = float(np.max(np.abs(apart(start, a)), initial=0.0))
-        series.moved |= moved > 0
-        series.visible = min(series.visible, allowed / moved if moved else math.inf)
+Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
+"""How far a perturbed start moved each array (group, name) at each step."""
 
 
-def _divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
-    rows = elements.count_rows(elements.differences(a, b) > point.allowed)
-    row, element = (index[0] if index else None), (list(index[1:]) or None)
-    values = elements.shown(a[index]), elements.shown(b[index])
-    return Divergence(point.step, row, element, *values, rows)
+def judged_freely(
+    steps: Iterable[PairedStep], tolerance: Tolerance
+) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
+    first: PairedStep | None = None
+    for step in steps:
+        first = first or step
+        start = first.sides[0].values.get(VARIABLES, {})
+        yield step, _residuals(step, tolerance, step.number - first.number, start)
+
+
+def _residuals(
+    step: PairedStep, tolerance: Tolerance, num_updates: int, start: Values
+) -> Iterator[Judged]:
+    for group, arrays in step.arrays.items():
+        bounds = tolerance.of_step(group, step.number, num_updates, arrays)
+        for name, (a, b) in arrays.items():
+            begun = start.get(name.name) if group == VARIABLES else np.zeros_like(a)
+            allowed, moved = np.asarray(0.0), np.zeros(a.shape)
+            if elements.is_float(a.dtype):
+                allowed = np.asarray(bounds[name])
+                if begun is not None and begun.shape == a.shape:
+                    moved = apart(begun, a)
+            yield group, name, Residual(a, b, apart(a, b), allowed, moved)
+
+
+class Tolerance:
+    """The tolerance of every array, which passes its steps in order."""
+
+    def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
+        self.num_terms = num_terms
+        self.remarks: list[str] = []
+        self._sensitivity = sensitivity
+        self._scales: dict[str, float] = {}
+        self._moved: dict[tuple[str, str], float] = {}
+        # Of losses and activations, the results of a model.
+        self._relative: dict[tuple[str, str], float] = {}
+
+    def of_step(
+        self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
+    ) -> dict[PairedName, float]:
+        # If a sum cancels, its error still depends on its terms, so scales never shrink.
+        for name, arrays in pairs.items():
+            key = f"{group}:{_scale_of(name)}"
+            self._scales[key] = max(self._scales.get(key, 0.0), magnitude(*arrays))
+        bounds = {}
+        for name in pairs:
+            scale = self._scales[f"{group}:{_scale_of(name)}"]
+            bounds[name] = allowed(self.num_terms, num_updates, scale)
+            bounds[name] += PERTURBATION_FACTOR * self._perturbation(group, number, name, scale)
+        return bounds
+
+    def of_outcome(self, num_updates: int, *values: Array) -> float:
+        scale = magnitude(*values)
+        relative = max(self._relative.values(), default=0.0)
+        return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
+
+    def _perturbation(self, group: str, number: int, name: PairedName, scale: float) -> float:
+        key = group, name.name
+        moved = self._sensitivity.get(key, {}).get(number, 0.0)
+        self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
+        if group in (ACTIVATIONS, LOSS) and scale:
+            self._relative[key] = relative = moved / scale
+            if relative > MAX_PERTURBATION and not self.remarks:
+                self.remarks.append(
+                    f"changing the last bits of the start moves the {name.role} {name.name} by "
+                    f"{relative:.0%} by step {number}, so that faults cannot be told from rounding "
+                    "after that: compare fewer --steps"
+                )
+        return moved
+
+
+def _scale_of(name: PairedName) -> str:
+    """Groups arrays that pass rounding errors to each other, and so share a scale.
+
+    Gradients are sums of each other's terms; a network's variables are weights, or slots of a name.
+    """
+    if name.role == GRADIENT:
+        return ""
+    if name.role != DENSE:
+        return name.name
+    last = name.name.rpartition("/")[2]
+    return f"slot {last}" if last[:1].isupper() else DENSE
+
+
+def allowed(num_terms: int, num_updates: int, scale: float) -> float:
+    """Returns the allowed absolute difference of an element, to which both sides contribute.
+
+    Args:
+        num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
+        scale: the magnitude to which errors are relative.
+    """
+    per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
+    roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
+    return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL
+
+
+def terms(batch: Values, features: Iterable[str]) -> int:
+    most = 1
+    for key in features:
+        ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
+        if ids is None or ids.size == 0 or ids.dtype.kind not in "iu":
+            continue
+        of_row = int(np.unique(ids, return_counts=True)[1].max())
+        most = max(most, of_row, ids_of_sample(batch, [key]))
+    return most
+
+
+def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
+    most = 1
+    for key in features:
+        samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")
+        if samples is not None and samples.size:
+            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
+        elif dense is not None and dense.ndim > 1:
+            most = max(most, dense.shape[1])
+    return most

@@ -30,10 +30,7 @@ _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
 
 def joined_step(step: Step) -> Step:
-    """Returns a step with one array for all cores.
-
-    Activations and their gradients are concatenated to the global batch; the loss is averaged.
-    """
+    """Concatenates activations and gradients of all cores, and averages the loss."""
     groups = dict(step.values)
     unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}
     if unused:
@@ -48,7 +45,6 @@ def joined_step(step: Step) -> Step:
 def ids_of_step(
     recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
 ) -> Ids:
-    """Returns the ids of features in the global batch of a step; steps count from 0."""
     parts = [recording.batch(position, core, cores) for core in range(cores)]
     known = [part for part in parts if part is not None]
     if len(known) < cores:

@@ -59,7 +59,7 @@ _MIN_FOR_JUMPS = 256
 
 
 class Network:
-    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run measures it.
+    """Tolerances for the arrays of a model, by the rounding that a perturbed run measures.
 
     Args:
         samples: the size of a batch, which bounds the terms of sums.
@@ -83,20 +83,13 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss; `p` is the array of the perturbed run.
-
-        Args:
-            rounding: an additional tolerance for elements that are known to be sums.
-        """
+        """Judges an activation, gradient or loss; known sums have an additional `rounding`."""
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         magnitude = _finite(a)
-        floor = (
-            self._roundings * elements.unit_roundoff(a.dtype) * magnitude
-            + rounding
-            + SMALLEST_NORMAL
-        )
+        roundings = max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
+        floor = roundings * elements.unit_roundoff(a.dtype) * magnitude + rounding + SMALLEST_NORMAL
         noise = self._noise.get((group, name))
         allowed, jumps = floor, None
         if noise is not None and name in self._features:
@@ -108,7 +101,8 @@ class Network:
             allowed = np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
         elif noise is not None:
             allowed = floor + self._factor_of_sums * noise.level(a)
-        return Residual(a, b, difference, allowed, _moved(a), jumps=jumps)
+        moved = elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
+        return Residual(a, b, difference, allowed, moved, jumps=jumps)
 
     def updated(
         self,
@@ -121,7 +115,7 @@ class Network:
         same: bool,
         relative: float = 0.0,
     ) -> Residual:
-        """Judges a variable that the model or its optimizer moves; `p` is the perturbed run's.
+        """Judges a variable that the model or its optimizer moves.
 
         Args:
             same: whether both sides apply the same gradients, bit by bit.
@@ -144,20 +138,16 @@ class Network:
         return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
 
     @property
-    def _roundings(self) -> float:
-        return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
-
-    @property
     def _factor_of_sums(self) -> float:
         """By how much the effect of changed bits is multiplied for sums over samples.
 
-        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n, or a tenth of that if errors are random.
+        Changed bits move a sum of n terms by about sqrt(n) roundings of a term; another order of
+        addition by up to n, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Returns the distance of side B from side A's result for the same gradients.
+        """Computes the distance of side B from side A's result for the same gradients.
 
         The perturbed run started from another value, from which the optimizer moves the variable
         unless it recomputes the variable from slots; the smaller distance counts.
@@ -168,7 +158,6 @@ class Network:
         return np.where(np.abs(moved) <= np.abs(anew), moved, anew)
 
     def _is_driven(self, variable: str) -> bool:
-        """Whether the perturbed run applied side B's gradient to a variable or its slot."""
         return any(
             variable == name or variable.startswith(f"{name}/") or f"/{name}/" in variable
             for name in self._substituted
@@ -207,10 +196,6 @@ def _of_update(before: Array, a: Array, moved: Array) -> Array:
     return _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * roundings + SMALLEST_NORMAL
 
 
-def _moved(a: Array) -> Array:
-    return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
-
-
 def _rows(beyond: Array) -> int:
     return elements.count_rows(beyond) if beyond.ndim else 0
 
@@ -225,14 +210,9 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
-    Multiplying a variable by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
+    Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
     (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
-    difference is small.
-
-    Args:
-        before: the variables before the step, with the powers.
-        computed: the variables that only one side has.
-        step: the number of the step, from 1.
+    difference is small. `computed` are the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -248,12 +228,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """The measure of one scale.
-
-    Attributes:
-        level: the most that usual elements move in any step.
-        top: the most that any element moves.
-    """
+    """How far elements of one scale move at most: usual ones (`level`), and any (`top`)."""
 
     level: float = 0.0
     top: float = 0.0
@@ -269,9 +244,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Thus large elements do not hide an error in an element that is a thousand times smaller. If rows
-    are samples (`has_jumps`), a threshold in the model may move single samples further than the
-    others.
+    Thus large elements hide no error in much smaller ones. If rows are samples (`has_jumps`), a
+    threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

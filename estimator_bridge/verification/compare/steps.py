@@ -1,131 +1,284 @@
-"""Compares the steps of two recordings, array by array."""
+"""Compares the judged steps of two recordings, array by array."""
 
 from __future__ import annotations
 
-import abc
-import itertools
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from estimator_bridge.progress_line import Progress
-from estimator_bridge.recording.files import VARIABLES, Recording
-from estimator_bridge.verification.compare import elements, scope
+from estimator_bridge.recording.files import GRADIENTS, VARIABLES, Recording
 from estimator_bridge.verification.compare.arithmetic import lookups
-from estimator_bridge.verification.compare.joined_cores import ids_of_step, joined_step
-from estimator_bridge.verification.compare.pairing import ArrayPair, PairedName, Pairing
-from estimator_bridge.verification.compare.tolerance import Tolerance
+from estimator_bridge.verification.compare.elements import point_of, spacing
+from estimator_bridge.verification.compare.joined_cores import ids_of_step
+from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep
 from estimator_bridge.verification.evidence import Evidence, Residual, StepPair
-from estimator_bridge.verification.findings import Divergence, Point, Series
+from estimator_bridge.verification.findings import LIMIT, TABLE, Divergence, Series
 from tf2_engine.types import Array
 
+Key = tuple[str, str]
+"""The group of an array and its name on side A."""
+Judged = tuple[str, PairedName, Residual]
+"""The residual of an array of a step, with its group."""
 
-class Judged(NamedTuple):
-    """What the arrays of one step showed, by group and side A's name; see `Evidence`."""
+_NOISE = 1e-4
+"""A gradient that is this small beside the largest one of the model may be rounding errors only.
 
-    residuals: dict[tuple[str, str], Residual]
-    systematic: dict[tuple[str, str], float]
+For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
+"""
+_DEVIATIONS = 4.5
+"""Standard deviations between two counts of jumps that are not chance (one in 300,000 arrays)."""
+SIGNIFICANT = 6.0
+"""Standard deviations that chance exceeds only once in a thousand million counts."""
+SMALLEST_FACTOR = 4e-6
+"""The smallest factor that counts as systematic, about 67 roundings.
+
+float32 constants, and rates computed in another way, differ by a few tens of roundings.
+"""
 
 
-class StepComparison(abc.ABC):
-    """The series of all arrays, which grow step by step.
+class ArrayHistory:
+    """One array over the steps, and the smallest error that they would have shown."""
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.power = Power()
+        self._jumps: list[tuple[int, int, int]] = []
+
+    def add(self, number: int, residual: Residual, whole: Array) -> float | None:
+        """Adds a step; returns the factor of a systematic error."""
+        series, power = self.series, self.power
+        point, divergence = point_of(number, residual)
+        allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
+        factors = power.add(allowed, residual.moved)
+        if residual.rows is not None and series.role == TABLE and len(residual.rows):
+            power.add_rows(factors, residual.rows, len(whole))
+        systematic = None
+        if residual.bias is not None and divergence is None:
+            gaps = spacing(residual.a)
+            if power.add_signs(residual.apart, residual.moved, gaps, residual.bias):
+                systematic = power.factor
+                note = (
+                    f"side B moves {1 + systematic:.6g} times as far: {power.along} elements "
+                    f"differ along the movement, and {power.against} against it"
+                )
+                divergence = Divergence(number, None, None, "", "", 0, note=note)
+                point = point._replace(systematic=True)
+        if residual.jumps is not None:
+            self._jumps.append((number, *residual.jumps))
+        series.points.append(point)
+        series.first = series.first or divergence
+        return systematic
+
+    def finish(self) -> None:
+        series, power = self.series, self.power
+        series.visible, series.moved = power.visible, power.moved
+        series.rows_decided, series.rows_moved = power.rows
+        series.undecided_row = power.undecided_row
+        ours, theirs = (sum(one[side] for one in self._jumps) for side in (1, 2))
+        if is_more(ours, theirs) and series.first is None:
+            note = (
+                f"{ours} samples differ by more than rounding moves the others, and {theirs} "
+                "of the perturbed run"
+            )
+            step = next(number for number, jumps, _ in self._jumps if jumps)
+            series.first = Divergence(step, None, None, "", "", ours, note=note)
+
+
+class ComparedSteps:
+    """The series of all arrays, and the evidence around the first divergence.
 
     Attributes:
-        steps: the global steps that were compared, starting with the initial state.
-        remarks: reasons besides the arrays why the sides are not equal.
+        numbers: the global steps that were compared, starting with the initial state.
         only: the arrays that only one side has, by group and name.
+        remarks: other reasons why the sides are not equal.
     """
 
-    def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
-        self.series: dict[tuple[str, str], Series] = {}
-        self.steps: list[int] = []
+    def __init__(
+        self, a: Recording, b: Recording, only: tuple[set[str], set[str]], *, lockstep: bool
+    ) -> None:
+        self.numbers: list[int] = []
+        self.only = only
         self.remarks: list[str] = []
         self.evidence: Evidence | None = None
-        self._sides = a, b
-        self._settings = a.settings, b.settings
-        self.tolerance = tolerance
-        of_a, of_b = self._settings
-        self._pairing = Pairing(of_a["tables"], of_b["tables"], scope.computed(of_a, of_b))
-        self.only = self._pairing.only
+        self._sides, self._lockstep = (a, b), lockstep
+        self._histories: dict[Key, ArrayHistory] = {}
+        self._states: tuple[StepPair, ...] = ()
+
+    @property
+    def series(self) -> dict[Key, Series]:
+        return {key: each.series for key, each in self._histories.items()}
 
     @property
     def num_updates(self) -> int:
-        return self.steps[-1] - self.steps[0] if self.steps else 0
+        return self.numbers[-1] - self.numbers[0] if self.numbers else 0
 
-    def run(self, progress: Progress) -> None:
-        total = len(self._sides[0].numbers())
-        states: tuple[StepPair, ...] = ()
-        sides = (map(joined_step, side.steps()) for side in self._sides)
-        for step_a, step_b in itertools.zip_longest(*sides):
-            progress("comparing", len(self.steps), total)
-            if step_a is None or step_b is None:
-                self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
-                break
-            pair = step_a, step_b
-            self.steps.append(step_a.number)
-            judged = self.compare_pair(pair)
-            if self.evidence is not None:
-                following = self.evidence.following or pair
-                self.evidence = self.evidence._replace(following=following)
-            elif any(series.first is not None for series in self.series.values()):
-                self.evidence = self._evidence(states, pair, judged)
-            if VARIABLES in step_a.values:
-                states = (self._state_of(pair), *states)[:2]
-        self.finish()
+    def run(self, steps: Iterable[tuple[PairedStep, Iterator[Judged]]], progress: Progress) -> None:
+        total, others = (len(side.numbers()) for side in self._sides)
+        for step, judged in steps:
+            progress("comparing", len(self.numbers), total)
+            self._add(step, judged)
         progress("comparing", total, total)
+        if total != others:
+            self.remarks.append(f"side {'A' if total > others else 'B'} made more steps")
+        for history in self._histories.values():
+            history.finish()
+        if self._lockstep:
+            self._mark_noise()
 
-    @abc.abstractmethod
-    def compare_pair(self, pair: StepPair) -> Judged:
-        """Adds the latest step in `steps` to the series."""
+    def _add(self, step: PairedStep, judged: Iterator[Judged]) -> None:
+        self.numbers.append(step.number)
+        for group, name, divergence in step.unlike:
+            series = self._history(group, name).series
+            series.first = series.first or divergence
+        residuals, systematic = {}, {}
+        for group, name, residual in judged:
+            residuals[group, name.name] = residual
+            whole, _ = step.arrays[group][name]
+            factor = self._history(group, name).add(step.number, residual, whole)
+            if factor is not None:
+                systematic[group, name.name] = factor
+        if self.evidence is not None:
+            following = self.evidence.following or step.sides
+            self.evidence = self.evidence._replace(following=following)
+        elif any(each.series.first is not None for each in self._histories.values()):
+            self.evidence = self._evidence(step.sides)
+            if self._lockstep:
+                self.evidence = self.evidence._replace(residuals=residuals, systematic=systematic)
+        if VARIABLES in step.sides[0].values:
+            # In lockstep both sides continue from side A's state.
+            state = (step.sides[0], step.sides[0]) if self._lockstep else step.sides
+            self._states = (state, *self._states)[:2]
 
-    @abc.abstractmethod
-    def finish(self) -> None:
-        """Judges all steps together."""
+    def _history(self, group: str, name: PairedName) -> ArrayHistory:
+        key = group, name.name
+        if key not in self._histories:
+            self._histories[key] = ArrayHistory(Series(group, name.name, name.table, name.role))
+        return self._histories[key]
 
-    def _state_of(self, pair: StepPair) -> StepPair:
-        return pair
-
-    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair, judged: Judged) -> Evidence:
-        evidence = Evidence(self._settings, states, pair, None, **judged._asdict())
+    def _evidence(self, pair: StepPair) -> Evidence:
+        a, b = self._sides
+        settings = a.settings
+        evidence = Evidence((settings, b.settings), self._states, pair, None)
         if not self.num_updates:
             return evidence
-        side, settings = self._sides[0], self._settings[0]
         position, cores = self.num_updates - 1, settings["cores"]
-        batch = side.batch(position) if cores == 1 else None
-        ids = ids_of_step(side, position, cores, lookups.features_of(settings["tables"]))
+        batch = a.batch(position) if cores == 1 else None
+        ids = ids_of_step(a, position, cores, lookups.features_of(settings["tables"]))
         return evidence._replace(batch=batch, position=position, ids=ids)
 
-    def _series_of(self, group: str, name: PairedName) -> Series:
-        return self.series.setdefault(
-            (group, name.name), Series(group, name.name, name.table, name.role)
+    def _mark_noise(self) -> None:
+        gradients = [each for (group, _), each in self._histories.items() if group == GRADIENTS]
+        largest = max((each.power.largest for each in gradients), default=0.0)
+        for each in gradients:
+            is_small = each.power.largest <= _NOISE * largest
+            each.series.is_noise = is_small and not each.series.decided
+
+
+def is_more(ours: int, theirs: int) -> bool:
+    """Whether one of two counts is larger than chance allows, if both have the same mean.
+
+    Counts of rare events vary by their square roots (Poisson), and here both vary.
+    """
+    return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
+
+
+class Power:
+    """The smallest error of one array that its steps would have shown.
+
+    An error is a factor on how far the array moves: a learning rate that is two per cent off is
+    0.02. It shows in an element beyond its tolerance, or in the direction in which elements differ,
+    because rounding goes both ways equally often.
+
+    Attributes:
+        elementwise: the smallest factor that takes an element beyond its tolerance.
+        along, against: how many elements differ along their movement, and against it.
+    """
+
+    def __init__(self) -> None:
+        self.elementwise = math.inf
+        self.moved = False
+        self.largest = 0.0
+        self.along = self.against = 0
+        self._bits = 0.0
+        self._product = self._square = self._bias = 0.0
+        self._row_factors: Array | None = None
+
+    def add(self, allowed: Array, moved: Array) -> Array:
+        distance = np.abs(moved)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            factors = np.where(distance > 0, allowed / distance, np.inf)
+        # If everything is NaN, no movement is seen, and nothing can be told.
+        self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
+        self.largest = max(self.largest, float(np.max(distance, initial=0.0)))
+        self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
+        return factors
+
+    def add_rows(self, factors: Array, rows: Array, total: int) -> None:
+        if self._row_factors is None:
+            self._row_factors = np.full(total, np.nan, np.float32)
+        least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
+        self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
+
+    def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
+        """Adds the directions in which elements differ; returns whether they are systematic.
+
+        `bias` is the tolerance for an error that all elements share in one direction.
+        """
+        usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
+        residual, moved = residual[usable], moved[usable]
+        weights = 1 / np.square(spacing[usable])
+        product = residual * moved
+        along, against = np.count_nonzero(product > 0), np.count_nonzero(product < 0)
+        sums = (
+            float(np.sum(weights * product)),
+            float(np.sum(weights * np.square(moved))),
+            float(np.sum(weights * np.abs(bias[usable] * moved))),
+        )
+        of_step = _is_systematic(along, against, *sums)
+        self.along, self.against = self.along + along, self.against + against
+        self._bits += float(np.sum(np.abs(moved) * np.sqrt(weights)))
+        self._product += sums[0]
+        self._square += sums[1]
+        self._bias += sums[2]
+        return of_step or _is_systematic(
+            self.along, self.against, self._product, self._square, self._bias
         )
 
-    def _alike(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
-        """Returns arrays of equal type and shape; records other common ones as diverged."""
-        alike: dict[PairedName, ArrayPair] = {}
-        of_a, of_b = (step.values.get(group, {}) for step in pair)
-        for name, (a, b) in self._pairing.paired(group, of_a, of_b).items():
-            if (a.shape, a.dtype) == (b.shape, b.dtype):
-                alike[name] = a, b
-                continue
-            series = self._series_of(group, name)
-            kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
-            divergence = Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
-            series.first = series.first or divergence
-        return alike
+    @property
+    def factor(self) -> float:
+        """How much further side B moves."""
+        return self._product / self._square if self._square else 0.0
+
+    @property
+    def visible(self) -> float:
+        if not self._bits:
+            return self.elementwise
+        honest = self.along + self.against
+        needed = SIGNIFICANT * (SIGNIFICANT + math.sqrt(SIGNIFICANT**2 + 4 * honest)) / 2
+        counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
+        # Counting needs elements that differ by single bits, so they must move by several.
+        return min(self.elementwise, counted)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        if self._row_factors is None:
+            return 0, 0
+        moved = np.isfinite(self._row_factors)
+        decided = self._row_factors[moved] <= LIMIT
+        return int(np.count_nonzero(decided)), int(np.count_nonzero(moved))
+
+    @property
+    def undecided_row(self) -> int | None:
+        if self._row_factors is None:
+            return None
+        (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))
+        return int(rows[0]) if len(rows) else None
 
 
-def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
-    """Returns the largest difference and its index.
-
-    `bound` is the allowed difference of floats; other types must be equal.
-    """
-    if not a.size:
-        return Point(step, 0.0, 0.0, 0, bound), ()
-    differences = elements.differences(a, b)
-    index = tuple(int(i) for i in np.unravel_index(np.argmax(differences), a.shape))
-    scale = elements.magnitude(a, b)
-    largest = float(differences[index])
-    relative = largest / scale if scale else 0.0
-    allowed = bound if elements.is_float(a.dtype) else 0.0
-    return Point(step, largest, relative, elements.ulps(a[index], b[index]), allowed), index
+def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:
+    total = along + against
+    if not total or abs(along - against) < SIGNIFICANT * math.sqrt(total) or not square:
+        return False
+    return abs(product) > max(SMALLEST_FACTOR * square, bias)

@@ -44,17 +44,13 @@ _MAX_NAMES = 5
 
 
 # If the training agrees: the cause and the observation for each kind of outcome.
+_OTHER_MODEL = (
+    "The model computes something else when it {0}, reads other variables, or changes variables "
+    "while it {0}, by a train_op, an assignment or an update in every mode."
+)
 _OF_KINDS = {
-    EVALUATION: (
-        "evaluated model",
-        "The model computes something else when it evaluates, reads other variables, or changes "
-        "variables while it evaluates, by a train_op, an assignment or an update in every mode.",
-    ),
-    PREDICTION: (
-        "predictions",
-        "The model computes something else when it predicts, reads other variables, or changes "
-        "variables while it predicts, by a train_op, an assignment or an update in every mode.",
-    ),
+    EVALUATION: ("evaluated model", _OTHER_MODEL.format("evaluates")),
+    PREDICTION: ("predictions", _OTHER_MODEL.format("predicts")),
     EXPORT: ("export", "The sides export other values than they have trained."),
     SERVED: (
         "served model",
@@ -111,7 +107,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
 
 
 def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    """Yields settings that only one side drops, because SparseCores do not support them."""
+    """Yields settings that only one side drops, because SparseCores lack them."""
     for letter, side, other in (("A", a, b), ("B", b, a)):
         kept = {(where, name) for where, name, _, why in other["settings"] if not why}
         dropped = [
@@ -254,9 +250,9 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes that differ; causes that an outcome shows by itself come first.
+    """Yields the causes of outcomes that differ.
 
-    If the data or the training differed already, outcomes have no other cause.
+    If the data or the training differed already, only what an outcome shows by itself is a cause.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
@@ -285,11 +281,7 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """Returns the cause that `who` alone cuts sequences; empty if no table has sequences.
-
-    Args:
-        function: the function of the program that could cut them.
-    """
+    """Names the cause that `who` alone cuts sequences; the program's `function` could, too."""
     features = (feature for table in side["tables"] for feature in table["features"].items())
     lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
     if not lengths:

@@ -40,7 +40,7 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Returns the causes of a result, preceded by the first op of the model that differs, if found.
+    """Precedes the causes of a result by the first op of the model that differs, if it is found.
 
     Both sides run again up to the first step that differs, starting and reading like `request_b`.
     """
@@ -79,7 +79,6 @@ def localise(
 
 
 def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
-    """Returns the first op that differs; none precedes its inputs in the recorded order."""
     ops_a, ops_b = a.model_ops, b.model_ops
     sketch_a, sketch_b = _sketch(a, step), _sketch(b, step)
     if sketch_a is None or sketch_b is None:

@@ -19,8 +19,6 @@ from tf2_engine.types import Array
 
 
 class _Lookup(NamedTuple):
-    """A feature whose activations, [batch, ...] on both sides, differ, with its ids."""
-
     table: TableDescription
     feature: Feature
     activations: tuple[Array, Array]
@@ -72,9 +70,16 @@ def _wrong_lookups(
             ("combiner", f"combines with {name!r}, not {combiner!r}.", occurrences, name)
             for name in ("sum", "mean", "sqrtn")
         ),
-        ("combiner", "divides by the root of the weights' sum.", _over_root(occurrences), "sum"),
-        *_of_count(occurrences),
-        *_of_next_rows(occurrences, len(rows), combiner),
+        *(("combiner", text, change(occurrences), "sum") for text, change in _DIVISORS),
+        *(
+            (
+                "wrong row",
+                f"takes the row {which} that of each id.",
+                occurrences._replace(ids=(occurrences.ids + shift) % len(rows)),
+                combiner,
+            )
+            for shift, which in ((1, "after"), (-1, "before"))
+        ),
     ]
     where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
     for name, text, mistaken, other_combiner in mistakes:
@@ -94,26 +99,7 @@ def _wrong_lookups(
         yield Cause("wrong row", f"{where} takes row {rows_taken[1]} for the id {rows_taken[0]}.")
 
 
-Mistake = tuple[str, str, RecordedIds, str | None]
-"""The name of a cause, its text, and the ids and the combiner that make the same mistake."""
-
-
-def _of_count(occurrences: RecordedIds) -> Iterator[Mistake]:
-    counts = np.bincount(occurrences.cells, minlength=1)[occurrences.cells]
-    text = "divides by the number of ids, not by the sum of their weights."
-    over_count = occurrences._replace(weights=occurrences.weights / counts)
-    yield "combiner", text, over_count, "sum"
-
-
-def _of_next_rows(occurrences: RecordedIds, rows: int, combiner: str | None) -> Iterator[Mistake]:
-    for shift, which in ((1, "after"), (-1, "before")):
-        shifted = occurrences._replace(ids=(occurrences.ids + shift) % rows)
-        text = f"takes the row {which} that of each id."
-        yield "wrong row", text, shifted, combiner
-
-
 def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
-    """Describes activations of rounded numbers, or of rounded rows, that are otherwise right."""
     exact = lookup.of_rows(rows)
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
         # Numbers that are rounded are off by at most half a unit of their last place.
@@ -175,6 +161,11 @@ def _over_root(occurrences: RecordedIds) -> RecordedIds:
     return occurrences._replace(weights=np.nan_to_num(gains))
 
 
+def _over_count(occurrences: RecordedIds) -> RecordedIds:
+    counts = np.bincount(occurrences.cells, minlength=1)[occurrences.cells]
+    return occurrences._replace(weights=occurrences.weights / counts)
+
+
 def _weights(change: Callable[[Array], Array]) -> Callable[[RecordedIds], RecordedIds]:
     return lambda occurrences: occurrences._replace(weights=change(occurrences.weights))
 
@@ -190,6 +181,10 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
     ("weights", "takes weights above 1 as 1.", _weights(lambda weights: np.minimum(weights, 1.0))),
     ("weights", "squares weights.", _weights(np.square)),
+)
+_DIVISORS: tuple[tuple[str, Callable[[RecordedIds], RecordedIds]], ...] = (
+    ("divides by the root of the weights' sum.", _over_root),
+    ("divides by the number of ids, not by the sum of their weights.", _over_count),
 )
 
 

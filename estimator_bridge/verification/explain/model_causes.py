@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,10 +25,11 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
         for name in (table["variable"], *table["slots"])
     }
     variables = [name for name in _diverging(evidence, VARIABLES) if name not in of_tables]
-    trained = [name for name in variables if _owner(name, evidence.values(GRADIENTS)[0])]
+    gradients_a = evidence.values(GRADIENTS)[0]
+    owners = tuple(f"{name}/" for name in gradients_a)
+    trained = [name for name in variables if f"{name}/".startswith(owners)]
     others = [name for name in variables if name not in trained]
     if trained:
-        gradients_a = evidence.values(GRADIENTS)[0]
         slots = [name for name in trained if name not in gradients_a]
         what = "another learning rate, epsilon or decay, because no slot differs."
         if slots:
@@ -71,7 +72,6 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
 
 
 def _kept_gradients(evidence: Evidence, names: list[str]) -> Cause | None:
-    """Recognises gradients to which those of the step before are added."""
     a, b = evidence.values(GRADIENTS)
     before = evidence.states[0][0].values.get(GRADIENTS, {}) if evidence.states else {}
     for one, other, side in ((a, b, "B"), (b, a, "A")):
@@ -100,10 +100,6 @@ def _diverging(evidence: Evidence, group: str) -> list[str]:
         for (of_group, name), one in evidence.residuals.items()
         if of_group == group and evidence.diverges(group, name, one.a, one.b)
     ]
-
-
-def _owner(name: str, gradients: Mapping[str, Array]) -> str | None:
-    return next((one for one in gradients if name == one or name.startswith(f"{one}/")), None)
 
 
 def _moves(evidence: Evidence, name: str) -> str:

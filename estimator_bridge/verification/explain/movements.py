@@ -73,7 +73,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it."""
+    """Some rules, such as Adam's, move rows equally far at any scale; only slots reveal it."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)
@@ -91,10 +91,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor between B's values and A's; None if there is none, or it is 1.
-
-    Most elements have to agree on the factor, but not all, because limits may have cut some off.
-    """
+    """Returns the factor on which most elements agree; None if there is none, or it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.

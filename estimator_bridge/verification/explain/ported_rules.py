@@ -1,8 +1,4 @@
-"""Update rules of other frameworks that are taken for a table's rule when a program is ported.
-
-Each differs from the table's rule in one way: an epsilon that the rule lacks, a decay, or what
-divides a gradient.
-"""
+"""Update rules of other frameworks that are taken for a table's rule when a program is ported."""
 
 from __future__ import annotations
 
@@ -39,14 +35,12 @@ _NEAR = 0.01
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an epsilon of Adagrad that is a power of ten.
 
-    While accumulators are nearly constant, an epsilon moves rows as another rate would, but a rate
-    that does so is no round number.
+    While accumulators are nearly constant, an epsilon acts like another rate, but not a round one.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
 
 def is_default(value: float) -> bool:
-    """Whether a number is 0 or a power of ten, as defaults are."""
     if value <= 0:
         return value == 0
     digits = math.log10(value)
@@ -54,7 +48,6 @@ def is_default(value: float) -> bool:
 
 
 def fitted_variant(update: Update, rows: Array) -> Cause | None:
-    """Recognises an epsilon or a decay that the table's rule does not have."""
     for _, cause in _epsilons(update, rows):
         return cause
     if update.rule["settings"].get("weight_decay_factor"):

@@ -10,11 +10,7 @@ SECONDS = 60.0
 
 
 class Search:
-    """A search that ends after some seconds; the clock starts at its creation.
-
-    Attributes:
-        not_tried: descriptions of what was left out for lack of time.
-    """
+    """A search for causes that ends after some seconds; `not_tried` lists what it left out."""
 
     def __init__(
         self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic

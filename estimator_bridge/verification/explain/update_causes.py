@@ -42,10 +42,7 @@ _FITTED_NAMES = {
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it names the rule, rate or rows by which the sides differ.
-
-    If it does, the difference is not rounding, however much the model amplifies rounding.
-    """
+    """A cause, and whether it explains the difference so well that it is not rounding."""
 
     cause: Cause
     explains: bool = True
@@ -84,7 +81,6 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
 
 
 def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
-    """Whether a side makes an update one step late."""
     number = "AB".index(side)
     if _stays(update, rows) is None or evidence.following is None:
         return False
@@ -161,7 +157,6 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    """Recognises rows that do not change, even if their slots do."""
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None
@@ -185,7 +180,6 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
 
 
 def _late_decay(update: Update, rows: Array) -> Cause | None:
-    """Recognises rows that decay after their update instead of before."""
     settings = update.rule["settings"]
     factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
     if not factor:
@@ -252,7 +246,7 @@ _TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
 
 
 def _lost_slots(update: Update, rows: Array) -> Cause | None:
-    """Recognises slots that begin with a constant of their own instead of side A's values."""
+    """Recognises slots that begin with a constant instead of side A's values."""
     left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
     begun = dict(update.before)
     lost = []
@@ -282,7 +276,5 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
-    tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
-    values = {one["variable"]: both[side] for one, *both in tables}
-    values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}
+    values = {name: both[side] for name, both in evidence.parts(table).items()}
     return values if len(values) == 1 + len(table["slots"]) else None

@@ -1,7 +1,6 @@
 """Finds the update rule that a side follows: the table's rule with one thing changed.
 
-The guess that reproduces the rows and slots of the deviating side, within the bounds of their
-rounding, describes what that side does.
+A guess fits if it reproduces the deviating side's rows and slots within their rounding.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Guess(NamedTuple):
     """One thing that a side may do differently.
 
     Attributes:
-        name: of the cause.
         text: what the side does, as a continuation of "side B".
         table, steps: the changed rule and inputs.
         variant: what computes the rule, if the table's kind does not.
@@ -71,8 +69,7 @@ class Update:
     """An update of a table on a side that does not follow the table's rule.
 
     Attributes:
-        before, after: the variables around the update, by the table's names.
-        steps: the inputs of the update.
+        before, after: the variables around the update.
         goes_on: whether there is time for another guess.
         variant: what computes the rule, if the table's kind does not.
         number: the global step after the update.
@@ -92,7 +89,6 @@ class Update:
 
     @property
     def names(self) -> list[str]:
-        """The variable of the rows, then the variables of the slots."""
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
@@ -186,7 +182,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Returns a correction: the median over elements, weighted by how clear each is."""
+    """Computes a correction: the median over elements, weighted by how clear each is."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -320,7 +316,6 @@ def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
 
 
 def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
-    """Guesses updates, one after the other, with a share of each occurrence's gradient."""
     (step,) = update.steps
     known = _counts(step)
     steps = []
@@ -403,8 +398,6 @@ def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
 
 
 def _samples(first: int, last: int, *, outside: bool = False) -> Change:
-    """Returns a change that keeps samples `first` to `last` - 1, or with `outside` the others."""
-
     def change(occurrences: RecordedIds) -> RecordedIds:
         samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
         inside = (samples >= first) & (samples < last)

@@ -69,10 +69,7 @@ def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:
-    """Gives `wrapper` the signature of `function`, without arguments that a partial fixed.
-
-    Estimators inspect the signature to know which arguments to pass.
-    """
+    """Gives `wrapper` the signature of `function`, which estimators inspect."""
     wrapper.__signature__ = _remaining_signature(function)  # type: ignore[attr-defined]
     return wrapper
 
@@ -170,7 +167,6 @@ class Capture:
 def capturing_model_fn(
     model_fn: Function, keys: Collection[str], capture: Capture, is_training: Callable[[], bool]
 ) -> Function:
-    """Wraps a model_fn to capture activations (`keys`), gradients and the loss."""
     signature = _remaining_signature(model_fn)
     cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
@@ -264,7 +260,6 @@ def _place(variable: Object) -> tuple[str, Part | None]:
 def captured_update(
     capture: Capture, gradient: Object, name: str, part: Part | None = None
 ) -> Object:
-    """Captures a gradient when it is applied to a part of the variable, or all of it."""
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

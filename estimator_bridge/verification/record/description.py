@@ -54,14 +54,7 @@ class PlanKeepingDriver(HostDriver):
 
 
 class Program(NamedTuple):
-    """A model that a program trains.
-
-    Attributes:
-        name: the program's name in reports.
-        every: steps between reads of the variables, which are one loop of the device.
-        batch_size: of the global batch of a TF2 program; None if unknown.
-        is_tf1: whether the program sees TensorFlow 1.
-    """
+    """A model that a program trains; `every` is the number of steps between reads of variables."""
 
     name: str
     side: Side
@@ -202,10 +195,9 @@ def _keras_version(model: Object) -> str:
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Returns the parts of each variable of the default graph, by the name in a checkpoint.
+    """Groups the parts of each variable of the default graph, by the name in a checkpoint.
 
-    Optimizers may name the slot of each part, such as weights/part_1/Adam; the first part's name
-    counts.
+    The first part's name counts for slots of each part, such as weights/part_1/Adam.
     """
     grouped: dict[str, list[Variable]] = {}
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):

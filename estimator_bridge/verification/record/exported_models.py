@@ -30,7 +30,7 @@ Feed = dict[str, Array]
 
 
 class CannotFeed(Exception):
-    """The batches of the training cannot be fed to a signature."""
+    """The batches of the training do not fit a signature."""
 
 
 def main(path: str) -> int:
@@ -117,7 +117,6 @@ def _tensors(key: str, info: Message) -> dict[str, str]:
 
 
 def _made_up_feed(inputs: Mapping[str, Message]) -> Feed:
-    """Makes small numbers of the types and shapes of the inputs; ids are 0 and 1."""
     feed: Feed = {}
     for key, info in sorted(inputs.items()):
         shape = [_OPEN_SIZE if size.size < 0 else size.size for size in info.tensor_shape.dim]
@@ -142,11 +141,7 @@ def _small_values(size: int, dtype: Object) -> Array:
 
 
 def examples(batch: Values) -> Array:
-    """Converts a batch to serialised Examples, [samples] of bytes.
-
-    Raises:
-        CannotFeed: some features do not have one row per sample.
-    """
+    """Converts a batch to serialised Examples, [samples]; CannotFeed without a row per sample."""
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
     if len(sizes) != 1:

@@ -7,15 +7,18 @@ The inputs of its metrics are what `test_step` passes to `update_metrics(...)` a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import find
+from estimator_bridge.checkpoint_files import Reader, find, object_graph
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.recording.array_files import Values
-from estimator_bridge.recording.files import LOSS
+from estimator_bridge.recording.files import LOSS, Recording, parts_of_tables
 from estimator_bridge.verification.record.capture import (
     Arguments,
     Function,
@@ -23,15 +26,24 @@ from estimator_bridge.verification.record.capture import (
     captured_update,
     replaced,
 )
-from estimator_bridge.verification.record.description import describe_model
-from estimator_bridge.verification.record.keras_training import KerasTraining, exported_variables
+from estimator_bridge.verification.record.description import describe_model, variable_of
 from estimator_bridge.verification.record.metric_values import CapturedMetrics
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.training_steps import TrainingSteps, variables_read
+from estimator_bridge.verification.record.training_steps import (
+    TrainingSteps,
+    by_name,
+    checkpoint_of,
+    variables_read,
+)
+from tf2_engine import TPUEmbedding
+from tf2_engine.backends.tpu import topology
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.types import Nest, Object, Tensor
+from tf2_engine.keras.no_tables import NoEngine
+from tf2_engine.types import Array, Nest, Object, Tensor, Variable
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
+_ENGINE = "_tpu_embedding"
+"""The attribute under which an exported layer stores the engine's tables."""
 
 
 class KerasRecorder:
@@ -112,10 +124,7 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Makes a step record the loss that it reports, like the loss of a TPUEstimatorSpec.
-
-        Optimizers may minimize another loss, for example one with regularization terms.
-        """
+        """Records the loss that a step reports; optimizers may minimize another one."""
 
         @functools.wraps(train_step)
         def step(batch: Object) -> Object:
@@ -178,8 +187,6 @@ class KerasRecorder:
 
 
 class _Observer:
-    """Captures the values that a model computes while it trains."""
-
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
@@ -203,7 +210,6 @@ def _replaced(original: Function, method: Function) -> Function:
 
 
 def _arithmetic(model: Object) -> str:
-    """Returns the arithmetic of a model's tables; "tpu" without tables."""
     return getattr(model.with_tables.tables, "arithmetic", "tpu")
 
 
@@ -272,3 +278,100 @@ def _called(function: Function, structure: Nest) -> Object:
 def _reset(metrics: Sequence[Object]) -> None:
     for each in metrics:
         each.reset_state()
+
+
+@dataclasses.dataclass(eq=False)
+class KerasTraining:
+    """A `TableModel`, as a recorder sees it, and the raw dataset on which `fit` evaluates."""
+
+    model: Object
+    model_dir: str
+    validation: Object = None
+
+    @functools.cached_property
+    def engine(self) -> TPUEmbedding | NoEngine:
+        """The engine of the tables; InvalidInput if verify cannot read them step by step."""
+        if topology.is_tpu(self.model.distribute_strategy):
+            raise errors.InvalidInput(
+                "The program trains a Keras model under a TPUStrategy, whose tables verify does "
+                "not read step by step. Leave out the flag by which it asks for a TPU: tables have "
+                "a TPU's arithmetic on a host, too."
+            )
+        engine = self.model.with_tables.tables.embedding
+        if not isinstance(engine, (TPUEmbedding, NoEngine)):
+            raise errors.InvalidInput(
+                "The program's tables are trained by Keras optimizers, so they do not have a TPU's "
+                "arithmetic. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
+                'arithmetic="tpu".'
+            )
+        return engine
+
+    @property
+    def step(self) -> Variable:
+        step: Variable = self.model.with_tables.step
+        return step
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
+        return {name: variable for name, variable in by_name.items() if name not in computed}
+
+    def restore(self, checkpoint: str, a: Recording | None) -> None:
+        with Reader(checkpoint) as reader:
+            is_converted = object_graph.KEY in reader.tensors
+            whole = {name for name, tensor in reader.tensors.items() if tensor.is_whole}
+        if is_converted:
+            checkpoint_of(self).restore(checkpoint).expect_partial()
+        else:
+            self._assign(checkpoint, self._legacy_names(checkpoint, a), whole)
+            self.engine.load()
+        self.model.checkpoints.count_steps()
+
+    def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
+        """Assigns what a legacy checkpoint stores whole; the rest follows after a step."""
+        reader = tf.train.load_checkpoint(checkpoint)
+        shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
+        for name, variable in by_name(self).items():
+            legacy = names.get(name, name)
+            if legacy in whole and shapes[legacy] == variable.shape.as_list():
+                value: Array = reader.get_tensor(legacy)
+                variable.assign(tf.cast(value, variable.dtype))
+
+    def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
+        if a is None:
+            raise errors.InvalidInput(
+                f"{checkpoint} is of the legacy program, and it is not known which of its "
+                "variables are tables. Convert it with `estimator-bridge convert`, and begin from "
+                "the result."
+            )
+        parts = parts_of_tables(a.settings["tables"])
+        return {
+            (variable_of(table) if slot is None else variable_of(table, slot)): name
+            for name, (table, slot) in parts.items()
+        }
+
+
+def exported_variables(
+    training: KerasTraining, directory: str, a: Recording | None
+) -> Iterator[tuple[str, Array]]:
+    prefix = os.path.join(directory, "variables", "variables")
+    with Reader(prefix) as stored:
+        objects = object_graph.read_from(stored)
+    assert objects is not None
+    tables = {} if a is None else {t["name"]: t["variable"] for t in a.settings["tables"]}
+    by_name = _names(training.model)
+    reader = tf.train.load_checkpoint(prefix)
+    for path, key in objects.keys.items():
+        if path[-2:-1] == (_ENGINE,):
+            name = tables.get(path[-1], variable_of(path[-1]))
+        else:
+            name = by_name.get(objects.names.get(key, ""), "")
+        if name:
+            yield name, reader.get_tensor(key)
+
+
+def _names(model: Object) -> Mapping[str, str]:
+    of_tables = {id(each) for each in model.with_tables.weights}
+    layers = (each for each in model.weights if id(each) not in of_tables)
+    names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}
+    return {**names, GLOBAL_STEP: GLOBAL_STEP}

@@ -45,7 +45,6 @@ class CapturedMetrics(abc.ABC):
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Applies this model's metric function to recorded batches, if that is possible."""
         names = self._names
         if (
             names is None
@@ -57,7 +56,7 @@ class CapturedMetrics(abc.ABC):
 
     @abc.abstractmethod
     def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
-        """Returns the metrics of batches that have all of these names."""
+        """Computes the metrics of batches that have all of these names."""
 
     def _keep(self, name: str, tensor: Tensor) -> Tensor:
         return self._capture.tensor(_METRICS, name, tensor)
@@ -78,10 +77,7 @@ class MetricValues(CapturedMetrics):
         self._metric_fn: Function | None = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
-        """Wraps a model_fn to capture losses and inputs of metrics during evaluations.
-
-        Random ops without a seed get the same numbers on both sides.
-        """
+        """Wraps a model_fn to capture metrics' inputs; random ops agree on both sides."""
 
         @functools.wraps(model_fn)
         def call(*args: Object, **kwargs: Object) -> Object:
@@ -113,7 +109,6 @@ class MetricValues(CapturedMetrics):
         return [*map(_joined, super().batches())]
 
     def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
-        """Returns {} if the function uses tensors that are not its arguments."""
         try:
             return self._run(names, batches)
         except (ValueError, TypeError, RuntimeError, tf.errors.OpError):
@@ -155,7 +150,6 @@ def _ops_of(metric: Object) -> tuple[Nest, Op]:
 
 
 def _joined(step: Values) -> Values:
-    """Joins the values of several cores, because metrics are computed from all of them."""
     joined: dict[str, list[Array]] = {}
     for name in sorted(step, key=lambda name: (name.partition(" (core ")[0], len(name), name)):
         joined.setdefault(name.partition(" (core ")[0], []).append(step[name])

@@ -59,7 +59,7 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Returns the floats from which a step computes the loss and updates such as moving averages.
+    """Lists the floats from which a step computes the loss and updates such as moving averages.
 
     Ops inside branches and ops that depend on a write are left out.
     """

@@ -46,7 +46,7 @@ _MAX_ERROR = 300
 
 
 class TrainingRecorder(Protocol):
-    """What this module uses of the recorder of a training, which is `recorder.Recorder`."""
+    """What this module uses of `recorder.Recorder`."""
 
     writer: RecordingWriter
     replayed: Recording | None
@@ -96,7 +96,6 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         metrics_of: CapturedMetrics | None = None,
     ) -> Object:
-        """Evaluates, and writes the metrics and the values behind them."""
         most = self._recorder.max_steps
         asked = arguments.get("steps")
         arguments["steps"] = min(asked or most, most)
@@ -255,7 +254,7 @@ def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
 
 
 class PredictionWriter:
-    """Writes the predictions of a call, sample by sample."""
+    """Writes predictions sample by sample."""
 
     def __init__(self, writer: OutcomeWriter, name: str) -> None:
         self._writer, self._name = writer, name
@@ -280,10 +279,7 @@ class PredictionWriter:
 
 
 def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of a prediction with their paths, such as "scores/0".
-
-    Sparse and ragged values are split into their parts.
-    """
+    """Yields the arrays of a prediction with their paths, such as "scores/0"."""
     if isinstance(value, Mapping):
         parts = {str(key): part for key, part in value.items()}
     elif hasattr(value, "_asdict"):  # Such as a SparseTensorValue.

@@ -1,10 +1,13 @@
 """Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` with this module and a JSON file runs a side, in the interpreter of that side.
+`python -m` with this module runs a side, in the interpreter of that side. The path of a JSON file
+that says what to record comes in a line on stdin, so that a process can load TensorFlow before its
+turn comes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -17,13 +20,13 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import SERVED, SIGNATURES, Recording
 from estimator_bridge.run.script import StartedProgram, run_program
-from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
+from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest, side_of_role
 from estimator_bridge.verification.sides import SIDES, opened, side_of
 from tf2_engine import plain_text
 from tf2_engine.types import Object
@@ -61,11 +64,11 @@ class ProcessRecorder:
     steps: int
     every: int | None
     progress: Progress
+    waiting: dict[pathlib.Path, subprocess.Popen[str]] = dataclasses.field(default_factory=dict)
 
     def __call__(self, request: RecordingRequest) -> None:
         program = self.programs[request.side]
-        directory = pathlib.Path(request.directory)
-        file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
+        file, log = (pathlib.Path(f"{request.directory}.{kind}") for kind in ("json", "log"))
         job = {
             "request": dataclasses.asdict(request),
             **dataclasses.asdict(program),
@@ -75,7 +78,13 @@ class ProcessRecorder:
         }
         file.write_text(json.dumps(job, indent=1))
         title = self._title(request)
-        status = self._run([program.python, "-m", __name__, str(file)], log, request, title)
+        process = self._started(program.python, log, title)
+        # If the process has ended already, its log says why.
+        with contextlib.suppress(BrokenPipeError), cast(IO[str], process.stdin) as stdin:
+            stdin.write(f"{file}\n")
+        if request.next_role is not None:
+            self._prepare(request.next_role, log.with_name(f"{request.next_role}.log"))
+        status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
             raise errors.InvalidInput(
@@ -85,6 +94,11 @@ class ProcessRecorder:
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
 
+    def _prepare(self, role: str, log: pathlib.Path) -> None:
+        python = self.programs[side_of_role(role)].python
+        with contextlib.suppress(OSError):  # It fails again in its turn.
+            self.waiting[log] = _started(python, log)
+
     def _title(self, request: RecordingRequest) -> str:
         program = self.programs[request.side]
         name = program.side
@@ -93,32 +107,44 @@ class ProcessRecorder:
         why = ", perturbed" * (request.role == PERTURBED) + ", op by op" * request.sketches
         return f"side {request.side.upper()} ({name}){why}"
 
-    def _run(
-        self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
+    def _started(self, python: str, log: pathlib.Path, title: str) -> subprocess.Popen[str]:
+        try:
+            return self.waiting.pop(log, None) or _started(python, log)
+        except OSError as error:
+            message = f"{title}: {python} does not start: {error}"
+            raise errors.InvalidInput(message) from error
+
+    def _followed(
+        self, process: subprocess.Popen[str], request: RecordingRequest, title: str
     ) -> int:
         side, steps = Recording(request.directory), request.steps or self.steps
         end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
         self.progress(title, 0, steps)
-        with open(log, "wb") as output:
-            try:
-                process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            except OSError as error:
-                message = f"{title}: {command[0]} does not start: {error}"
-                raise errors.InvalidInput(message) from error
-            try:
-                while process.poll() is None:
-                    self.progress(title, side.steps_done, steps)
-                    if request.steps and side.steps_done >= steps:
-                        return 0
-                    if time.monotonic() > end:
-                        raise errors.InvalidInput(f"{title} takes longer than it may.")
-                    time.sleep(0.1)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+        try:
+            while process.poll() is None:
+                self.progress(title, side.steps_done, steps)
+                if request.steps and side.steps_done >= steps:
+                    return 0
+                if time.monotonic() > end:
+                    raise errors.InvalidInput(f"{title} takes longer than it may.")
+                time.sleep(0.1)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
         self.progress(title, side.steps_done, steps)
         return process.returncode
+
+
+def _started(python: str, log: pathlib.Path) -> subprocess.Popen[str]:
+    with open(log, "wb") as output:
+        return subprocess.Popen(
+            [python, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
 
 def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
@@ -137,12 +163,7 @@ def query_exported_models(
 ) -> None:
     """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
-    Args:
-        examples: a TFRecord file of serialised Examples for signatures that take them; None makes
-            them from the batches.
-
-    Raises:
-        InvalidInput: `examples` does not exist.
+    Signatures that take Examples get them from the file `examples`, or made of the batches.
     """
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
@@ -168,8 +189,15 @@ def query_exported_models(
             signatures.write_text(json.dumps({"failed": failed, "signatures": {}}))
 
 
-def main(path: str) -> int:
-    """Runs a program as a JSON file describes. If it fails, a file beside that one says why."""
+def main() -> int:
+    """Runs a program as a JSON file describes. If it fails, a file beside that one says why.
+
+    The path of the file is a line of stdin.
+    """
+    _load()
+    path = sys.stdin.readline().rstrip("\n")
+    if not path:  # The command has ended.
+        return 0
     job = pathlib.Path(path)
     try:
         return _run_job(json.loads(job.read_text()))
@@ -178,12 +206,18 @@ def main(path: str) -> int:
         raise
 
 
-def _run_job(job: Mapping[str, Object]) -> int:
-    from estimator_bridge.run import install, keras_choice, script
+def _load() -> None:
+    from estimator_bridge.run import keras_choice
 
     # The recorder looks for layers before programs choose their Keras.
     keras_choice.use_legacy_keras()
+    import estimator_bridge.verification.record.recorder
+    import estimator_bridge.verification.record.tf2_recorder  # noqa: F401
+
+
+def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.legacy import spec
+    from estimator_bridge.run import install, script
     from estimator_bridge.run.tf1 import running
     from estimator_bridge.verification.record.recorder import Recorder
     from estimator_bridge.verification.record.tf2_recorder import Tf2Recorder
@@ -251,4 +285,4 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

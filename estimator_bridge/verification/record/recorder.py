@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, find, object_graph
-from estimator_bridge.recording.files import Recording, RecordingWriter, SideDescription, Values
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    SUMMED_ROWS,
+    VARIABLES,
+    Recording,
+    RecordingWriter,
+    SideDescription,
+    Step,
+    Values,
+    parts_of_tables,
+)
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
 from estimator_bridge.verification.record import capture, model_ops
-from estimator_bridge.verification.record.capture import Arguments, Capture
+from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Arguments, Capture
 from estimator_bridge.verification.record.description import PlanKeepingDriver, Program
-from estimator_bridge.verification.record.lockstep import Leader, Perturbation
 from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
 from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
 from estimator_bridge.verification.sides import Side
 from tf2_engine.backends.interface import Arithmetic
-from tf2_engine.types import Function, Object
+from tf2_engine.types import Array, Function, Object
 
 _EVERY_WHEN_PIPELINED = 5
 
@@ -33,12 +45,10 @@ class Recorder:
     """Records the first model that a program trains.
 
     Attributes:
-        programs: the recorded models that the program made, with their objects, by id.
+        programs: the recorded models with their objects, by id.
         side_a: the recording of side A, if known.
-        leader: the recording whose variables the side takes over after each recorded step, or None.
+        leader: the recording whose variables the side takes over after each recorded step.
         max_steps: the most training steps over all calls, and batches of an evaluation.
-        steps_done: of training, so far.
-        training: whether a training is running.
     """
 
     def __init__(
@@ -90,7 +100,6 @@ class Recorder:
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        """Replaces a program's `model_dir`; models that share one also share the new one."""
         if model_dir:  # Other files of the program still go to its model_dir.
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")
@@ -115,7 +124,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Stock's predictions on a TPU repeat the first batch to signal the end."""
+        """Stock on a TPU repeats the first batch to signal the end."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
@@ -133,7 +142,6 @@ class Recorder:
         arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, once its model is built."""
         self.writer.note("settings", side)
         if self.leader is not None:
             self.leader.describe_follower(side)
@@ -298,3 +306,74 @@ def _check_legacy(checkpoint: str) -> None:
                 "start. Make the legacy program side A, or convert the checkpoint to names with "
                 "`estimator-bridge convert` and give the result to --begin-from."
             )
+
+
+class Leader:
+    """The variables of a recording, step by step, under the names of the following side."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._steps: Iterator[Step] = recording.steps()
+        self._names: dict[str, str] = {}
+
+    def describe_follower(self, side: SideDescription) -> None:
+        of_follower = parts_of_tables(side["tables"])
+        names = {part: name for name, part in of_follower.items()}
+        theirs = parts_of_tables(self._recording.settings["tables"])
+        self._names = {name: names[part] for name, part in theirs.items() if part in names}
+
+    def state_after(self, number: int) -> Values:
+        for step in self._steps:
+            if step.number == number and VARIABLES in step.values:
+                variables = step.values[VARIABLES]
+                return {self._names.get(name, name): value for name, value in variables.items()}
+            if step.number >= number:
+                break
+        return {}
+
+
+class Perturbation:
+    """A run of side A with changed last bits, which applies the gradients of side B.
+
+    The change shows how far rounding may move loss and gradients; side B's gradients show what the
+    model's optimizer should make of them. A run that is not in lockstep is only changed at its
+    start.
+    """
+
+    def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:
+        self._lock = threading.Lock()
+        self._is_free = is_free
+        self._of_step = functools.lru_cache(maxsize=2)(
+            (lambda step: {}) if gradients_of is None else gradients_of.gradients
+        )
+        self.substituted: set[str] = set()
+        self.ulps: dict[str, int] = {}
+
+    def choose(self, side: SideDescription, trained: Collection[str]) -> None:
+        rows = [table["variable"] for table in side["tables"]]
+        has_activations = bool(rows) and side["use_tpu"]
+        ulps = VARIABLE_ULPS if has_activations or self._is_free else ACTIVATION_ULPS
+        self.ulps = dict.fromkeys([*trained, *(rows if self._is_free else [])], ulps)
+
+    def state(self, values: Mapping[str, Array]) -> Values:
+        return {n: perturbed(n, value, self.ulps.get(n, 0)) for n, value in values.items()}
+
+    def substitute(self, number: int, group: str, name: str, value: Array, is_open: bool) -> Array:
+        if self._is_free:
+            return value
+        if group == ACTIVATIONS:
+            return perturbed(f"{name} {number}", value, ACTIVATION_ULPS)
+        theirs = self._gradient(number, name, is_open) if group == GRADIENTS else None
+        if theirs is None or theirs.dtype != value.dtype:
+            return value
+        if theirs.shape != value.shape and not is_open:
+            return value
+        self.substituted.add(name.removesuffix(ROWS_OF_SLICES))
+        return theirs
+
+    def _gradient(self, number: int, name: str, is_open: bool) -> Array | None:
+        with self._lock:
+            gradients = self._of_step(number)
+        if name.endswith(ROWS_OF_SLICES):
+            return gradients.get(name.removesuffix(ROWS_OF_SLICES) + SUMMED_ROWS)
+        return gradients.get(name) if is_open == (name + SUMMED_ROWS in gradients) else None

@@ -17,8 +17,7 @@ from tf2_engine.types import Array, Object, Op, Session, Variable
 class RecordingHook(tf.train.SessionRunHook):
     """Writes every variable at the start and after each call, and begins from a given start.
 
-    With a leader, the session continues with the leader's variables after each call. The recorder
-    is a `recorder.Recorder`, whose module imports this one.
+    With a leader, the session continues with the leader's variables after each call.
     """
 
     def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:
@@ -119,10 +118,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records a step before it is saved, so that the checkpoint holds the state that is followed.
-
-    A saver runs before the hook.
-    """
+    """Records a step before it is saved, so that the checkpoint holds the leader's state."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

@@ -34,8 +34,6 @@ class InputRecord(NamedTuple):
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
-    """Wraps an input_fn to write its batches, or to replay others of the same structure."""
-
     def call(*args: Object, **kwargs: Object) -> Object:
         inputs, number = input_fn(*args, **kwargs), record.begin()
         if isinstance(inputs, tuple) and len(inputs) == 2 and inputs[1] is None:
@@ -67,7 +65,6 @@ def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
 
 
 def names_of_batch(batch: Nest) -> list[str]:
-    """Names each tensor of a batch, in the order of `tf.nest.flatten`."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
         parts = zip(_PARTS_OF_BATCH, batch, strict=True)
         return [name for prefix, part in parts for name in names_of(prefix, part)]
@@ -135,10 +132,7 @@ def _specs(spec: Nest) -> list[tuple[str, Object]]:
 
 
 def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
-    """Whether all batches convert to `spec` without changing a value.
-
-    For example, the labels 0 and 1 are the same in int32 and int64.
-    """
+    """Whether all batches convert to `spec` unchanged, such as the labels 0 and 1 to int64."""
     specs = dict(_specs(spec))
     for file in files:
         batch = read_arrays(file)

@@ -15,13 +15,14 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        replayed: the recording whose batches are trained on; None uses the program's own input.
+        replayed: the recording whose batches are trained on.
         followed: the recording whose variables the side takes over after every recorded step.
-        gradients_of: the recording whose gradients replace the gradients of the `PERTURBED` side;
-            None leaves it its own.
+        gradients_of: the recording whose gradients the `PERTURBED` side applies.
         sketches: whether to record a sketch of what each op of the model computes.
         steps: after how many steps the run may end; None means when the program ends.
-        seconds: after how many seconds it fails; None means never.
+        seconds: after how many seconds it fails.
+        next_role: the role of the recording that follows, in a folder beside this one. Its process
+            starts meanwhile, and waits.
     """
 
     role: str
@@ -33,10 +34,15 @@ class RecordingRequest:
     sketches: bool = False
     steps: int | None = None
     seconds: float | None = None
+    next_role: str | None = None
 
     @property
     def side(self) -> str:
-        return B if self.role.partition("-")[0] == B else A
+        return side_of_role(self.role)
+
+
+def side_of_role(role: str) -> str:
+    return B if role.partition("-")[0] == B else A
 
 
 Record = Callable[[RecordingRequest], None]

@@ -21,10 +21,7 @@ _Queue = dict[str | None, collections.deque[Nest]]
 
 
 class StockDriver(SparseCoreDriver):
-    """Stock's class looks up and trains; the base driver loads and retrieves the tables.
-
-    Stock's class drops limits of weights, which the base driver supports.
-    """
+    """Stock's class, which looks up and trains; the base driver loads and retrieves the tables."""
 
     def __init__(self) -> None:
         super().__init__()

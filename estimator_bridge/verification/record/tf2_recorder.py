@@ -43,11 +43,7 @@ class Tf2Recorder:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Records declared classes and their engines while the context is open.
-
-        A program that builds an engine by itself ends with InvalidInput: verify cannot know what it
-        trains.
-        """
+        """Records declared classes; an engine that the program builds itself is refused."""
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
 

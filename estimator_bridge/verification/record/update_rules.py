@@ -24,7 +24,6 @@ _Function = Callable[[], TensorLike]
 def rules_of(
     legacy: LegacySpec, steps: Sequence[int], arithmetic: str = "tpu"
 ) -> dict[str, RuleDescription]:
-    """Returns the update rules by table, except rules with a number that is unknown here."""
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.placeholder(tf.int64, [])
 

@@ -21,28 +21,20 @@ _FLOOR, _CEILING = -7, 7
 """Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
 
 
-# Plural, colour and dashes of each kind, distinct in black and white too.
+# Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
 _STYLES = {
-    "activation": ("activations", "var(--activation)", ""),
-    "loss": ("loss", "var(--loss)", "2 3"),
-    "gradient": ("gradients", "var(--gradient)", "8 3"),
-    "slot": ("slots of tables", "var(--slot)", "4 3"),
-    "table": ("tables", "var(--table)", ""),
-    "dense": ("variables of the model", "var(--dense)", "10 3 2 3"),
+    "activation": ("activations", "activations", ""),
+    "loss": ("loss", "the loss", "2 3"),
+    "gradient": ("gradients", "gradients", "8 3"),
+    "slot": ("slots of tables", "slots", "4 3"),
+    "table": ("tables", "tables", ""),
+    "dense": ("variables of the model", "variables of the model", "10 3 2 3"),
 }
 
 
 _FACTOR = 30.0
 """A curve jumps if it grows by more than this from one step to the next."""
 _MAX_EXPLAINED = 4
-_PLURALS = {
-    "activation": "activations",
-    "loss": "the loss",
-    "gradient": "gradients",
-    "slot": "slots",
-    "table": "tables",
-    "dense": "variables of the model",
-}
 
 
 def over_steps(findings: Findings) -> str:
@@ -68,9 +60,10 @@ def over_steps(findings: Findings) -> str:
         parts.append(svg.text(x(step), _HEIGHT - 22, str(step)))
     parts.append(svg.text(_END, _HEIGHT - 6, "global step", "end"))
     for stage, points in lines.items():
-        plural, colour, dashes = _STYLES[stage]
+        name, _, dashes = _STYLES[stage]
+        colour = f"var(--{stage})"
         places = [(x(step), y(_decade(share))) for step, share in points]
-        title = svg.element("title", plural)
+        title = svg.element("title", name)
         parts.append(svg.curve(places, colour, radius=2.2, content=title, stroke_dasharray=dashes))
     return _drawing(parts, "Largest difference over the steps, as a share of what is allowed")
 
@@ -78,10 +71,10 @@ def over_steps(findings: Findings) -> str:
 def legend(findings: Findings) -> str:
     entries = []
     for stage in _lines(findings):
-        plural, colour, dashes = _STYLES[stage]
-        sample = svg.line(0, 5, 34, 5, colour, stroke_width="2", stroke_dasharray=dashes)
+        name, _, dashes = _STYLES[stage]
+        sample = svg.line(0, 5, 34, 5, f"var(--{stage})", stroke_width="2", stroke_dasharray=dashes)
         drawing = svg.element("svg", sample, width=34, height=10, aria_hidden="true")
-        entries.append(f'<span class="key">{drawing} {plural}</span>')
+        entries.append(f'<span class="key">{drawing} {name}</span>')
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
@@ -183,7 +176,7 @@ def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
     first = next((number for number, one in enumerate(worst) if one.share), 0)
     if first:
         one = worst[first]
-        yield f"at step {one.point.step} for {_PLURALS[stage]} ({one.series.name})"
+        yield f"at step {one.point.step} for {_STYLES[stage][1]} ({one.series.name})"
 
 
 def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
@@ -194,7 +187,7 @@ def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
             moved = f" (before it was that of {before.series.name})" if other else ""
             yield (
                 growth,
-                f"At step {after.point.step} the curve of {_PLURALS[stage]} rises {growth:.0f} "
+                f"At step {after.point.step} the curve of {_STYLES[stage][1]} rises {growth:.0f} "
                 f"times: the largest share is that of {after.series.name}{moved}, "
                 f"{after.point.difference:.1e} off.",
             )

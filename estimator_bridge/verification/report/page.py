@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
+from estimator_bridge.verification import result
 from estimator_bridge.verification.findings import Findings
-from estimator_bridge.verification.report import charts, sections, text
+from estimator_bridge.verification.report import charts, sections
 from estimator_bridge.verification.report.markup import (
     STYLE,
     TableRow,
@@ -17,7 +18,7 @@ from estimator_bridge.verification.report.markup import (
     paragraph,
     table,
 )
-from estimator_bridge.verification.report.text import other_lines, table_lines
+from estimator_bridge.verification.result import other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
@@ -25,10 +26,9 @@ _MAX_OF_POWER = 4
 
 
 def page(findings: Findings, title: str = "the program") -> str:
-    """Makes the page. The part above the signature usually fits on two sheets of paper.
+    """Makes the page about `title`.
 
-    Args:
-        title: what was compared, such as the program and its arguments.
+    The part above the signature usually fits on two sheets of paper.
     """
     body = "".join(
         [
@@ -60,7 +60,6 @@ def page(findings: Findings, title: str = "the program") -> str:
 
 
 def claim(findings: Findings) -> str:
-    """States the scope of the comparison, without a verdict."""
     a, b = (_named(letter, side) for letter, side in zip("AB", findings.settings, strict=True))
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
@@ -75,14 +74,14 @@ def claim(findings: Findings) -> str:
 
 
 def _named(letter: str, side: SideDescription) -> str:
-    engine = text.ENGINES[side["engine"]]
+    engine = result.ENGINES[side["engine"]]
     is_elsewhere = side["engine"] in (CHECKPOINT, PORT)
     version = "" if is_elsewhere else f" on TensorFlow {side['tensorflow']}"
     return f"side {letter}, {engine}{version} ({side['side']}),"
 
 
 def _verdict(findings: Findings) -> str:
-    sentence = text.verdict(findings)
+    sentence = result.verdict(findings)
     words = ("NOT EQUAL", "NO VERDICT", "UNDECIDED", "EQUAL")
     word = next((each for each in words if sentence.startswith(each)), "")
     rest = sentence.removeprefix(word).lstrip(": ")
@@ -104,7 +103,7 @@ def _sides(findings: Findings) -> str:
     columns = [
         {
             "program": side["program"],
-            "engine": text.ENGINES[side["engine"]],
+            "engine": result.ENGINES[side["engine"]],
             "TensorFlow": side["tensorflow"],
             "use_tpu": "as True" if side["engine"] in (TF2, KERAS) else str(side["use_tpu"]),
             "tables are in": side["where"],
@@ -163,11 +162,11 @@ def _charts(findings: Findings) -> str:
 
 
 def _method(findings: Findings) -> str:
-    others = "; ".join(text.reasons(findings))
+    others = "; ".join(result.reasons(findings))
     rest = paragraph(f"Further: {others}.") if others else ""
     return (
         f"<h2>How it was compared</h2>{paragraph(f'{_fed(findings)} {_began(findings)}')}"
-        f"{paragraph(f'Allowed: {text.tolerance_paragraph(findings)}')}"
+        f"{paragraph(f'Allowed: {result.tolerance_paragraph(findings)}')}"
         f"{_power(findings)}{rest}"
     )
 

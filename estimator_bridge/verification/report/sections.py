@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge.recording.files import EXPORT, SERVED, VARIABLES
+from estimator_bridge.verification import result
 from estimator_bridge.verification.findings import TABLE, Findings, Outcome, Point, Series
-from estimator_bridge.verification.report import text
 from estimator_bridge.verification.report.markup import TableRow, escaped, folded, mark, table
 
 _HEADER = ["of", "setting", "on A", "on B", "ignored"]
@@ -92,10 +92,10 @@ def _table(series: list[Series]) -> str:
         equal = one.first is None
         what = "rows" if one.role == TABLE else one.role
         verdict = "equal" if equal else "NOT EQUAL"
-        first = "never" if one.first is None else text.place(one.first)
-        cells = [str(one.table), what, *text.numbers(one), first, verdict]
+        first = "never" if one.first is None else result.place(one.first)
+        cells = [str(one.table), what, *result.numbers(one), first, verdict]
         rows.append(TableRow(cells, mark(not equal)))
-    return table(["table", "what", *text.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
+    return table(["table", "what", *result.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
 
 
 def outcome_section(findings: Findings) -> str:
@@ -174,9 +174,9 @@ def _numbers(point: Point) -> str:
 def arrays(findings: Findings) -> str:
     rows = []
     for one in findings.series:
-        what = text.role(one) + (f", {one.table}" if one.table else "")
+        what = result.role(one) + (f", {one.table}" if one.table else "")
         first = "none" if one.first is None else str(one.first)
-        cells = [one.name, what, *text.numbers(one), first]
+        cells = [one.name, what, *result.numbers(one), first]
         rows.append(TableRow(cells, mark(one.first is not None)))
     only = "".join(
         f"<p>On side {side} alone: {escaped(', '.join(names))}.</p>"
@@ -187,7 +187,7 @@ def arrays(findings: Findings) -> str:
         "Appendix: every array",
         "<p>What diverged first is in front, then what came closest "
         "to it. The numbers are those of the tables above.</p>"
-        + table(["array", "what", *text.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
+        + table(["array", "what", *result.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
         + only,
         "appendix",
     )

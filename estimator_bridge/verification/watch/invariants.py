@@ -73,13 +73,7 @@ class Violation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The steps between two reads of the variables, usually one.
-
-    Attributes:
-        position: of the first step, from 0.
-        steps: only the last one has variables.
-        ids: of every feature in the global batch of each step.
-    """
+    """The steps between two reads of the variables, usually one; only the last has variables."""
 
     position: int
     before: Values

@@ -30,24 +30,49 @@ from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 
-class Watcher:
-    """Checks a recording as far as it is written.
+class WatchedJob:
+    """A job, recorded in a directory that is created for it; `tell` gets every new violation."""
 
-    Attributes:
-        notes: what could not be checked, and why.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+    def __init__(
+        self, directory: pathlib.Path, tell: Callable[[Violation], None] = lambda violation: None
+    ) -> None:
+        self._recording = Recording(directory)
+        self._tell = tell
         self._reader = StepReader()
         self._files_read = 0
         self._number = 0
         self._before: Values | None = None
         self._since: list[Step] = []
-        self.steps = 0
-        self.notes: list[str] = []
+        self._steps = 0
+        self._notes: list[str] = []
+        self._kept: dict[tuple[str, str], Kept] = {}
 
-    def check(self) -> Iterator[Violation]:
+    def look(self) -> None:
+        """Checks the recording as far as it is written."""
+        self._keep(self._violations())
+
+    def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
+        failure, recording = None, self._recording
+        try:
+            record(RecordingRequest(B, str(recording.directory), begin_from))
+        except errors.EngineError as error:
+            failure = str(error)
+        self.look()
+        self._keep(self._of_next_batch())
+        settings = recording.settings if recording.is_described else None
+        kept = list(self._kept.values())
+        return WatchReport(settings, self._steps, kept, self._notes, failure or recording.failure)
+
+    def _keep(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            key = violation.invariant, violation.where
+            if key in self._kept:
+                self._kept[key].steps += 1
+            else:
+                self._kept[key] = Kept(violation, 1)
+                self._tell(violation)
+
+    def _violations(self) -> Iterator[Violation]:
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
@@ -63,33 +88,33 @@ class Watcher:
                 continue
             self._since.append(step)
             if VARIABLES in step.values:
-                yield from self._checked(self._before)
+                yield from self._of_interval(self._before)
                 self._before, self._since = step.values[VARIABLES], []
 
-    def check_next_batch(self) -> Iterator[Violation]:
+    def _of_next_batch(self) -> Iterator[Violation]:
         if self._before is None or self._since:
             return
         missing = [Step(self._number + 1, {})]
-        interval = Interval(self.steps, self._before, missing, self._ids(1))
+        interval = Interval(self._steps, self._before, missing, self._ids(1))
         for table in self._recording.settings["tables"]:
             yield from invariants.check_ids(interval, table)
 
     def _ids(self, steps: int) -> list[Ids]:
         settings = self._recording.settings
         features, cores = lookups.features_of(settings["tables"]), settings["cores"]
-        positions = range(self.steps, self.steps + steps)
+        positions = range(self._steps, self._steps + steps)
         return [ids_of_step(self._recording, each, cores, features) for each in positions]
 
-    def _checked(self, before: Values) -> Iterator[Violation]:
+    def _of_interval(self, before: Values) -> Iterator[Violation]:
         settings = self._recording.settings
-        interval = Interval(self.steps, before, self._since, self._ids(len(self._since)))
-        self.steps += len(self._since)
+        interval = Interval(self._steps, before, self._since, self._ids(len(self._since)))
+        self._steps += len(self._since)
         yield from invariants.check_finite(interval)
         yield from invariants.check_global_step(interval)
         for table in settings["tables"]:
-            yield from self._checked_table(interval, table)
+            yield from self._of_table(interval, table)
 
-    def _checked_table(self, interval: Interval, table: TableDescription) -> Iterator[Violation]:
+    def _of_table(self, interval: Interval, table: TableDescription) -> Iterator[Violation]:
         yield from invariants.check_ids(interval, table)
         yield from invariants.check_slots(interval, table)
         yield from invariants.check_limits(interval, table)
@@ -105,57 +130,13 @@ class Watcher:
 
     def _note(self, table: TableDescription, reason: str) -> None:
         text = f"Table {table['name']}: {reason}, so that lookups and updates are not checked."
-        if text not in self.notes:
-            self.notes.append(text)
-
-
-class WatchedJob:
-    """A job, recorded in a directory that is created for it; `tell` gets every new violation."""
-
-    def __init__(
-        self, directory: pathlib.Path, tell: Callable[[Violation], None] = lambda violation: None
-    ) -> None:
-        self._directory = directory
-        self._recording = Recording(directory)
-        self._watcher = Watcher(self._recording)
-        self._tell = tell
-        self._kept: dict[tuple[str, str], Kept] = {}
-
-    def look(self) -> None:
-        self._keep(self._watcher.check())
-
-    def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
-        """Runs the job until it ends or fails; `record` may call `look` meanwhile."""
-        failure = None
-        try:
-            record(RecordingRequest(B, str(self._directory), begin_from))
-        except errors.EngineError as error:
-            failure = str(error)
-        self.look()
-        self._keep(self._watcher.check_next_batch())
-        recording = self._recording
-        settings = recording.settings if recording.is_described else None
-        return WatchReport(
-            settings,
-            self._watcher.steps,
-            list(self._kept.values()),
-            self._watcher.notes,
-            failure or recording.failure,
-        )
-
-    def _keep(self, violations: Iterable[Violation]) -> None:
-        for violation in violations:
-            key = violation.invariant, violation.where
-            if key in self._kept:
-                self._kept[key].steps += 1
-            else:
-                self._kept[key] = Kept(violation, 1)
-                self._tell(violation)
+        if text not in self._notes:
+            self._notes.append(text)
 
 
 @dataclasses.dataclass
 class Kept:
-    """A violation as it was first seen, and the number of steps in which it was seen."""
+    """A violation as it was first seen, and in how many steps."""
 
     first: Violation
     steps: int
@@ -163,14 +144,7 @@ class Kept:
 
 @dataclasses.dataclass
 class WatchReport:
-    """The findings about a watched job.
-
-    Attributes:
-        settings: of the job; None if it failed before its training.
-        steps: how many were checked.
-        violations: each invariant of each array once, in order.
-        notes: what could not be checked, and why.
-    """
+    """The findings about a watched job, each invariant of each array once."""
 
     settings: SideDescription | None
     steps: int

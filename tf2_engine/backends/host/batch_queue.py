@@ -1,16 +1,14 @@
 """Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch is made of tensors of that graph and waits in a Python list.
-Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a
-queue resource, which repeated or failed tracing does not change.
+While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue and
+another dequeue, so it waits in a queue resource, which repeated or failed tracing does not change.
 
-Each core has its own queue; a batch is complete once every core has enqueued its part. Several
-batches may wait for their lookup, first in, first out. After its lookup, a training batch waits for
-its gradients.
+Each core has its own queue, first in, first out. After its lookup, a training batch waits for its
+gradients.
 
 Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
-failed, and the second step's gradients would go to the first batch. Within one trace or graph,
-where calls are matched while it is built, several may wait.
+failed, and its batch would get the second step's gradients. Within one trace or graph several may
+wait.
 """
 
 from __future__ import annotations

@@ -72,8 +72,6 @@ class HostDriver(StepDriver):
             TensorFlow's ops; see `native_kernels.supports`.
         arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
             v5p, v6e and TPU7x, which support five optimizers; see `sparsecore_rules`.
-
-    Raises InvalidSpec for another arithmetic.
     """
 
     def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:

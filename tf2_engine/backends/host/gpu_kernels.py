@@ -1,8 +1,7 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-Starting an op takes microseconds, and an op whose output size depends on its data makes the host
-wait. So tables with equal width and optimizer are updated together, features of equal width are
-summed together, and all ids are checked together.
+Starting an op takes microseconds, so tables with equal width and optimizer are updated together,
+features of equal width are summed together, and all ids are checked together.
 """
 
 from __future__ import annotations

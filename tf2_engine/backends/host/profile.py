@@ -2,7 +2,7 @@
 
 For three in a hundred samples the profiler counts the ids, and which hosts hold their rows. At the
 end of a training loop, the counts of a table with at least `MIN_SAMPLES` counted samples are added
-to the table's file. Several models may share the directory: counts of equal tables are merged.
+to the table's file.
 """
 
 from __future__ import annotations

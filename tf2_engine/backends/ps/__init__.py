@@ -1,7 +1,6 @@
 """Tables on parameter servers: TensorFlow's servers hold rows, and workers run the cores."""
 
 from tf2_engine.backends.ps.cores import is_server_strategy
-from tf2_engine.backends.ps.driver import PsDriver
-from tf2_engine.backends.ps.strategy_driver import StrategyPsDriver
+from tf2_engine.backends.ps.driver import PsDriver, StrategyPsDriver
 
 __all__ = ["PsDriver", "StrategyPsDriver", "is_server_strategy"]

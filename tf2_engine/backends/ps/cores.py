@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.cores import HostCores
-from tf2_engine.backends.host.one_process import check_one_process
+from tf2_engine.backends.host.cores import HostCores, check_one_process
 from tf2_engine.graph_mode import building_graph
 from tf2_engine.placement import Layout, Servers, workers_of_cores
 from tf2_engine.plan import TablePlan

@@ -1,10 +1,9 @@
 """A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
-A core sends a server the ids of distinct rows, gets their parameters, and sends gradients. Slots
-never leave their server, which applies the rule once per row to the sum over all cores in order.
-The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, except for powers (FTRL,
-AdagradMomentum), which TensorFlow computes differently for the last elements of a vector, and
-gradients that are summed before they are sent.
+Slots never leave their server, which applies the rule once per row to the sum over all cores in
+order. The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, except for powers
+(FTRL, AdagradMomentum), which TensorFlow computes differently for the last elements of a vector,
+and gradients that are summed before they are sent.
 """
 
 from __future__ import annotations
@@ -160,8 +159,7 @@ class ServerKernels(KernelSet):
 class LockedKernels(ServerKernels):
     """Kernels for functions of several workers, which may update a server at the same time.
 
-    Two simultaneous updates of a row could lose one, or mix parameters and slots of both. So each
-    update holds its server's lock.
+    Each update holds its server's lock.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:

@@ -77,7 +77,7 @@ class SparseCoreDriver(ReplicaDriver):
         limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
             means stock's defaults.
 
-    Raises OutOfOrder if the current strategy is not a TPUStrategy, and WrongType for other limits.
+    Raises OutOfOrder if the current strategy is not a TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

@@ -30,8 +30,6 @@ class TpuDriver(ReplicaDriver):
     Args:
         topology: None reads it from the current strategy.
         initialize: False uses the TPU as another engine with the same tables has configured it.
-
-    Raises OutOfOrder without a topology if the current strategy is not a TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

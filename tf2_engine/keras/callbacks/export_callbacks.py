@@ -73,8 +73,6 @@ class LatestExporterBase:
 class BestExporterBase(LatestExporterBase):
     """Exports a `TableModel` after each evaluation of `fit` that is better than all before it.
 
-    The first evaluation always leads to an export, unless an earlier training has exported.
-
     Args:
         export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;

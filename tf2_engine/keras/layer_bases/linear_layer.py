@@ -1,4 +1,4 @@
-"""The linear model over columns: a weight per category and per number, and a bias."""
+"""The linear model over columns, with a weight per category and number, and the bias alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_bases import column_layers
-from tf2_engine.keras.layer_settings import plain
+from tf2_engine.keras.layer_bases.column_layers import FixedLayer
+from tf2_engine.keras.layer_settings import Arguments, plain
 from tf2_engine.types import Object, Tensor
 
 LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
@@ -101,3 +102,32 @@ def _rows(column: LinearColumn) -> int:
     ids = column_layers.ids_of(column)
     assert ids is not None
     return column_types.num_buckets(ids)
+
+
+class BaselineLayer(FixedLayer):
+    """Returns the same logits for each example: a bias that starts at zero.
+
+    A classifier thus learns how frequent the classes are, and a regressor the mean of the labels.
+
+        Baseline(name="baseline")(features)  # [batch, 1] float32
+    """
+
+    def __init__(self, units: int = 1, name: str | None = None, **options: Object) -> None:
+        super().__init__(name=name, **options)
+        self._arguments = Arguments({"units": units})
+        self._units = units
+        self._bias: Object = None
+
+    def _make_variables(self) -> None:
+        self._bias = self.add_weight(  # type: ignore[attr-defined]
+            name="bias", shape=(self._units,), initializer="zeros"
+        )
+
+    def call(self, features: Mapping[str, Object]) -> Tensor:
+        """Returns [batch, units] float32. The first feature tells the number of examples."""
+        return self._repeated(features)
+
+    @do_not_convert
+    def _repeated(self, features: Mapping[str, Object]) -> Tensor:
+        size = tf.shape(next(iter(features.values())), tf.int32)[0]
+        return tf.convert_to_tensor(self._bias) * tf.ones([size, self._units])

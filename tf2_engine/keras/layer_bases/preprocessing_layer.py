@@ -22,7 +22,6 @@ class PreprocessingLayer(PassiveLayer):
 
     Args:
         columns: the column of the ids for each feature of the engine.
-        name: the name of the layer.
 
     Raises:
         WrongType: a value of `columns` is not a Column.

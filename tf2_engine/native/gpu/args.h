@@ -1,7 +1,6 @@
 // What the host tells the kernels for GPUs: plain C++17, read by g++ and by NVRTC.
 
-#ifndef TF2_ENGINE_NATIVE_GPU_ARGS_H_
-#define TF2_ENGINE_NATIVE_GPU_ARGS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -97,5 +96,3 @@ struct UpdateArgs {
 
 }  // namespace gpu
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_GPU_ARGS_H_

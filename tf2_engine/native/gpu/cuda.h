@@ -1,8 +1,7 @@
 // NVIDIA's driver, opened when the first kernel is added. Plain C++17 without CUDA headers or
 // TensorFlow.
 
-#ifndef TF2_ENGINE_NATIVE_GPU_CUDA_H_
-#define TF2_ENGINE_NATIVE_GPU_CUDA_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -241,5 +240,3 @@ class Staging {
 
 }  // namespace gpu
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_GPU_CUDA_H_

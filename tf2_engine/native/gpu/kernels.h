@@ -7,8 +7,7 @@
 // Tests also compile this file with g++ and run the threads of a block in turns. This requires that
 // all threads of a block reach the same barriers and ballots.
 
-#ifndef TF2_ENGINE_NATIVE_GPU_KERNELS_H_
-#define TF2_ENGINE_NATIVE_GPU_KERNELS_H_
+#pragma once
 
 #include "gpu/args.h"
 
@@ -409,5 +408,3 @@ extern "C" __global__ void move_items(const SortArgs args) {
   static_assert(true, "")
 #undef TF2_ENGINE_RULE
 #define TF2_ENGINE_RULE TF2_ENGINE_UPDATE_KERNELS
-
-#endif  // TF2_ENGINE_NATIVE_GPU_KERNELS_H_

@@ -6,8 +6,7 @@
 //   class Staging   with mutex, Get and Copied
 //   static void* StreamOf(OpKernelContext*)
 
-#ifndef TF2_ENGINE_NATIVE_GPU_OPS_H_
-#define TF2_ENGINE_NATIVE_GPU_OPS_H_
+#pragma once
 
 #include <algorithm>
 #include <mutex>
@@ -16,12 +15,15 @@
 #include <vector>
 
 #include "gpu/step.h"
+#include "host/arguments.h"
 #include "host/lookup_op.h"
 #include "host/update_op.h"
 #include "host/variables.h"
 
 namespace estimator_bridge {
 namespace gpu {
+
+constexpr char kNoStream[] = "The stream of the GPU cannot be used.";
 
 inline absl::Status AsStatus(const std::string& error) {
   return error.empty() ? absl::OkStatus() : errors::Internal(error);
@@ -38,16 +40,7 @@ struct Pieces {
     estimator_bridge::Occurrences piece;
     TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
     TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
-    Occurrences one;
-    one.ids = piece.ids;
-    one.cell = piece.cell;
-    one.splits = piece.splits;
-    one.gain = piece.gain;
-    one.count = piece.count;
-    one.num_splits = piece.num_splits;
-    one.num_cells = num_cells;
-    one.table = table;
-    one.core = core;
+    const Occurrences one{piece, num_cells, table, core};
     read.push_back(piece);
     occurrences.push_back(one);
     data.push_back(const_cast<float*>(of_cells));
@@ -73,15 +66,15 @@ class Step {
     TF_RETURN_IF_ERROR(AsStatus(error));
     batch.Describe(from);
     const int64_t count = static_cast<int64_t>(pieces.read.size());
-    std::vector<absl::Status> results(pieces.read.size(), absl::OkStatus());
     // Waking a thread takes as long as reading some ten thousand ids.
     const int64_t tasks = std::min<int64_t>(count, 1 + batch.count() / kIdsOfTask);
-    InParallel(context, tasks, batch.count(), [&](int64_t task) {
+    TF_RETURN_IF_ERROR(TryInParallel(context, tasks, batch.count(), [&](int64_t task) {
       for (int64_t i = task; i < count; i += tasks) {
-        results[i] = Write(pieces.read[i], pieces.occurrences[i], batch, i, tables, where[i], from);
+        TF_RETURN_IF_ERROR(
+            Write(pieces.read[i], pieces.occurrences[i], batch, i, tables, where[i], from));
       }
-    });
-    TF_RETURN_IF_ERROR(FirstError(results));
+      return absl::OkStatus();
+    }));
     TF_RETURN_IF_ERROR(AsStatus(stream->Copy(At(*memory), from, batch.bytes(), true)));
     staging_.Copied(*stream);
     return absl::OkStatus();
@@ -111,23 +104,6 @@ class Step {
   typename Device::Staging staging_;
 };
 
-// Locks the variables and finds their elements on the GPU.
-template <class Stream>
-absl::Status FindVariables(OpKernelContext* context, int count, const Tables& tables,
-                           const std::vector<int64_t>& table_of, Stream* stream,
-                           LockedVariables* variables, std::vector<float*>* data) {
-  if (!stream->ok()) return errors::Internal("The stream of the GPU cannot be used.");
-  TF_RETURN_IF_ERROR(variables->Lock(context, 0, count));
-  data->resize(count);
-  for (int i = 0; i < count; ++i) {
-    const Tables::Table& table = tables[table_of[i]];
-    int64_t dim = table.dim;
-    const int64_t rows = table.placement.RowsOf(i % tables.num_shards());
-    TF_RETURN_IF_ERROR(variables->Rows(context, i, rows, &dim, &(*data)[i]));
-  }
-  return absl::OkStatus();
-}
-
 template <class Device>
 class LookupOnGpu : public LookupOp {
  public:
@@ -136,7 +112,6 @@ class LookupOnGpu : public LookupOp {
     std::vector<Tables::Table> tables;
     for (size_t t = 0; t < rows_.size(); ++t) {
       tables.push_back({rows_[t], dims_[t], 0, 0, placements_[t]});
-      table_of_variable_.insert(table_of_variable_.end(), num_shards_, t);
     }
     tables_ = Tables(std::move(tables), num_shards_);
   }
@@ -145,13 +120,11 @@ class LookupOnGpu : public LookupOp {
     typename Device::Stream stream(Device::StreamOf(context));
     LockedVariables variables(LockedVariables::Access::kRead);
     std::vector<float*> data;
-    OP_REQUIRES_OK(context, FindVariables(context, num_variables_, tables_, table_of_variable_,
-                                          &stream, &variables, &data));
+    OP_REQUIRES(context, stream.ok(), errors::Internal(kNoStream));
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
     tensorflow::OpInputList ids, cells, gains, num_cells;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "num_cells", &num_cells));
     Pieces pieces;
     for (int i = 0; i < ids.size(); ++i) {
       OP_REQUIRES(context, num_cells[i].NumElements() == 1,
@@ -174,7 +147,6 @@ class LookupOnGpu : public LookupOp {
 
  private:
   Tables tables_;
-  std::vector<int64_t> table_of_variable_;
   Step<Device> step_;
 };
 
@@ -198,7 +170,6 @@ class UpdateOnGpu : public UpdateOp {
         groups_.push_back({table.optimizer, table.dim, table.by_core, nullptr});
       }
       tables.push_back({table.rows, table.dim, table.num_slots, group, table.placement});
-      table_of_variable_.insert(table_of_variable_.end(), (1 + table.num_slots) * num_shards_, t);
     }
     all_ = Tables(std::move(tables), num_shards_);
   }
@@ -206,11 +177,8 @@ class UpdateOnGpu : public UpdateOp {
   void Compute(OpKernelContext* context) override {
     typename Device::Stream stream(Device::StreamOf(context));
     tensorflow::OpInputList ids, cells, gains, gradients, rates;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    OP_REQUIRES_OK(context, context->input_list("rates", &rates));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients, "rates", &rates));
     Pieces pieces;
     for (int i = 0; i < ids.size(); ++i) {
       int64_t count;
@@ -230,8 +198,8 @@ class UpdateOnGpu : public UpdateOp {
                                 return AsStatus(stream.Copy(to, from, bytes, false));
                               });
     std::vector<float*> data;
-    OP_REQUIRES_OK(context, FindVariables(context, num_variables_, all_, table_of_variable_,
-                                          &stream, &variables, &data));
+    OP_REQUIRES(context, stream.ok(), errors::Internal(kNoStream));
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
     const std::vector<PartAt> parts = all_.Parts(data);
     const Batch batch(all_, pieces.occurrences, pieces.data, parts, true);
     Tensor memory;
@@ -246,11 +214,8 @@ class UpdateOnGpu : public UpdateOp {
  private:
   Tables all_;
   std::vector<UpdateStep::Group> groups_;
-  std::vector<int64_t> table_of_variable_;
   Step<Device> step_;
 };
 
 }  // namespace gpu
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_GPU_OPS_H_

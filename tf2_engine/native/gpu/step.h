@@ -4,8 +4,7 @@
 // one buffer, which goes to the GPU in one copy. The host knows how many ids each table has, so
 // nothing is read back: launches are as large as the batch may need.
 
-#ifndef TF2_ENGINE_NATIVE_GPU_STEP_H_
-#define TF2_ENGINE_NATIVE_GPU_STEP_H_
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +15,7 @@
 
 #include "gpu/args.h"
 #include "host/placement.h"
+#include "host/rows.h"
 #include "rules/optimizer.h"
 
 namespace estimator_bridge {
@@ -33,14 +33,9 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// The ids of a feature on a core, in host memory; see `Occurrences` in host/variables.h.
-struct Occurrences {
-  const int64_t* ids = nullptr;
-  const int64_t* cell = nullptr;    // of each id, or null
-  const int64_t* splits = nullptr;  // row splits, or null
-  const float* gain = nullptr;      // of ids, or of cells where there are splits; or null
-  int64_t count = 0, num_splits = 0, num_cells = 0;
-  int64_t table = 0, core = 0;
+// What a feature on a core looks up.
+struct Occurrences : OccurrenceArrays {
+  int64_t num_cells = 0, table = 0, core = 0;
 };
 
 // The tables of an op, and the order of their rows among all rows.
@@ -407,5 +402,3 @@ class UpdateStep {
 
 }  // namespace gpu
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_GPU_STEP_H_

@@ -5,8 +5,7 @@
 // memory is moved to them in place. This takes about a second per GB, once. Contents, address and
 // size stay the same. On systems that cannot do it (before Linux 6.1) the tables stay as they are.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
-#define TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
+#pragma once
 
 #include <sys/mman.h>
 
@@ -59,5 +58,3 @@ inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
 }
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_

@@ -1,13 +1,13 @@
 // From ids, cells and gains to activations: the kernel of `look_up` in backends/host/kernels.py.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
-#define TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/rows.h"
 #include "host/sums.h"
 #include "host/variables.h"
@@ -65,12 +65,10 @@ class SumOp : public tensorflow::OpKernel {
  public:
   explicit SumOp(OpKernelConstruction* context) : OpKernel(context) {
     int num_pieces;
-    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_pieces", &num_pieces,
+                                          "num_shards", &num_shards_, "dims", &dims_,
+                                          "table_of", &table_of_, "sizes", &sizes_,
+                                          "where", &where_));
     const size_t tables = dims_.size(), pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context, num_shards_ >= 1,
                 errors::InvalidArgument("There must be at least one shard."));
@@ -102,10 +100,8 @@ class SumOp : public tensorflow::OpKernel {
            const std::vector<int64_t>& counts, const std::vector<Placement>& placements,
            const CheckRows& check) {
     tensorflow::OpInputList ids, cells, gains, num_cells;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "num_cells", &num_cells));
     const int count = static_cast<int>(table_of_.size());
     std::vector<Job> jobs(count);
     int64_t total = 0;
@@ -127,8 +123,8 @@ class SumOp : public tensorflow::OpKernel {
     }
     std::vector<Task> tasks;
     for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], &tasks);
-    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
-    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+    const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tasks, total, [&](int64_t t) -> absl::Status {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
@@ -137,17 +133,16 @@ class SumOp : public tensorflow::OpKernel {
       const auto check_ids = [&] {
         return check(table, piece.ids + task.begin, task.end - task.begin, where);
       };
-      results[t] = piece.CheckCells(task.begin, task.end, task.first, task.last, where);
-      if (num_shards_ > 1 || counts[table] == 0) results[t].Update(check_ids());
-      if (!results[t].ok()) return;
+      TF_RETURN_IF_ERROR(piece.CheckCells(task.begin, task.end, task.first, task.last, where));
+      if (num_shards_ > 1 || counts[table] == 0) TF_RETURN_IF_ERROR(check_ids());
       const Source from{&shards[table * num_shards_], &placements[table], counts[table]};
-      if (num_shards_ > 1) {
-        Run<false>(job, task, from);
-      } else if (!Run<true>(job, task, from)) {
-        results[t] = check_ids();  // which says what is wrong
+      if (num_shards_ == 1) {
+        // The check says what is wrong.
+        return Run<true>(job, task, from) ? absl::OkStatus() : check_ids();
       }
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      Run<false>(job, task, from);
+      return absl::OkStatus();
+    }));
   }
 
  private:
@@ -322,31 +317,28 @@ class LookupOp : public SumOp {
  public:
   explicit LookupOp(OpKernelConstruction* context) : SumOp(context) {
     std::string strategy;
-    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
-    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
+    int num_variables;
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_variables", &num_variables,
+                                          "strategy", &strategy, "rows", &rows_));
     OP_REQUIRES(context,
-                num_variables_ == num_tables() * num_shards_ && rows_.size() == dims_.size(),
+                num_variables == num_tables() * num_shards_ && rows_.size() == dims_.size(),
                 errors::InvalidArgument("There must be one variable per table and shard."));
-    for (const int64_t rows : rows_) {
-      OP_REQUIRES(context, rows >= 1, errors::InvalidArgument("rows must be positive."));
-      placements_.emplace_back(rows, num_shards_, strategy == "mod");
+    for (size_t table = 0; table < rows_.size(); ++table) {
+      OP_REQUIRES(context, rows_[table] >= 1, errors::InvalidArgument("rows must be positive."));
+      placements_.emplace_back(rows_[table], num_shards_, strategy == "mod");
+      for (int64_t shard = 0; shard < num_shards_; ++shard) {
+        shapes_.push_back({placements_[table].RowsOf(shard), dims_[table]});
+      }
     }
   }
 
   void Compute(OpKernelContext* context) override {
     LockedVariables variables(LockedVariables::Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
-    std::vector<float*> shards(num_variables_);
-    std::vector<int64_t> counts(num_variables_), elements(num_variables_);
-    for (int i = 0; i < num_variables_; ++i) {
-      const int64_t table = i / num_shards_;
-      int64_t dim = dims_[table];
-      counts[i] = placements_[table].RowsOf(i % num_shards_);
-      OP_REQUIRES_OK(context, variables.Rows(context, i, counts[i], &dim, &shards[i]));
-      elements[i] = counts[i] * dim;
-    }
-    huge_.See(context, shards, elements);
+    std::vector<float*> shards;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &shards));
+    huge_.See(context, shards, shapes_);
+    std::vector<int64_t> counts;
+    for (const VariableShape& shape : shapes_) counts.push_back(shape.rows);
     Sum(context, shards, counts, placements_,
         [this](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
           return CheckIds(ids, count, rows_[table], where);
@@ -354,7 +346,7 @@ class LookupOp : public SumOp {
   }
 
  protected:
-  int num_variables_ = 0;
+  std::vector<VariableShape> shapes_;
   std::vector<Placement> placements_;
   std::vector<int64_t> rows_;
 
@@ -363,5 +355,3 @@ class LookupOp : public SumOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_

@@ -1,12 +1,12 @@
 // From what is enqueued to ids, cells and gains: the kernel of batch.occurrences.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
-#define TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/rows.h"
 #include "host/variables.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -22,18 +22,12 @@ class OccurrencesOp : public tensorflow::OpKernel {
     std::vector<tensorflow::PartialTensorShape> sizes;
     std::vector<int64_t> rows, per_row;
     int count;
-    OP_REQUIRES_OK(context, context->GetAttr("num_features", &count));
-    OP_REQUIRES_OK(context, context->GetAttr("kinds", &kinds));
-    OP_REQUIRES_OK(context, context->GetAttr("combiners", &combiners));
-    OP_REQUIRES_OK(context, context->GetAttr("weighted", &weighted));
-    OP_REQUIRES_OK(context, context->GetAttr("sequence", &sequence));
-    OP_REQUIRES_OK(context, context->GetAttr("check_samples", &check_samples));
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
-    OP_REQUIRES_OK(context, context->GetAttr("per_row", &per_row));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where));
-    OP_REQUIRES_OK(context, context->GetAttr("drop", &drop_));
-    OP_REQUIRES_OK(context, context->GetAttr("check_ids", &check_ids_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_features", &count, "kinds", &kinds,
+                                          "combiners", &combiners, "weighted", &weighted,
+                                          "sequence", &sequence, "check_samples", &check_samples,
+                                          "sizes", &sizes, "rows", &rows, "per_row", &per_row,
+                                          "where", &where, "drop", &drop_,
+                                          "check_ids", &check_ids_));
     const size_t wanted = static_cast<size_t>(count);
     for (const size_t size :
          {kinds.size(), combiners.size(), weighted.size(), sequence.size(), check_samples.size(),
@@ -47,15 +41,11 @@ class OccurrencesOp : public tensorflow::OpKernel {
       Feature& feature = features_[i];
       OP_REQUIRES(context, kinds[i] == "dense" || kinds[i] == "sparse" || kinds[i] == "ragged",
                   errors::InvalidArgument(where[i], ": there is no kind '", kinds[i], "'."));
-      OP_REQUIRES(
-          context, combiners[i] == "sum" || combiners[i] == "mean" || combiners[i] == "sqrtn",
-          errors::InvalidArgument(where[i], ": there is no combiner '", combiners[i], "'."));
+      OP_REQUIRES(context, ReadCombiner(combiners[i], &feature.combiner),
+                  errors::InvalidArgument(where[i], ": there is no combiner '", combiners[i], "'."));
       OP_REQUIRES(context, sizes[i].dims() >= 1 && per_row[i] >= 1 && rows[i] >= 1,
                   errors::InvalidArgument(where[i], ": sizes, rows and per_row must be positive."));
       feature.kind = kinds[i] == "dense" ? kDense : kinds[i] == "sparse" ? kSparse : kRagged;
-      feature.combiner = combiners[i] == "sum"    ? Combiner::kSum
-                         : combiners[i] == "mean" ? Combiner::kMean
-                                                  : Combiner::kSqrtn;
       feature.weighted = weighted[i];
       feature.sequence = sequence[i];
       feature.check_samples = check_samples[i];
@@ -76,10 +66,8 @@ class OccurrencesOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList index, ids, weights, samples;
-    OP_REQUIRES_OK(context, context->input_list("index", &index));
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("weights", &weights));
-    OP_REQUIRES_OK(context, context->input_list("num_samples", &samples));
+    OP_REQUIRES_OK(context, GetLists(context, "index", &index, "ids", &ids, "weights", &weights,
+                                     "num_samples", &samples));
     const int count = static_cast<int>(features_.size());
     std::vector<Work> work(count);
     // Tensors are allocated here, on one thread, as large as they can become.
@@ -87,12 +75,11 @@ class OccurrencesOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, Prepare(context, i, features_[i], index[i], ids[i], weights[i],
                                       samples[i], &work[i]));
     }
-    std::vector<absl::Status> results(count, absl::OkStatus());
     int64_t total = 0;
     for (const Work& w : work) total += w.count;
-    InParallel(context, count, total,
-               [&](int64_t i) { results[i] = Run(features_[i], &work[i]); });
-    OP_REQUIRES_OK(context, FirstError(results));
+    OP_REQUIRES_OK(context, TryInParallel(context, count, total, [&](int64_t i) {
+      return Run(features_[i], &work[i]);
+    }));
     for (int i = 0; i < count; ++i) {
       Work& w = work[i];
       const bool shorter = w.kept < w.count;
@@ -145,7 +132,8 @@ class OccurrencesOp : public tensorflow::OpKernel {
   };
 
   absl::Status Prepare(OpKernelContext* context, size_t i, const Feature& feature,
-                       const Tensor& index, const Tensor& ids, const Tensor& weights, const Tensor& samples, Work* w) {
+                       const Tensor& index, const Tensor& ids, const Tensor& weights,
+                       const Tensor& samples, Work* w) {
     const std::string& where = feature.where;
     w->count = w->kept = ids.NumElements();
     w->from = ids.flat<int64_t>().data();
@@ -390,5 +378,3 @@ class OccurrencesOp : public tensorflow::OpKernel {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_

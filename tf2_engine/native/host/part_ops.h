@@ -1,8 +1,7 @@
 // A step with tables in parts on servers: what a core asks servers for and sends them, and how they
 // answer and update. The kernels of backends/ps/native_ends.py.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
-#define TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/lookup_op.h"
 #include "host/parts.h"
 #include "host/rows.h"
@@ -19,67 +19,66 @@
 
 namespace estimator_bridge {
 
-// Reads the attributes that describe the routes of tables: per table a number of ranges, and per
-// range its first id and the number of its server.
-inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
-                               std::vector<TableRoute>* routes) {
-  std::vector<int64_t> counts, firsts, servers;
-  std::vector<bool> in_turns;
-  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
-  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
-  TF_RETURN_IF_ERROR(context->GetAttr("servers", &servers));
-  TF_RETURN_IF_ERROR(context->GetAttr("in_turns", &in_turns));
-  if (counts.size() != in_turns.size() || firsts.size() != servers.size()) {
-    return errors::InvalidArgument("Each table must have ranges, and each range a server.");
-  }
+// The ranges of ids of one table: the first id of each, and a number that goes with it.
+struct Ranges {
+  std::vector<int64_t> first, with;
+};
+
+// Reads the ranges of all tables. The attribute `with` has a number for each range.
+inline absl::Status ReadRanges(OpKernelConstruction* context, const char* with,
+                               std::vector<Ranges>* tables) {
+  std::vector<int64_t> counts, firsts, numbers;
+  TF_RETURN_IF_ERROR(GetAttributes(context, "range_counts", &counts, "firsts", &firsts));
+  TF_RETURN_IF_ERROR(context->GetAttr(with, &numbers));
   size_t at = 0;
-  for (size_t table = 0; table < counts.size(); ++table) {
-    const size_t end = at + static_cast<size_t>(counts[table]);
-    if (counts[table] < 1 || end > firsts.size() || firsts[at] != 0) {
-      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows.");
+  for (const int64_t count : counts) {
+    const size_t end = at + static_cast<size_t>(count);
+    if (count < 1 || end > firsts.size() || end > numbers.size()) {
+      return errors::InvalidArgument("Table ", tables->size(), " does not have its ranges.");
     }
-    TableRoute route;
-    route.first.assign(firsts.begin() + at, firsts.begin() + end);
-    route.server.assign(servers.begin() + at, servers.begin() + end);
-    route.in_turns = in_turns[table];
-    routes->push_back(std::move(route));
+    tables->push_back({{firsts.begin() + at, firsts.begin() + end},
+                       {numbers.begin() + at, numbers.begin() + end}});
     at = end;
   }
-  if (at != firsts.size() || !AllBelow(servers.data(), servers.size(), num_servers)) {
-    return errors::InvalidArgument("A range is on none of the ", num_servers, " servers.");
+  return at == firsts.size() && at == numbers.size()
+             ? absl::OkStatus()
+             : errors::InvalidArgument("There are ranges of no table.");
+}
+
+// Reads the attributes that describe the routes of tables: a range has the number of its server.
+inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
+                               std::vector<TableRoute>* routes) {
+  std::vector<Ranges> ranges;
+  std::vector<bool> in_turns;
+  TF_RETURN_IF_ERROR(ReadRanges(context, "servers", &ranges));
+  TF_RETURN_IF_ERROR(context->GetAttr("in_turns", &in_turns));
+  for (size_t table = 0; table < ranges.size(); ++table) {
+    Ranges& one = ranges[table];
+    if (in_turns.size() != ranges.size() || one.first[0] != 0 ||
+        !AllBelow(one.with.data(), one.with.size(), num_servers)) {
+      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows on the ",
+                                     num_servers, " servers.");
+    }
+    routes->push_back({std::move(one.first), std::move(one.with), in_turns[table]});
   }
   return absl::OkStatus();
 }
 
-// Reads the attributes that describe the parts of tables on a server: per table its rows, the step
-// of its ids and a number of ranges, and per range its first id and row.
+// Reads the attributes that describe the parts of tables on a server: a range has its first row.
 inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
-  std::vector<int64_t> counts, firsts, starts, rows, steps;
-  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
-  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
-  TF_RETURN_IF_ERROR(context->GetAttr("starts", &starts));
-  TF_RETURN_IF_ERROR(context->GetAttr("rows", &rows));
-  TF_RETURN_IF_ERROR(context->GetAttr("steps", &steps));
-  if (counts.size() != rows.size() || counts.size() != steps.size() ||
-      firsts.size() != starts.size()) {
-    return errors::InvalidArgument("Each table must have rows, a step and ranges.");
-  }
-  size_t at = 0;
-  for (size_t table = 0; table < counts.size(); ++table) {
-    const size_t end = at + static_cast<size_t>(counts[table]);
-    if (counts[table] < 1 || end > firsts.size() || steps[table] < 1 || starts[at] != 0) {
+  std::vector<Ranges> ranges;
+  std::vector<int64_t> rows, steps;
+  TF_RETURN_IF_ERROR(ReadRanges(context, "starts", &ranges));
+  TF_RETURN_IF_ERROR(GetAttributes(context, "rows", &rows, "steps", &steps));
+  for (size_t table = 0; table < ranges.size(); ++table) {
+    Ranges& one = ranges[table];
+    if (rows.size() != ranges.size() || steps.size() != ranges.size() || steps[table] < 1 ||
+        one.with[0] != 0) {
       return errors::InvalidArgument("The ranges of table ", table, " do not hold its rows.");
     }
-    TablePart part;
-    part.first.assign(firsts.begin() + at, firsts.begin() + end);
-    part.start.assign(starts.begin() + at, starts.begin() + end);
-    part.rows = rows[table];
-    part.step = steps[table];
-    parts->push_back(std::move(part));
-    at = end;
+    parts->push_back({std::move(one.first), std::move(one.with), rows[table], steps[table]});
   }
-  return at == firsts.size() ? absl::OkStatus()
-                             : errors::InvalidArgument("There are ranges of no table.");
+  return absl::OkStatus();
 }
 
 // The table of each piece, and the name of each piece in messages.
@@ -90,9 +89,8 @@ struct Pieces {
 
   absl::Status Read(OpKernelConstruction* context, size_t num_tables) {
     int count;
-    TF_RETURN_IF_ERROR(context->GetAttr("num_pieces", &count));
-    TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
-    TF_RETURN_IF_ERROR(context->GetAttr("where", &where));
+    TF_RETURN_IF_ERROR(GetAttributes(context, "num_pieces", &count, "table_of", &table_of,
+                                     "where", &where));
     const size_t pieces = static_cast<size_t>(count);
     if (table_of.size() != pieces || where.size() != pieces ||
         !AllBelow(table_of.data(), count, static_cast<int64_t>(num_tables))) {
@@ -104,28 +102,46 @@ struct Pieces {
   }
 };
 
-// From ids to requests: what to ask each server for, each row once, and where in the server's
-// answer the row of each id will be, in the form of `Placement::OfPositions`.
-class RouteOp : public tensorflow::OpKernel {
+// The base of the ops that divide what belongs to the pieces of a core among servers.
+class RoutingOp : public tensorflow::OpKernel {
  public:
-  explicit RouteOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
-    OP_REQUIRES_OK(context, context->GetAttr("tables_on", &tables_on_));
+  explicit RoutingOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_servers", &num_servers_, "rows", &rows_));
     OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
     OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
-    OP_REQUIRES(context,
-                routes_.size() == rows_.size() &&
-                    tables_on_.size() == static_cast<size_t>(num_servers_),
+    OP_REQUIRES(context, routes_.size() == rows_.size(),
                 errors::InvalidArgument("There must be a route for each table."));
+  }
+
+ protected:
+  int64_t num_tables() const { return static_cast<int64_t>(rows_.size()); }
+  // Whether a server has a part of a table.
+  bool IsOn(int64_t table, int64_t server) const {
+    const std::vector<int64_t>& servers = routes_[table].server;
+    return std::find(servers.begin(), servers.end(), server) != servers.end();
+  }
+
+  int64_t num_servers_ = 0;
+  std::vector<int64_t> rows_;
+  std::vector<TableRoute> routes_;
+  Pieces pieces_;
+};
+
+// From ids to requests: what to ask each server for, each row once, and where in the server's
+// answer the row of each id will be, in the form of `Placement::OfPositions`.
+class RouteOp : public RoutingOp {
+ public:
+  explicit RouteOp(OpKernelConstruction* context) : RoutingOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("tables_on", &tables_on_));
+    OP_REQUIRES(context, tables_on_.size() == static_cast<size_t>(num_servers_),
+                errors::InvalidArgument("tables_on must have one entry per server."));
   }
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList ids;
     OP_REQUIRES_OK(context, context->input_list("ids", &ids));
     tensorflow::OpOutputList positions, requests;
-    OP_REQUIRES_OK(context, context->output_list("positions", &positions));
-    OP_REQUIRES_OK(context, context->output_list("requests", &requests));
+    OP_REQUIRES_OK(context, GetLists(context, "positions", &positions, "requests", &requests));
     std::vector<int64_t*> into(ids.size());
     int64_t total = 0;
     for (int i = 0; i < ids.size(); ++i) {
@@ -134,14 +150,11 @@ class RouteOp : public tensorflow::OpKernel {
       into[i] = output->flat<int64_t>().data();
       total += ids[i].NumElements();
     }
-    const int64_t num_tables = static_cast<int64_t>(rows_.size());
     std::vector<std::vector<std::vector<int64_t>>> wanted(rows_.size());  // by table and server
-    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
-    InParallel(context, num_tables, total, [&](int64_t table) {
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables(), total, [&](int64_t table) {
       wanted[table].resize(num_servers_);
-      results[table] = Route(table, ids, into, &wanted[table]);
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return Route(table, ids, into, &wanted[table]);
+    }));
     for (int64_t server = 0; server < num_servers_; ++server) {
       const int64_t header = Request::Header(tables_on_[server]);
       int64_t size = header;
@@ -150,17 +163,13 @@ class RouteOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, requests.allocate(static_cast<int>(server), {size}, &output));
       int64_t* counts = output->flat<int64_t>().data();
       int64_t* at = counts + header;
-      for (int64_t table = 0; table < num_tables; ++table) {
-        if (!IsOn(routes_[table], server)) continue;
+      for (int64_t table = 0; table < num_tables(); ++table) {
+        if (!IsOn(table, server)) continue;
         const std::vector<int64_t>& rows = wanted[table][server];
         if (header > 0) *counts++ = static_cast<int64_t>(rows.size());
         at = std::copy(rows.begin(), rows.end(), at);
       }
     }
-  }
-
-  static bool IsOn(const TableRoute& route, int64_t server) {
-    return std::find(route.server.begin(), route.server.end(), server) != route.server.end();
   }
 
  private:
@@ -198,35 +207,26 @@ class RouteOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  int64_t num_servers_ = 0;
-  std::vector<int64_t> rows_, tables_on_;
-  std::vector<TableRoute> routes_;
-  Pieces pieces_;
+  std::vector<int64_t> tables_on_;
 };
 
 // Answers a request with rows of parameters, table by table.
 class ServeOp : public tensorflow::OpKernel {
  public:
   explicit ServeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_tables", &num_tables_, "dims", &dims_));
     OP_REQUIRES_OK(context, ReadParts(context, &parts_));
     OP_REQUIRES(context,
                 parts_.size() == static_cast<size_t>(num_tables_) && dims_.size() == parts_.size(),
                 errors::InvalidArgument("There must be one variable per table."));
+    for (int i = 0; i < num_tables_; ++i) shapes_.push_back({parts_[i].rows, dims_[i]});
   }
 
   void Compute(OpKernelContext* context) override {
     LockedVariables variables(LockedVariables::Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_tables_));
-    std::vector<float*> data(num_tables_);
-    std::vector<int64_t> elements(num_tables_);
-    for (int i = 0; i < num_tables_; ++i) {
-      int64_t dim = dims_[i];
-      OP_REQUIRES_OK(context, variables.Rows(context, i, parts_[i].rows, &dim, &data[i]));
-      elements[i] = parts_[i].rows * dim;
-    }
-    huge_.See(context, data, elements);
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
+    huge_.See(context, data, shapes_);
     const Tensor& message = context->input(num_tables_);
     Request request;
     OP_REQUIRES(context,
@@ -245,24 +245,23 @@ class ServeOp : public tensorflow::OpKernel {
     Tensor* output;
     OP_REQUIRES_OK(context, context->allocate_output(0, {size}, &output));
     float* out = output->flat<float>().data();
-    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
-    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+    const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tasks, total, [&](int64_t t) -> absl::Status {
       const Task& task = tasks[t];
       const int64_t dim = dims_[task.table], count = task.end - task.begin;
       std::vector<int64_t> rows(static_cast<size_t>(count));
       const int64_t* ids = request.ids(task.table) + task.begin;
       const int64_t known = parts_[task.table].SetRows(ids, count, rows.data());
       if (known < count) {
-        results[t] = errors::InvalidArgument("This server does not hold row ", ids[known], ".");
-        return;
+        return errors::InvalidArgument("This server does not hold row ", ids[known], ".");
       }
       const float* from = data[task.table];
       for (int64_t i = 0; i < count; ++i) {
         if (i + kUpdateAhead < count) Prefetch<false>(from + rows[i + kUpdateAhead] * dim, dim);
         std::memcpy(out + task.out + i * dim, from + rows[i] * dim, dim * sizeof(float));
       }
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return absl::OkStatus();
+    }));
   }
 
  private:
@@ -276,6 +275,7 @@ class ServeOp : public tensorflow::OpKernel {
   int num_tables_ = 0;
   std::vector<int64_t> dims_;
   std::vector<TablePart> parts_;
+  std::vector<VariableShape> shapes_;
   HugeTables huge_;
 };
 
@@ -299,8 +299,7 @@ class CombineOp : public SumOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList requests, answers;
-    OP_REQUIRES_OK(context, context->input_list("requests", &requests));
-    OP_REQUIRES_OK(context, context->input_list("answers", &answers));
+    OP_REQUIRES_OK(context, GetLists(context, "requests", &requests, "answers", &answers));
     std::vector<float*> shards(dims_.size() * num_shards_);
     std::vector<int64_t> counts(shards.size());
     for (int64_t server = 0; server < num_shards_; ++server) {
@@ -347,18 +346,13 @@ class CombineOp : public SumOp {
 };
 
 // From gradients to messages to servers, in one of the forms of messages.py.
-class SendOp : public tensorflow::OpKernel {
+class SendOp : public RoutingOp {
  public:
-  explicit SendOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit SendOp(OpKernelConstruction* context) : RoutingOp(context) {
     std::string wire;
-    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("wire", &wire));
-    OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
-    OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
-    OP_REQUIRES(context, routes_.size() == rows_.size() && dims_.size() == rows_.size(),
-                errors::InvalidArgument("There must be a route for each table."));
+    OP_REQUIRES_OK(context, GetAttributes(context, "dims", &dims_, "wire", &wire));
+    OP_REQUIRES(context, dims_.size() == rows_.size(),
+                errors::InvalidArgument("There must be a dim for each table."));
     wire_ = wire == "summed"  ? Wire::kSummed
             : wire == "cells" ? Wire::kCells
                               : (wire == "smallest" ? Wire::kSmallest : Wire::kOccurrences);
@@ -366,28 +360,22 @@ class SendOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList ids, cells, gains, gradients;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    const int64_t num_tables = static_cast<int64_t>(rows_.size());
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients));
     std::vector<std::vector<Part>> parts(rows_.size());  // by table and server
-    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
     int64_t total = 0;
     for (int i = 0; i < ids.size(); ++i) total += ids[i].NumElements();
-    InParallel(context, num_tables, total, [&](int64_t table) {
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables(), total, [&](int64_t table) {
       parts[table].resize(num_servers_);
-      results[table] = Divide(table, ids, cells, gains, gradients, &parts[table]);
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
+      return Divide(table, ids, cells, gains, gradients, &parts[table]);
+    }));
     tensorflow::OpOutputList numbers, floats;
-    OP_REQUIRES_OK(context, context->output_list("numbers", &numbers));
-    OP_REQUIRES_OK(context, context->output_list("floats", &floats));
+    OP_REQUIRES_OK(context, GetLists(context, "numbers", &numbers, "floats", &floats));
     std::vector<Task> tasks;
     for (int64_t server = 0; server < num_servers_; ++server) {
       std::vector<int64_t> tables;
-      for (int64_t table = 0; table < num_tables; ++table) {
-        if (RouteOp::IsOn(routes_[table], server)) tables.push_back(table);
+      for (int64_t table = 0; table < num_tables(); ++table) {
+        if (IsOn(table, server)) tables.push_back(table);
       }
       const int64_t header = GradientMessage::kHeader * static_cast<int64_t>(tables.size());
       int64_t num_numbers = header, num_floats = 0;
@@ -571,20 +559,16 @@ class SendOp : public tensorflow::OpKernel {
     }
   }
 
-  int64_t num_servers_ = 0;
   Wire wire_ = Wire::kOccurrences;
-  std::vector<int64_t> rows_, dims_;
-  std::vector<TableRoute> routes_;
-  Pieces pieces_;
+  std::vector<int64_t> dims_;
 };
 
 // Applies what the cores sent to a server, to some of the tables of which it holds a part.
 class ReceiveOp : public TableUpdateOp {
  public:
   explicit ReceiveOp(OpKernelConstruction* context) : TableUpdateOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("sent_dims", &sent_dims_));
-    OP_REQUIRES_OK(context, context->GetAttr("numbers_in_message", &number_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "sent_dims", &sent_dims_,
+                                          "numbers_in_message", &number_of_, "names", &names_));
     OP_REQUIRES_OK(context, ReadParts(context, &parts_));
     const size_t tables = tables_.size();
     OP_REQUIRES(context,
@@ -600,8 +584,7 @@ class ReceiveOp : public TableUpdateOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList numbers, floats;
-    OP_REQUIRES_OK(context, context->input_list("numbers", &numbers));
-    OP_REQUIRES_OK(context, context->input_list("floats", &floats));
+    OP_REQUIRES_OK(context, GetLists(context, "numbers", &numbers, "floats", &floats));
     std::vector<Job> jobs(tables_.size());
     for (int core = 0; core < numbers.size(); ++core) {
       GradientMessage message;
@@ -641,5 +624,3 @@ class ReceiveOp : public TableUpdateOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_PART_OPS_H_

@@ -1,8 +1,7 @@
 // Tables in parts on servers, and messages between a core and a server: plain C++17, no TensorFlow.
 // The Python sides are placement.py and backends/ps/messages.py.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_PARTS_H_
-#define TF2_ENGINE_NATIVE_HOST_PARTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -147,5 +146,3 @@ class GradientMessage {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_PARTS_H_

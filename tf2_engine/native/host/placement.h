@@ -1,7 +1,6 @@
 // Which shard holds which row: plain C++17, no TensorFlow.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_PLACEMENT_H_
-#define TF2_ENGINE_NATIVE_HOST_PLACEMENT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -56,5 +55,3 @@ class Placement {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_PLACEMENT_H_

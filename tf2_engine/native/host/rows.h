@@ -1,19 +1,25 @@
 // Gains, and grouping occurrences by row: plain C++17, no TensorFlow. For compiler flags see
 // rules/rule.h.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_ROWS_H_
-#define TF2_ENGINE_NATIVE_HOST_ROWS_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace estimator_bridge {
 
 enum class Combiner { kSum, kMean, kSqrtn };
+
+// Reads the name of a combiner. Returns false if there is none of this name.
+inline bool ReadCombiner(const std::string& name, Combiner* combiner) {
+  *combiner = name == "mean" ? Combiner::kMean : name == "sqrtn" ? Combiner::kSqrtn : Combiner::kSum;
+  return *combiner != Combiner::kSum || name == "sum";
+}
 
 // What an occurrence with this weight adds to the sum of its cell, the argument of `GainScale`.
 inline float GainTerm(Combiner combiner, float weight) {
@@ -27,6 +33,16 @@ inline float GainScale(Combiner combiner, float sum) {
   const float denominator = combiner == Combiner::kSqrtn ? std::sqrt(sum) : sum;
   return denominator == 0.0f ? 0.0f : 1.0f / denominator;
 }
+
+// The ids of a feature on a core, in memory of the host.
+struct OccurrenceArrays {
+  const int64_t* ids = nullptr;
+  const int64_t* cell = nullptr;    // of each id, or null
+  const int64_t* splits = nullptr;  // row splits, or null
+  int64_t num_splits = 0;
+  const float* gain = nullptr;  // of ids, or of cells where there are splits; or null
+  int64_t count = 0;
+};
 
 // Prefetches a row of `dim` floats, for reading or also for writing. Invalid addresses do no harm.
 // Must be inlined, and so must callers that do nothing else: GCC considers a function that only
@@ -170,5 +186,3 @@ class Grouping {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_ROWS_H_

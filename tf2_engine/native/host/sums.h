@@ -4,8 +4,7 @@
 // which batch.py and backends/host/update.py round. Element i of the result is
 // ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is. Compile as rules/rule.h says.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_SUMS_H_
-#define TF2_ENGINE_NATIVE_HOST_SUMS_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -99,5 +98,3 @@ __attribute__((always_inline)) inline void SumRows(Terms& terms, int64_t begin, 
 }
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_SUMS_H_

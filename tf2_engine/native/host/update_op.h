@@ -3,14 +3,14 @@
 // Occurrences are sorted by row, stably, and one thread sums and updates each distinct row in order
 // of occurrence. So the result is the same for any number of threads.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
-#define TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "host/arguments.h"
 #include "host/parts.h"
 #include "host/rows.h"
 #include "host/sums.h"
@@ -32,16 +32,12 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::string strategy, arithmetic;
     std::vector<tensorflow::tstring> optimizers;
     std::vector<int64_t> rows, dims;
-    int num_tables;
-    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables));
-    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_cores", &num_cores_));
-    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
-    OP_REQUIRES_OK(context, context->GetAttr("arithmetic", &arithmetic));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims));
-    OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
+    int num_tables, num_variables;
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_tables", &num_tables,
+                                          "num_variables", &num_variables,
+                                          "num_shards", &num_shards_, "num_cores", &num_cores_,
+                                          "strategy", &strategy, "arithmetic", &arithmetic,
+                                          "rows", &rows, "dims", &dims, "optimizers", &optimizers));
     const size_t tables = static_cast<size_t>(num_tables);
     OP_REQUIRES(context,
                 rows.size() == tables && dims.size() == tables && optimizers.size() == tables,
@@ -74,9 +70,14 @@ class TableUpdateOp : public tensorflow::OpKernel {
       first += (1 + table.num_slots) * num_shards_;
       tables_.push_back(table);
     }
-    OP_REQUIRES(context, first == num_variables_,
+    OP_REQUIRES(context, first == num_variables,
                 errors::InvalidArgument("The optimizers need ", first, " variables, there are ",
-                                        num_variables_, "."));
+                                        num_variables, "."));
+    for (const TableOf& table : tables_) {
+      for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
+        shapes_.push_back({table.placement.RowsOf(i % num_shards_), table.dim});
+      }
+    }
   }
 
  protected:
@@ -135,24 +136,13 @@ class TableUpdateOp : public tensorflow::OpKernel {
       total += jobs[t].count;
     }
     // Everything is checked before anything is written.
-    std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
-    InParallel(context, num_tables, total,
-               [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
-    OP_REQUIRES_OK(context, FirstError(results));
+    OP_REQUIRES_OK(context, TryInParallel(context, num_tables, total, [&](int64_t t) {
+      return Sort(tables_[t], &jobs[t]);
+    }));
     LockedVariables variables(LockedVariables::Access::kUpdate);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
-    std::vector<float*> data(num_variables_);
-    std::vector<int64_t> elements(num_variables_);
-    for (const TableOf& table : tables_) {
-      for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
-        const int number = static_cast<int>(table.first + i);
-        const int64_t rows = table.placement.RowsOf(i % num_shards_);
-        int64_t dim = table.dim;
-        OP_REQUIRES_OK(context, variables.Rows(context, number, rows, &dim, &data[number]));
-        elements[number] = rows * dim;
-      }
-    }
-    huge_.See(context, data, elements);
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
+    huge_.See(context, data, shapes_);
     std::vector<Task> tasks;
     for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], &tasks);
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
@@ -514,7 +504,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   HugeTables huge_;
 
  protected:
-  int num_variables_ = 0;
+  std::vector<VariableShape> shapes_;
   bool on_sparse_cores_ = false;
   int64_t num_shards_ = 1, num_cores_ = 1;
   std::vector<TableOf> tables_;
@@ -525,10 +515,9 @@ class UpdateOp : public TableUpdateOp {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : TableUpdateOp(context) {
     int num_pieces;
-    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    OP_REQUIRES_OK(context, GetAttributes(context, "num_pieces", &num_pieces,
+                                          "table_of", &table_of_, "core_of", &core_of_,
+                                          "where", &where_));
     const size_t pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context,
                 table_of_.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
@@ -548,10 +537,8 @@ class UpdateOp : public TableUpdateOp {
 
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList ids, cells, gains, gradients;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                     "gradients", &gradients));
     std::vector<Job> jobs(tables_.size());
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (const int i : pieces_of_[t]) {
@@ -588,5 +575,3 @@ class UpdateOp : public TableUpdateOp {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_

@@ -5,8 +5,7 @@
 // switches it to TensorFlow's mode of sparse access, in which reading the whole variable makes a
 // copy. If somebody holds the buffer at that moment, the switch copies the table once.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
-#define TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +17,7 @@
 
 #include "host/huge_pages.h"
 #include "host/placement.h"
+#include "host/rows.h"
 #include "host/work_queue.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -29,6 +29,10 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 namespace errors = ::tensorflow::errors;
+
+struct VariableShape {
+  int64_t rows, dim;
+};
 
 // Holds the locks of variables until it is destroyed.
 class LockedVariables {
@@ -69,29 +73,36 @@ class LockedVariables {
     return absl::OkStatus();
   }
 
-  // Checks that a variable is [rows, dim] float32, and sets `*data` to its elements. If `*dim` is
-  // 0, it is set.
-  absl::Status Rows(OpKernelContext* context, int number, int64_t rows, int64_t* dim,
-                    float** data) {
-    tensorflow::Var* variable = variables_[number].get();
+  // Locks the first inputs, which are variables [rows, dim] of float32, and finds their elements.
+  absl::Status Find(OpKernelContext* context, const std::vector<VariableShape>& shapes,
+                    std::vector<float*>* data) {
+    TF_RETURN_IF_ERROR(Lock(context, 0, static_cast<int>(shapes.size())));
+    data->resize(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      TF_RETURN_IF_ERROR(Rows(context, variables_[i].get(), shapes[i], &(*data)[i]));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Rows(OpKernelContext* context, tensorflow::Var* variable,
+                    const VariableShape& shape, float** data) {
     const Tensor* tensor = variable->tensor();
     if (!variable->is_initialized || !tensor->IsInitialized()) {
       return errors::FailedPrecondition("A table's variable is not initialized.");
     }
     if (tensor->dtype() != tensorflow::DT_FLOAT || tensor->dims() != 2 ||
-        tensor->dim_size(0) != rows || (*dim != 0 && tensor->dim_size(1) != *dim)) {
+        tensor->dim_size(0) != shape.rows || tensor->dim_size(1) != shape.dim) {
       return errors::InvalidArgument("A table's variable is ",
                                      tensorflow::DataTypeString(tensor->dtype()), " ",
-                                     tensor->shape().DebugString(), " instead of float [", rows,
-                                     ",", *dim == 0 ? "dim" : std::to_string(*dim), "].");
+                                     tensor->shape().DebugString(), " instead of float [",
+                                     shape.rows, ",", shape.dim, "].");
     }
-    *dim = tensor->dim_size(1);
     if (access_ == Access::kUpdate) TF_RETURN_IF_ERROR(OwnBuffer(context, variable));
     *data = const_cast<float*>(variable->tensor()->flat<float>().data());
     return absl::OkStatus();
   }
 
- private:
   static absl::Status OnHost(void* to, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
     return absl::OkStatus();
@@ -184,7 +195,7 @@ class HugeTables {
  public:
   // Moves tables that are new, or in other memory than in the previous step.
   void See(OpKernelContext* context, const std::vector<float*>& data,
-           const std::vector<int64_t>& sizes) {
+           const std::vector<VariableShape>& shapes) {
     if (!HasHugePages()) return;
     std::vector<HugeRange> fresh;
     {
@@ -192,7 +203,9 @@ class HugeTables {
       if (seen_ == data) return;
       seen_.resize(data.size());
       for (size_t i = 0; i < data.size(); ++i) {
-        if (seen_[i] != data[i]) fresh.emplace_back(data[i], sizes[i] * sizeof(float));
+        if (seen_[i] != data[i]) {
+          fresh.emplace_back(data[i], shapes[i].rows * shapes[i].dim * sizeof(float));
+        }
       }
       seen_ = data;
     }
@@ -214,11 +227,13 @@ class HugeTables {
   std::vector<float*> seen_;
 };
 
-// The first error in a list with one entry per task.
-inline absl::Status FirstError(const std::vector<absl::Status>& results) {
-  for (const absl::Status& result : results) {
-    if (!result.ok()) return result;
-  }
+// Runs tasks that may fail, as `InParallel` does. Returns the error of the first task that has one.
+template <class Task>
+absl::Status TryInParallel(OpKernelContext* context, int64_t count, int64_t num_ids,
+                           const Task& task) {
+  std::vector<absl::Status> results(static_cast<size_t>(count), absl::OkStatus());
+  InParallel(context, count, num_ids, [&](int64_t i) { results[i] = task(i); });
+  for (const absl::Status& result : results) TF_RETURN_IF_ERROR(result);
   return absl::OkStatus();
 }
 
@@ -259,14 +274,8 @@ enum class GainsOf { kNone, kIds, kCells };
 // `splits`, ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and
 // gains belong to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to
 // cell i.
-struct Occurrences {
-  const int64_t* ids = nullptr;
-  const int64_t* cell = nullptr;
-  const int64_t* splits = nullptr;
-  int64_t num_splits = 0;
+struct Occurrences : OccurrenceArrays {
   GainsOf gains = GainsOf::kNone;
-  const float* gain = nullptr;
-  int64_t count = 0;
 
   int64_t num_cells() const { return num_splits - 1; }
 
@@ -333,5 +342,3 @@ struct Occurrences {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_VARIABLES_H_

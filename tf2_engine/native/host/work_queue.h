@@ -1,7 +1,6 @@
 // How threads divide tasks among them: plain C++17, no TensorFlow.
 
-#ifndef TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_
-#define TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -57,5 +56,3 @@ class WorkQueue {
 };
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_

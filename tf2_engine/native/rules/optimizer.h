@@ -1,7 +1,6 @@
 // The optimizer of a table: its settings, its rule, and one step of it. Plain C++17, no TensorFlow.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
+#pragma once
 
 #include <tuple>
 #include <type_traits>
@@ -89,5 +88,3 @@ inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
 }
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_

@@ -1,8 +1,7 @@
 // The rules, one file each, named after the rule's field in the proto. A new rule is one more line
 // here. Everything else, in Python too, follows from it and from the file.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_
+#pragma once
 
 #include "rules/rule.h"
 
@@ -19,5 +18,3 @@
 #include "rules/optimizers/proximal_yogi.h"
 #include "rules/optimizers/rms_prop.h"
 #include "rules/optimizers/stochastic_gradient_descent.h"
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_

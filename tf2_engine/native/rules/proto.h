@@ -2,8 +2,7 @@
 //
 // Reference: optimization_parameters.proto, from which the field numbers are.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_PROTO_H_
-#define TF2_ENGINE_NATIVE_RULES_PROTO_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +26,12 @@ inline void Assign(const Field& field, bool* setting) {
 // Reads the message of one rule.
 template <class OneRule>
 bool ReadSettings(const Field& message, OneRule* rule) {
-  WireReader reader(message);
-  Field field;
-  while (reader.Next(&field)) {
+  return ForEachField(WireReader(message), [&](const Field& field) {
     rule->ReadSettings([&field](int number, auto* setting) {
       if (number == field.number) Assign(field, setting);
     });
-  }
-  return reader.ok();
+    return true;
+  });
 }
 
 // Whether a field is a member of the `parameters` oneof that this project does not have:
@@ -62,41 +59,33 @@ inline bool ReadRule(const Field& field, AnyRule* rule) {
 
 // ClippingLimits: two optional floats, each in its own message.
 inline bool ReadLimits(const Field& message, float* low, float* high) {
-  WireReader reader(message);
-  Field limit;
-  while (reader.Next(&limit)) {
-    if (limit.wire != Field::kBytes || (limit.number != 1 && limit.number != 2)) continue;
+  return ForEachField(WireReader(message), [&](const Field& limit) {
+    if (limit.key() != Bytes(1) && limit.key() != Bytes(2)) return true;
     float* const end = limit.number == 1 ? low : high;
     *end = 0.0f;  // a message that is there, but empty, says 0
-    WireReader inner(limit);
-    Field value;
-    while (inner.Next(&value)) {
+    return ForEachField(WireReader(limit), [&](const Field& value) {
       if (value.number == 1) Assign(value, end);
-    }
-    if (!inner.ok()) return false;
-  }
-  return reader.ok();
+      return true;
+    });
+  });
 }
 
 inline bool ReadRate(const Field& message, Optimizer* optimizer) {
-  WireReader reader(message);
-  Field field;
-  while (reader.Next(&field)) {
-    if (field.number == 1 && field.wire == Field::kFixed32) {
+  return ForEachField(WireReader(message), [&](const Field& field) {
+    if (field.key() == Fixed32(1)) {
       optimizer->constant_rate = field.AsFloat();
       optimizer->rate_tag = -1;
-    } else if (field.number == 2 && field.wire == Field::kBytes) {
-      int64_t tag = 0;
-      WireReader inner(field);
-      Field value;
-      while (inner.Next(&value)) {
-        if (value.number == 1 && value.wire == Field::kVarint) tag = value.AsInt();
-      }
-      if (!inner.ok() || tag < 0 || tag > std::numeric_limits<int>::max()) return false;
-      optimizer->rate_tag = static_cast<int>(tag);
     }
-  }
-  return reader.ok();
+    if (field.key() != Bytes(2)) return true;
+    int64_t tag = 0;
+    const bool good = ForEachField(WireReader(field), [&](const Field& value) {
+      if (value.key() == Varint(1)) tag = value.AsInt();
+      return true;
+    });
+    if (!good || tag < 0 || tag > std::numeric_limits<int>::max()) return false;
+    optimizer->rate_tag = static_cast<int>(tag);
+    return true;
+  });
 }
 
 }  // namespace proto
@@ -105,36 +94,25 @@ inline bool ReadRate(const Field& message, Optimizer* optimizer) {
 // bytes are not a message. As in protobuf, unknown fields and fields of another type are skipped.
 inline bool ReadOptimizer(const char* data, size_t size, Optimizer* optimizer) {
   *optimizer = Optimizer();
-  WireReader reader(data, size);
-  Field field;
-  while (reader.Next(&field)) {
-    bool good = true;
-    if (field.wire == Field::kBytes) {
-      if (field.number == 2) {
-        good = proto::ReadLimits(field, &optimizer->clip_weight_min, &optimizer->clip_weight_max);
-      } else if (field.number == 7) {
-        good = proto::ReadLimits(field, &optimizer->clip_gradient_min,
+  return ForEachField(WireReader(data, size), [&](const Field& field) {
+    using Accumulation = Optimizer::Accumulation;
+    switch (field.key()) {
+      case Bytes(2):
+        return proto::ReadLimits(field, &optimizer->clip_weight_min, &optimizer->clip_weight_max);
+      case Bytes(7):
+        return proto::ReadLimits(field, &optimizer->clip_gradient_min,
                                  &optimizer->clip_gradient_max);
-      } else if (field.number == 13) {
-        good = proto::ReadRate(field, optimizer);
-      } else {
-        good = proto::ReadRule(field, &optimizer->rule);
-      }
-    } else if (field.number == 16 && field.wire == Field::kFixed32) {
-      optimizer->weight_decay_factor = field.AsFloat();
-    } else if (field.number == 22 && field.wire == Field::kVarint) {
-      optimizer->decay_times_rate = field.AsBool();
-    } else if (field.number == 17 && field.wire == Field::kVarint) {
-      using Accumulation = Optimizer::Accumulation;
-      optimizer->accumulation = field.value == 1   ? Accumulation::kEnabled
-                                : field.value == 2 ? Accumulation::kDisabled
-                                                   : Accumulation::kUnspecified;
+      case Bytes(13): return proto::ReadRate(field, optimizer);
+      case Fixed32(16): optimizer->weight_decay_factor = field.AsFloat(); return true;
+      case Varint(22): optimizer->decay_times_rate = field.AsBool(); return true;
+      case Varint(17):
+        optimizer->accumulation = field.value == 1   ? Accumulation::kEnabled
+                                  : field.value == 2 ? Accumulation::kDisabled
+                                                     : Accumulation::kUnspecified;
+        return true;
+      default: return field.wire != Field::kBytes || proto::ReadRule(field, &optimizer->rule);
     }
-    if (!good) return false;
-  }
-  return reader.ok();
+  });
 }
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_PROTO_H_

@@ -8,8 +8,7 @@
 // -ffast-math. -fno-math-errno and -fno-trapping-math change no value and allow loops to be
 // vectorised.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_RULE_H_
-#define TF2_ENGINE_NATIVE_RULES_RULE_H_
+#pragma once
 
 #include <array>
 #include <cmath>
@@ -249,5 +248,3 @@ struct RuleOfField {
     using Type = RULE;                          \
     static constexpr const char* kName = #RULE; \
   }
-
-#endif  // TF2_ENGINE_NATIVE_RULES_RULE_H_

@@ -11,8 +11,7 @@
 //   template <class Read> void ReadAttributes(const Read& read)
 //       calls read(name, &setting) for every attribute
 
-#ifndef TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_
-#define TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_
+#pragma once
 
 #include <array>
 #include <type_traits>
@@ -167,5 +166,3 @@ inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
 
 }  // namespace sparsecore
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_

@@ -5,8 +5,7 @@
 //
 // Reference: the encoding guide of protocol buffers.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_WIRE_H_
-#define TF2_ENGINE_NATIVE_RULES_WIRE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -34,14 +33,15 @@ struct Field {
   int64_t AsInt() const { return static_cast<int64_t>(value); }  // of kVarint
   bool AsBool() const { return value != 0; }                     // of kVarint
   std::string AsString() const { return std::string(data, size); }  // of kBytes
+  int key() const { return number << 3 | wire; }
 };
 
-// Goes through the fields of one message.
-//
-//   WireReader reader(data, size);
-//   Field field;
-//   while (reader.Next(&field)) ...
-//   if (!reader.ok()) ...  // the bytes are no message
+// The `key` of a field, given its number.
+constexpr int Varint(int number) { return number << 3 | Field::kVarint; }
+constexpr int Bytes(int number) { return number << 3 | Field::kBytes; }
+constexpr int Fixed32(int number) { return number << 3 | Field::kFixed32; }
+
+// Goes through the fields of one message; see `ForEachField`.
 class WireReader {
  public:
   WireReader(const char* data, size_t size)
@@ -124,6 +124,15 @@ class WireReader {
   bool ok_ = true;
 };
 
-}  // namespace estimator_bridge
+// Calls `visit` with each field of a message. Returns false if a call does, and if the bytes are not
+// a message.
+template <class Visit>
+bool ForEachField(WireReader reader, const Visit& visit) {
+  Field field;
+  while (reader.Next(&field)) {
+    if (!visit(field)) return false;
+  }
+  return reader.ok();
+}
 
-#endif  // TF2_ENGINE_NATIVE_RULES_WIRE_H_
+}  // namespace estimator_bridge

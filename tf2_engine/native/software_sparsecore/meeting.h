@@ -1,14 +1,10 @@
 // Where the cores of the software SparseCores meet: the op of a table on one core waits for the
 // same op on all other cores, because each has a part of the table and a part of the samples.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
+#pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,14 +41,14 @@ class Meeting {
           if (!arrival->status.has_value()) WorkIfComplete(name, work);
           return arrival->status;
         },
-        [this, name, arrival] { Leave(name, arrival); });
+        [this, name, arrival] { rounds_.TakeBack(name, arrival); });
   }
 
   // Sets the number of cores and of SparseCores per core. Waiting ops end with an error.
   void Start(int num_cores, int sparse_cores) {
     // Cannot fail: the change always succeeds.
     (void)wait_queue_.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
-      rooms_.clear();
+      rounds_.Clear();
       num_cores_ = num_cores;
       sparse_cores_ = sparse_cores;
       return absl::OkStatus();
@@ -75,7 +71,6 @@ class Meeting {
     bool here = false;
     std::optional<absl::Status> status;
   };
-  using Room = std::vector<std::deque<std::shared_ptr<Arrival>>>;
 
   void Arrive(const std::string& name, const software_tpu::CoreOfOp& core_of_op,
               const std::shared_ptr<Arrival>& arrival) {
@@ -86,39 +81,22 @@ class Meeting {
       arrival->status = status;
       return;
     }
-    Room& room = rooms_[name];
-    room.resize(static_cast<size_t>(num_cores_));
-    room[static_cast<size_t>(core)].push_back(arrival);
+    rounds_.Bring(name, core, num_cores_, arrival);
   }
 
   void WorkIfComplete(const std::string& name, const Work& work) {
-    Room& room = rooms_[name];
-    if (std::any_of(room.begin(), room.end(), [](const auto& core) { return core.empty(); })) {
-      return;
-    }
-    std::vector<std::shared_ptr<Arrival>> arrivals;
+    const auto arrivals = rounds_.Take(name);
+    if (arrivals.empty()) return;
     std::vector<tensorflow::OpKernelContext*> contexts;
-    for (auto& core : room) {
-      arrivals.push_back(core.front());
-      contexts.push_back(core.front()->context);
-      core.pop_front();
-    }
+    for (const auto& arrival : arrivals) contexts.push_back(arrival->context);
     const absl::Status status = work(contexts);
     for (const auto& arrival : arrivals) arrival->status = status;
   }
 
-  void Leave(const std::string& name, const std::shared_ptr<Arrival>& arrival) {
-    for (auto& core : rooms_[name]) {
-      core.erase(std::remove(core.begin(), core.end(), arrival), core.end());
-    }
-  }
-
   // Its lock guards everything.
   software_tpu::WaitQueue wait_queue_;
-  std::map<std::string, Room> rooms_;
+  software_tpu::Rounds<Arrival> rounds_;
   int num_cores_ = 1, sparse_cores_ = 1;
 };
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_

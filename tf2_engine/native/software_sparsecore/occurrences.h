@@ -2,8 +2,7 @@
 // SparseCore. Not a kernel: the inputs are numbers and settings, and the result is valid for any
 // inputs.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_OCCURRENCES_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_OCCURRENCES_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -23,8 +22,9 @@ constexpr int64_t kMostSparseCores = 1 << 16;
 
 inline bool IsPowerOfTwo(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
 
-inline absl::Status Refuse(const std::string& message) {
-  return absl::InvalidArgumentError(absl::StrCat("Software SparseCore: ", message));
+template <typename... Parts>
+absl::Status Refuse(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("Software SparseCore: ", parts...));
 }
 
 // The gain of one id in one sample. `row` counts the samples of the stack, SparseCore by
@@ -51,24 +51,24 @@ struct FeatureInStack {
 inline absl::Status CheckFeature(const FeatureInStack& feature) {
   const int64_t cores = feature.sparse_cores;
   if (!IsPowerOfTwo(feature.shards) || feature.shards > kMostSparseCores) {
-    return Refuse(absl::StrCat("num_sc_shards ", feature.shards,
-                               " is not a power of two. Use 1, 2, 4, 8, ... cores."));
+    return Refuse("num_sc_shards ", feature.shards,
+                  " is not a power of two. Use 1, 2, 4, 8, ... cores.");
   }
   if (cores < 1 || cores > feature.shards) {
-    return Refuse(absl::StrCat("num_sc_per_chip is ", cores, " of ", feature.shards, " shards."));
+    return Refuse("num_sc_per_chip is ", cores, " of ", feature.shards, " shards.");
   }
   if (feature.samples < 1 || feature.samples % cores != 0) {
-    return Refuse(absl::StrCat("sample_count is ", feature.samples, ", but each of the ", cores,
-                               " SparseCores of a core takes an equal part; the next that fits is ",
-                               (feature.samples / cores + 1) * cores, "."));
+    return Refuse("sample_count is ", feature.samples, ", but each of the ", cores,
+                  " SparseCores of a core takes an equal part; the next that fits is ",
+                  (feature.samples / cores + 1) * cores, ".");
   }
   if (feature.row_offset < 0 || feature.row_offset % cores != 0 ||
       feature.stack_samples % cores != 0 ||
       feature.row_offset + feature.samples > feature.stack_samples ||
       feature.stack_samples > std::numeric_limits<int32_t>::max()) {
-    return Refuse(absl::StrCat("row_offset ", feature.row_offset, " and sample_count ",
-                               feature.samples, " do not fit stacked_table_sample_count ",
-                               feature.stack_samples, " on ", cores, " SparseCores."));
+    return Refuse("row_offset ", feature.row_offset, " and sample_count ", feature.samples,
+                  " do not fit stacked_table_sample_count ", feature.stack_samples, " on ", cores,
+                  " SparseCores.");
   }
   return absl::OkStatus();
 }
@@ -90,14 +90,12 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
   samples->resize(static_cast<size_t>(input.count));
   if (input.splits != nullptr) {
     if (input.splits[0] != 0 || input.splits[feature.samples] != input.count) {
-      return Refuse(absl::StrCat("the row splits of ", feature.where, " go from ", input.splits[0],
-                                 " to ", input.splits[feature.samples], " for ", input.count,
-                                 " ids."));
+      return Refuse("the row splits of ", feature.where, " go from ", input.splits[0], " to ",
+                    input.splits[feature.samples], " for ", input.count, " ids.");
     }
     for (int64_t sample = 0; sample < feature.samples; ++sample) {
       if (input.splits[sample + 1] < input.splits[sample]) {
-        return Refuse(absl::StrCat("the row splits of ", feature.where, " go back after sample ",
-                                   sample, "."));
+        return Refuse("the row splits of ", feature.where, " go back after sample ", sample, ".");
       }
     }
     for (int64_t sample = 0; sample < feature.samples; ++sample) {
@@ -109,9 +107,9 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
   }
   if (input.indices == nullptr) {
     if (input.count != 0 && input.count != feature.samples) {
-      return Refuse(absl::StrCat("the dense ids of ", feature.where, " are ", input.count,
-                                 ", but there must be one for each of the ", feature.samples,
-                                 " samples. Use a sparse or ragged tensor for several."));
+      return Refuse("the dense ids of ", feature.where, " are ", input.count,
+                    ", but there must be one for each of the ", feature.samples,
+                    " samples. Use a sparse or ragged tensor for several.");
     }
     for (int64_t i = 0; i < input.count; ++i) {
       (*samples)[static_cast<size_t>(i)] = static_cast<int32_t>(i);
@@ -122,12 +120,12 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
   for (int64_t i = 0; i < input.count; ++i) {
     const int32_t sample = input.indices[2 * i];
     if (sample < 0 || sample >= feature.samples) {
-      return Refuse(absl::StrCat("an index of ", feature.where, " is for sample ", sample,
-                                 ", but there are ", feature.samples, "."));
+      return Refuse("an index of ", feature.where, " is for sample ", sample, ", but there are ",
+                    feature.samples, ".");
     }
     if (sample < before) {
-      return Refuse(absl::StrCat("the indices of ", feature.where, " are not in order: sample ",
-                                 sample, " comes after ", before, ". Call tf.sparse.reorder."));
+      return Refuse("the indices of ", feature.where, " are not in order: sample ", sample,
+                    " comes after ", before, ". Call tf.sparse.reorder.");
     }
     (*samples)[static_cast<size_t>(i)] = before = sample;
   }
@@ -140,11 +138,11 @@ inline absl::Status CheckIds(const FeatureInStack& feature, const FeatureIds& in
     if (input.ids[i] >= 0 && input.ids[i] < feature.vocabulary) continue;
     const bool edge = input.ids[i] == std::numeric_limits<int32_t>::max() ||
                       input.ids[i] == std::numeric_limits<int32_t>::min();
-    return Refuse(absl::StrCat(
-        "id ", input.ids[i], edge ? " (or beyond, in 64 bits)" : "", " of ", feature.where,
-        " is outside of the table, which has ", feature.vocabulary,
-        " rows. A SparseCore would train another row in silence; out_of_range_ids='hardware' does "
-        "so here. Remove such ids, or take them modulo the rows, in the dataset."));
+    return Refuse("id ", input.ids[i], edge ? " (or beyond, in 64 bits)" : "", " of ",
+                  feature.where, " is outside of the table, which has ", feature.vocabulary,
+                  " rows. A SparseCore would train another row in silence; "
+                  "out_of_range_ids='hardware' does so here. Remove such ids, or take them modulo "
+                  "the rows, in the dataset.");
   }
   return absl::OkStatus();
 }
@@ -189,5 +187,3 @@ inline absl::Status AppendTriples(const FeatureInStack& feature, const FeatureId
 }
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_OCCURRENCES_H_

@@ -5,8 +5,7 @@
 // SparseCore of the machine: where its ids end. They begin where the previous ids end, rounded up
 // to a multiple of eight.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PACKING_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PACKING_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -53,19 +52,17 @@ struct PackSettings {
 inline absl::Status CheckPackSettings(const PackSettings& settings) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (!IsPowerOfTwo(settings.shards) || settings.shards > kMostSparseCores) {
-    return Refuse(absl::StrCat("there are ", settings.shards,
-                               " SparseCores, which is not a power of two."));
+    return Refuse("there are ", settings.shards, " SparseCores, which is not a power of two.");
   }
   // The sizes are at most 2^31, so the product of two does not overflow.
   if (settings.samples * settings.sparse_cores > kMost ||
       settings.capacity() > kMost || settings.max_minibatches > kMost ||
       settings.max_minibatches > kMost / (settings.sparse_cores * RoundUp(settings.shards))) {
-    return Refuse(absl::StrCat("table ", settings.table, " has room for more ids than 2^31."));
+    return Refuse("table ", settings.table, " has room for more ids than 2^31.");
   }
   if (settings.capacity() % kPad != 0) {
-    return Refuse(absl::StrCat("The max_ids_per_chip is set to be ", settings.capacity(),
-                               " which is not divisible by the xla_pad_size 8 for table ",
-                               settings.table, "."));
+    return Refuse("The max_ids_per_chip is set to be ", settings.capacity(),
+                  " which is not divisible by the xla_pad_size 8 for table ", settings.table, ".");
   }
   return absl::OkStatus();
 }
@@ -96,17 +93,16 @@ inline absl::Status CheckSorted(const PackSettings& settings, const SortedIds& s
                                 int64_t minibatches) {
   const bool buckets = sorted.num_ends == settings.shards * kBuckets + 1;
   if (!buckets && (sorted.num_ends != settings.shards + 1 || minibatches > 1)) {
-    return Refuse(absl::StrCat("id_counts of table ", settings.table, " has ", sorted.num_ends,
-                               " elements, but there are ", settings.shards, " SparseCores and ",
-                               minibatches, " minibatches."));
+    return Refuse("id_counts of table ", settings.table, " has ", sorted.num_ends,
+                  " elements, but there are ", settings.shards, " SparseCores and ", minibatches,
+                  " minibatches.");
   }
   if (sorted.ends[0] != 0 || sorted.ends[sorted.num_ends - 1] != sorted.count) {
-    return Refuse(absl::StrCat("id_counts of table ", settings.table, " go from ", sorted.ends[0],
-                               " to ", sorted.ends[sorted.num_ends - 1], " for ", sorted.count,
-                               " ids."));
+    return Refuse("id_counts of table ", settings.table, " go from ", sorted.ends[0], " to ",
+                  sorted.ends[sorted.num_ends - 1], " for ", sorted.count, " ids.");
   }
   if (!std::is_sorted(sorted.ends, sorted.ends + sorted.num_ends)) {
-    return Refuse(absl::StrCat("id_counts of table ", settings.table, " go back."));
+    return Refuse("id_counts of table ", settings.table, " go back.");
   }
   return absl::OkStatus();
 }
@@ -118,9 +114,8 @@ inline absl::Status Pack(const PackSettings& settings, const std::vector<SortedI
   const std::vector<int64_t> cuts = Cuts(splits);
   packed->minibatches = static_cast<int64_t>(cuts.size()) - 1;
   if (packed->minibatches > settings.max_minibatches) {
-    return Refuse(absl::StrCat("the splits of table ", settings.table, " make ",
-                               packed->minibatches, " minibatches of at most ",
-                               settings.max_minibatches, "."));
+    return Refuse("the splits of table ", settings.table, " make ", packed->minibatches,
+                  " minibatches of at most ", settings.max_minibatches, ".");
   }
   int64_t left = 0;
   for (const SortedIds& sorted : all) {
@@ -140,11 +135,10 @@ inline absl::Status Pack(const PackSettings& settings, const std::vector<SortedI
         int64_t count = sorted.ends[last] - begin;
         if (count > capacity - at) {
           if (!settings.drops) {
-            return Refuse(absl::StrCat(
-                "The max_ids_per_chip is set to be ", capacity,
-                " which is not going to fit all ids. The remaining id count is ", left,
-                " for table ", settings.table,
-                ". Raise max_ids_per_chip_per_sample, or set allow_id_dropping."));
+            return Refuse("The max_ids_per_chip is set to be ", capacity,
+                          " which is not going to fit all ids. The remaining id count is ", left,
+                          " for table ", settings.table,
+                          ". Raise max_ids_per_chip_per_sample, or set allow_id_dropping.");
           }
           packed->dropped += count - (capacity - at);
           count = capacity - at;
@@ -191,9 +185,8 @@ absl::Status ForEachId(const PackedIds& packed, const Bounds& bounds, const std:
   // Minibatches are int32, so the division does not overflow.
   if (packed.minibatches < 1 ||
       packed.minibatches > packed.num_pointers / (bounds.sparse_cores * stride)) {
-    return Refuse(absl::StrCat("table ", table, " has ", packed.num_pointers,
-                               " row_pointers for ", packed.minibatches, " minibatches of ",
-                               bounds.sparse_cores, " SparseCores."));
+    return Refuse("table ", table, " has ", packed.num_pointers, " row_pointers for ",
+                  packed.minibatches, " minibatches of ", bounds.sparse_cores, " SparseCores.");
   }
   int64_t begin = 0;
   for (int64_t block = 0; block < packed.minibatches * bounds.sparse_cores; ++block) {
@@ -201,21 +194,19 @@ absl::Status ForEachId(const PackedIds& packed, const Bounds& bounds, const std:
     for (int64_t shard = 0; shard < bounds.shards; ++shard) {
       const int64_t end = packed.pointers[block * stride + shard];
       if (end < begin || end > packed.num_ids) {
-        return Refuse(absl::StrCat("a row pointer of table ", table, " is ", end,
-                                   ", but those before end at ", begin, ", and there are ",
-                                   packed.num_ids, " ids."));
+        return Refuse("a row pointer of table ", table, " is ", end, ", but those before end at ",
+                      begin, ", and there are ", packed.num_ids, " ids.");
       }
       for (int64_t i = begin; i < end; ++i) {
         const int64_t sample = packed.samples[i], token = packed.tokens[i];
         if (sample < 0 || sample >= bounds.samples_per_sparse_core) {
-          return Refuse(absl::StrCat("a sample id of table ", table, " is ", sample,
-                                     ", but a SparseCore has ", bounds.samples_per_sparse_core,
-                                     " samples."));
+          return Refuse("a sample id of table ", table, " is ", sample, ", but a SparseCore has ",
+                        bounds.samples_per_sparse_core, " samples.");
         }
         if (token < 0 || token >= bounds.rows_per_sparse_core) {
-          return Refuse(absl::StrCat("a token of table ", table, " is ", token,
-                                     ", but a SparseCore has ", bounds.rows_per_sparse_core,
-                                     " rows: an id was outside of all tables of the stack."));
+          return Refuse("a token of table ", table, " is ", token, ", but a SparseCore has ",
+                        bounds.rows_per_sparse_core,
+                        " rows: an id was outside of all tables of the stack.");
         }
         visit(first_sample + sample, shard, token, packed.gains[i]);
       }
@@ -226,5 +217,3 @@ absl::Status ForEachId(const PackedIds& packed, const Bounds& bounds, const std:
 }
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PACKING_H_

@@ -1,8 +1,7 @@
 // The triples of one SparseCore's samples in the order in which they go to the SparseCores with the
 // rows. Not a kernel; see occurrences.h.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -82,22 +81,18 @@ inline absl::Status CheckLimits(const Partitions& partitions, int64_t max_ids, i
   for (size_t i = 0; i < partitions.ids.size(); ++i) {
     const int64_t ids = static_cast<int64_t>(partitions.ids[i].size());
     if (ids > max_ids) {
-      return Refuse(absl::StrCat("Sparse core ", i, " gets ", ids,
-                                 " ids while the max ids per sparse core is set to be ", max_ids,
-                                 " for table ", table,
-                                 ". Raise SparseCoreEmbeddingConfig.max_ids_per_table."));
+      return Refuse("Sparse core ", i, " gets ", ids,
+                    " ids while the max ids per sparse core is set to be ", max_ids, " for table ",
+                    table, ". Raise SparseCoreEmbeddingConfig.max_ids_per_table.");
     }
     if (partitions.distinct[i] > max_distinct) {
-      return Refuse(absl::StrCat(
-          "Sparse core ", i, " gets ", partitions.distinct[i],
-          " unique ids while the max unique ids per sparse core is set to be ", max_distinct,
-          " for table ", table,
-          ". Raise SparseCoreEmbeddingConfig.max_unique_ids_per_table."));
+      return Refuse("Sparse core ", i, " gets ", partitions.distinct[i],
+                    " unique ids while the max unique ids per sparse core is set to be ",
+                    max_distinct, " for table ", table,
+                    ". Raise SparseCoreEmbeddingConfig.max_unique_ids_per_table.");
     }
   }
   return absl::OkStatus();
 }
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_

@@ -1,7 +1,6 @@
 // Kernels of the ops that bring ids from the host to the SparseCores. Each works for a single core.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PREPROCESS_KERNELS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PREPROCESS_KERNELS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -11,12 +10,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "host/arguments.h"
 #include "software_sparsecore/occurrences.h"
 #include "software_sparsecore/packing.h"
 #include "software_sparsecore/partitions.h"
+#include "software_tpu/machine.h"
 
 namespace software_sparsecore {
 
+using estimator_bridge::GetAttributes;
+using estimator_bridge::GetLists;
 using tensorflow::OpInputList;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
@@ -25,37 +28,26 @@ using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Reads an attribute, an int, into 64 bits.
-inline absl::Status Get(OpKernelConstruction* construction, const char* name, int64_t* value) {
-  return construction->GetAttr(name, value);
-}
-
 class ToTriplesKernel : public OpKernel {
  public:
   explicit ToTriplesKernel(OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, Get(construction, "sample_count", &feature_.samples));
-    OP_REQUIRES_OK(construction, Get(construction, "num_sc_per_chip", &feature_.sparse_cores));
-    OP_REQUIRES_OK(construction, Get(construction, "row_offset", &feature_.row_offset));
-    OP_REQUIRES_OK(construction, Get(construction, "col_offset", &feature_.col_offset));
-    OP_REQUIRES_OK(construction, Get(construction, "col_shift", &feature_.rotation));
-    OP_REQUIRES_OK(construction, Get(construction, "num_sc_shards", &feature_.shards));
-    OP_REQUIRES_OK(construction, Get(construction, "stacked_table_sample_count",
-                                     &feature_.stack_samples));
+    OP_REQUIRES_OK(construction,
+                   GetAttributes(construction, "sample_count", &feature_.samples,
+                                 "num_sc_per_chip", &feature_.sparse_cores,
+                                 "row_offset", &feature_.row_offset,
+                                 "col_offset", &feature_.col_offset,
+                                 "col_shift", &feature_.rotation, "num_sc_shards", &feature_.shards,
+                                 "stacked_table_sample_count", &feature_.stack_samples));
     std::string combiner;
     OP_REQUIRES_OK(construction, construction->GetAttr("combiner", &combiner));
-    OP_REQUIRES(construction, combiner == "sum" || combiner == "mean" || combiner == "sqrtn",
-                Refuse(absl::StrCat("the combiner is '", combiner,
-                                    "'; known are sum, mean and sqrtn.")));
-    feature_.combiner = combiner == "sum"    ? Combiner::kSum
-                        : combiner == "mean" ? Combiner::kMean
-                                             : Combiner::kSqrtn;
+    OP_REQUIRES(construction, estimator_bridge::ReadCombiner(combiner, &feature_.combiner),
+                Refuse("the combiner is '", combiner, "'; known are sum, mean and sqrtn."));
     // What the strategy knows about the table. The op itself does not know it.
     feature_.where = "a feature";
     if (construction->HasAttr("_software_sparsecore_rows")) {
       OP_REQUIRES_OK(construction,
-                     Get(construction, "_software_sparsecore_rows", &feature_.vocabulary));
-      OP_REQUIRES_OK(construction, construction->GetAttr("_software_sparsecore_feature",
-                                                         &feature_.where));
+                     GetAttributes(construction, "_software_sparsecore_rows", &feature_.vocabulary,
+                                   "_software_sparsecore_feature", &feature_.where));
     }
     OP_REQUIRES_OK(construction, CheckFeature(feature_));
   }
@@ -66,9 +58,8 @@ class ToTriplesKernel : public OpKernel {
     std::vector<std::vector<Triple>> triples(static_cast<size_t>(feature_.sparse_cores));
     OP_REQUIRES_OK(context, AppendTriples(feature_, input, &triples));
     OpOutputList rows, cols, gains;
-    OP_REQUIRES_OK(context, context->output_list("row_ids_list", &rows));
-    OP_REQUIRES_OK(context, context->output_list("col_ids_list", &cols));
-    OP_REQUIRES_OK(context, context->output_list("gains_list", &gains));
+    OP_REQUIRES_OK(context, GetLists(context, "row_ids_list", &rows, "col_ids_list", &cols,
+                                     "gains_list", &gains));
     for (int core = 0; core < feature_.sparse_cores; ++core) {
       const std::vector<Triple>& part = triples[static_cast<size_t>(core)];
       Tensor *row, *col, *gain;
@@ -89,11 +80,10 @@ class ToTriplesKernel : public OpKernel {
   absl::Status Read(OpKernelContext* context, FeatureIds* input) const {
     const Tensor &index = context->input(0), &ids = context->input(1), &weights = context->input(2);
     const auto refuse = [&] {
-      return Refuse(absl::StrCat("the tensors of ", feature_.where, " with ", feature_.samples,
-                                 " samples do not fit together: the index has the shape ",
-                                 index.shape().DebugString(), ", the ids ",
-                                 ids.shape().DebugString(), " and the weights ",
-                                 weights.shape().DebugString(), "."));
+      return Refuse("the tensors of ", feature_.where, " with ", feature_.samples,
+                    " samples do not fit together: the index has the shape ",
+                    index.shape().DebugString(), ", the ids ", ids.shape().DebugString(),
+                    " and the weights ", weights.shape().DebugString(), ".");
     };
     input->count = ids.NumElements();
     input->one_weight = weights.dims() == 0;
@@ -117,8 +107,7 @@ class ToTriplesKernel : public OpKernel {
 
   FeatureInStack feature_;
 };
-REGISTER_KERNEL_BUILDER(
-    Name("ConvertToListOfSparseCoreCooTensors").Device(tensorflow::DEVICE_CPU), ToTriplesKernel);
+SOFTWARE_TPU_KERNEL("ConvertToListOfSparseCoreCooTensors", ToTriplesKernel);
 
 // The base of the two ops that sort the triples of one SparseCore's samples.
 class SortingKernel : public OpKernel {
@@ -126,11 +115,10 @@ class SortingKernel : public OpKernel {
   explicit SortingKernel(OpKernelConstruction* construction) : OpKernel(construction) {
     int64_t replicas, sparse_cores;
     std::vector<int64_t> samples;
-    OP_REQUIRES_OK(construction, construction->GetAttr("table_name", &table_));
-    OP_REQUIRES_OK(construction, Get(construction, "num_replica", &replicas));
-    OP_REQUIRES_OK(construction, Get(construction, "num_sc_per_chip", &sparse_cores));
-    OP_REQUIRES_OK(construction, construction->GetAttr("sample_count_list", &samples));
-    OP_REQUIRES_OK(construction, construction->GetAttr("col_offset_list", &offsets_));
+    OP_REQUIRES_OK(construction,
+                   GetAttributes(construction, "table_name", &table_, "num_replica", &replicas,
+                                 "num_sc_per_chip", &sparse_cores, "sample_count_list", &samples,
+                                 "col_offset_list", &offsets_));
     OP_REQUIRES(construction,
                 replicas <= kMostSparseCores && sparse_cores <= kMostSparseCores &&
                     IsPowerOfTwo(replicas * sparse_cores) &&
@@ -146,34 +134,31 @@ class SortingKernel : public OpKernel {
       if (sound) samples_ += count;
     }
     OP_REQUIRES(construction, sound && samples_ > 0,
-                Refuse(absl::StrCat("sample_count_list and col_offset_list of table ", table_,
-                                    " do not fit each other.")));
+                Refuse("sample_count_list and col_offset_list of table ", table_,
+                       " do not fit each other."));
   }
 
  protected:
   absl::Status Sort(OpKernelContext* context, Partitions* partitions) const {
     OpInputList rows, cols, gains;
-    absl::Status status = context->input_list("row_ids_list", &rows);
-    if (status.ok()) status = context->input_list("col_ids_list", &cols);
-    if (status.ok()) status = context->input_list("gains_list", &gains);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(GetLists(context, "row_ids_list", &rows, "col_ids_list", &cols,
+                                "gains_list", &gains));
     if (static_cast<size_t>(rows.size()) != offsets_.size()) {
-      return Refuse(absl::StrCat("table ", table_, " has triples of ", rows.size(),
-                                 " features, but col_offset_list has ", offsets_.size(), "."));
+      return Refuse("table ", table_, " has triples of ", rows.size(),
+                    " features, but col_offset_list has ", offsets_.size(), ".");
     }
     std::vector<FeatureTriples> features;
     for (int i = 0; i < rows.size(); ++i) {
       const int64_t count = rows[i].NumElements();
       if (cols[i].NumElements() != count || gains[i].NumElements() != count) {
-        return Refuse(absl::StrCat("feature ", i, " of table ", table_, " has ", count, " rows, ",
-                                   cols[i].NumElements(), " columns and ", gains[i].NumElements(),
-                                   " gains."));
+        return Refuse("feature ", i, " of table ", table_, " has ", count, " rows, ",
+                      cols[i].NumElements(), " columns and ", gains[i].NumElements(), " gains.");
       }
       FeatureTriples feature{offsets_[static_cast<size_t>(i)], {}};
       for (int64_t k = 0; k < count; ++k) {
         const int32_t row = rows[i].flat<int32_t>().data()[k];
         if (row < 0) {
-          return Refuse(absl::StrCat("a row id of table ", table_, " is ", row, "."));
+          return Refuse("a row id of table ", table_, " is ", row, ".");
         }
         feature.triples.push_back(
             {row, cols[i].flat<int32_t>().data()[k], gains[i].flat<float>().data()[k]});
@@ -192,9 +177,9 @@ class SortingKernel : public OpKernel {
 class SortKernel : public SortingKernel {
  public:
   explicit SortKernel(OpKernelConstruction* construction) : SortingKernel(construction) {
-    OP_REQUIRES_OK(construction, Get(construction, "max_ids_per_sparse_core", &max_ids_));
     OP_REQUIRES_OK(construction,
-                   Get(construction, "max_unique_ids_per_sparse_core", &max_distinct_));
+                   GetAttributes(construction, "max_ids_per_sparse_core", &max_ids_,
+                                 "max_unique_ids_per_sparse_core", &max_distinct_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -223,8 +208,7 @@ class SortKernel : public SortingKernel {
  private:
   int64_t max_ids_ = 0, max_distinct_ = 0;
 };
-REGISTER_KERNEL_BUILDER(Name("SortListOfSparseCoreCooTensors").Device(tensorflow::DEVICE_CPU),
-                        SortKernel);
+SOFTWARE_TPU_KERNEL("SortListOfSparseCoreCooTensors", SortKernel);
 
 class StatisticsKernel : public SortingKernel {
  public:
@@ -243,26 +227,22 @@ class StatisticsKernel : public SortingKernel {
         *std::max_element(partitions.distinct.begin(), partitions.distinct.end());
   }
 };
-REGISTER_KERNEL_BUILDER(
-    Name("GetStatsFromListOfSparseCoreCooTensors").Device(tensorflow::DEVICE_CPU),
-    StatisticsKernel);
+SOFTWARE_TPU_KERNEL("GetStatsFromListOfSparseCoreCooTensors", StatisticsKernel);
 
 class PackKernel : public OpKernel {
  public:
   explicit PackKernel(OpKernelConstruction* construction) : OpKernel(construction) {
     int64_t replicas;
-    OP_REQUIRES_OK(construction, construction->GetAttr("table_name", &settings_.table));
-    OP_REQUIRES_OK(construction, construction->GetAttr("allow_id_dropping", &settings_.drops));
-    OP_REQUIRES_OK(construction, Get(construction, "num_replica", &replicas));
-    OP_REQUIRES_OK(construction, Get(construction, "num_sc_per_chip", &settings_.sparse_cores));
-    OP_REQUIRES_OK(construction, Get(construction, "sample_count_per_sc", &settings_.samples));
-    OP_REQUIRES_OK(construction, Get(construction, "max_ids_per_chip_per_sample",
-                                     &settings_.max_ids_per_sample));
     OP_REQUIRES_OK(construction,
-                   Get(construction, "max_minibatches_per_sc", &settings_.max_minibatches));
+                   GetAttributes(construction, "table_name", &settings_.table,
+                                 "allow_id_dropping", &settings_.drops, "num_replica", &replicas,
+                                 "num_sc_per_chip", &settings_.sparse_cores,
+                                 "sample_count_per_sc", &settings_.samples,
+                                 "max_ids_per_chip_per_sample", &settings_.max_ids_per_sample,
+                                 "max_minibatches_per_sc", &settings_.max_minibatches));
     OP_REQUIRES(construction,
                 replicas <= kMostSparseCores && settings_.sparse_cores <= kMostSparseCores,
-                Refuse(absl::StrCat("table ", settings_.table, " is for ", replicas, " cores.")));
+                Refuse("table ", settings_.table, " is for ", replicas, " cores."));
     settings_.shards = replicas * settings_.sparse_cores;
     OP_REQUIRES_OK(construction, CheckPackSettings(settings_));
   }
@@ -305,19 +285,16 @@ class PackKernel : public OpKernel {
  private:
   absl::Status Read(OpKernelContext* context, std::vector<SortedIds>* sorted) const {
     OpInputList samples, tokens, gains, ends;
-    absl::Status status = context->input_list("sorted_row_ids_list", &samples);
-    if (status.ok()) status = context->input_list("sorted_col_ids_list", &tokens);
-    if (status.ok()) status = context->input_list("sorted_gains_list", &gains);
-    if (status.ok()) status = context->input_list("id_counts_list", &ends);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(GetLists(context, "sorted_row_ids_list", &samples,
+                                "sorted_col_ids_list", &tokens, "sorted_gains_list", &gains,
+                                "id_counts_list", &ends));
     for (int i = 0; i < samples.size(); ++i) {
       const int64_t count = samples[i].NumElements();
       if (tokens[i].NumElements() != count || gains[i].NumElements() != count ||
           ends[i].NumElements() < 2) {
-        return Refuse(absl::StrCat("SparseCore ", i, " of table ", settings_.table, " has ", count,
-                                   " samples, ", tokens[i].NumElements(), " tokens, ",
-                                   gains[i].NumElements(), " gains and ", ends[i].NumElements(),
-                                   " id counts."));
+        return Refuse("SparseCore ", i, " of table ", settings_.table, " has ", count, " samples, ",
+                      tokens[i].NumElements(), " tokens, ", gains[i].NumElements(), " gains and ",
+                      ends[i].NumElements(), " id counts.");
       }
       sorted->push_back({samples[i].flat<int32_t>().data(), tokens[i].flat<int32_t>().data(),
                          ends[i].flat<int32_t>().data(), gains[i].flat<float>().data(), count,
@@ -328,8 +305,7 @@ class PackKernel : public OpKernel {
 
   PackSettings settings_;
 };
-REGISTER_KERNEL_BUILDER(
-    Name("ConvertToSparseCoreCsrWrappedCooTensor").Device(tensorflow::DEVICE_CPU), PackKernel);
+SOFTWARE_TPU_KERNEL("ConvertToSparseCoreCsrWrappedCooTensor", PackKernel);
 
 // Hands tensors on to the device, each up to its unpadded size if sizes are given.
 class HandOnKernel : public OpKernel {
@@ -340,8 +316,8 @@ class HandOnKernel : public OpKernel {
     const int count = context->num_outputs();
     const bool sized = context->num_inputs() == 2 * count;
     OP_REQUIRES(context, sized || context->num_inputs() == count,
-                Refuse(absl::StrCat("there are ", context->num_inputs() - count,
-                                    " unpadded sizes for ", count, " tensors.")));
+                Refuse("there are ", context->num_inputs() - count, " unpadded sizes for ", count,
+                       " tensors."));
     for (int i = 0; i < count; ++i) {
       const Tensor& tensor = context->input(i);
       if (!sized) {
@@ -350,20 +326,16 @@ class HandOnKernel : public OpKernel {
       }
       const Tensor& unpadded = context->input(count + i);
       OP_REQUIRES(context, unpadded.NumElements() == 1 && tensor.dims() >= 1,
-                  Refuse(absl::StrCat("tensor ", i, " is a scalar, or its size is none.")));
+                  Refuse("tensor ", i, " is a scalar, or its size is none."));
       const int32_t size = unpadded.flat<int32_t>().data()[0];
       OP_REQUIRES(context, size >= 0 && size <= tensor.dim_size(0),
-                  Refuse(absl::StrCat("tensor ", i, " has an unpadded size of ", size, " of ",
-                                      tensor.dim_size(0), ".")));
+                  Refuse("tensor ", i, " has an unpadded size of ", size, " of ",
+                         tensor.dim_size(0), "."));
       context->set_output(i, tensor.Slice(0, size));
     }
   }
 };
-REGISTER_KERNEL_BUILDER(Name("TPUCopyWithDynamicShape").Device(tensorflow::DEVICE_CPU),
-                        HandOnKernel);
-REGISTER_KERNEL_BUILDER(Name("TPUAnnotateTensorsWithDynamicShape").Device(tensorflow::DEVICE_CPU),
-                        HandOnKernel);
+SOFTWARE_TPU_KERNEL("TPUCopyWithDynamicShape", HandOnKernel);
+SOFTWARE_TPU_KERNEL("TPUAnnotateTensorsWithDynamicShape", HandOnKernel);
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PREPROCESS_KERNELS_H_

@@ -1,7 +1,6 @@
 // Kernels of the lookup and of the updates, for which all cores meet.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "host/arguments.h"
 #include "host/rows.h"
 #include "rules/rule.h"
 #include "rules/sparsecore.h"
@@ -20,6 +20,7 @@
 
 namespace software_sparsecore {
 
+using estimator_bridge::GetAttributes;
 using tensorflow::AsyncOpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
@@ -46,23 +47,21 @@ class StepOfTable {
     step->table_ = table;
     step->bounds_ = {cores * sparse_cores, sparse_cores, samples / sparse_cores, 0};
     if (samples % sparse_cores != 0) {
-      return Refuse(absl::StrCat("table ", table, " has ", samples, " samples on a core, but ",
-                                 sparse_cores, " SparseCores, which take equal parts."));
+      return Refuse("table ", table, " has ", samples, " samples on a core, but ", sparse_cores,
+                    " SparseCores, which take equal parts.");
     }
     for (OpKernelContext* context : contexts) {
       const Tensor* part;
-      absl::Status status = context->input("embedding_table", &part);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(context->input("embedding_table", &part));
       if (part->dims() != 2 || part->dim_size(0) % sparse_cores != 0 ||
           part->shape() != step->part(0).shape()) {
-        return Refuse(absl::StrCat("the part of table ", table, " on a core has the shape ",
-                                   part->shape().DebugString(), "; each of the ", sparse_cores,
-                                   " SparseCores has equally many rows, and all cores have."));
+        return Refuse("the part of table ", table, " on a core has the shape ",
+                      part->shape().DebugString(), "; each of the ", sparse_cores,
+                      " SparseCores has equally many rows, and all cores have.");
       }
       step->bounds_.rows_per_sparse_core = part->dim_size(0) / sparse_cores;
       PackedIds packed;
-      status = ReadIds(context, table, &packed);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(ReadIds(context, table, &packed));
       step->packed_.push_back(packed);
     }
     return absl::OkStatus();
@@ -86,13 +85,12 @@ class StepOfTable {
   absl::Status ForEach(const Visit& visit) const {
     const int64_t per = bounds_.sparse_cores;
     for (int64_t source = 0; source < cores(); ++source) {
-      absl::Status status = ForEachId(
+      TF_RETURN_IF_ERROR(ForEachId(
           packed_[static_cast<size_t>(source)], bounds_, table_,
           [&](int64_t sample, int64_t shard, int64_t token, float gain) {
             const int64_t row = shard % per * bounds_.rows_per_sparse_core + token;
             visit(shard / per, Occurrence{source, sample, row, gain});
-          });
-      if (!status.ok()) return status;
+          }));
     }
     return absl::OkStatus();
   }
@@ -101,21 +99,17 @@ class StepOfTable {
   static absl::Status ReadIds(OpKernelContext* context, const std::string& table,
                               PackedIds* packed) {
     const Tensor *pointers, *samples, *tokens, *gains, *minibatches;
-    absl::Status status = context->input("row_pointers", &pointers);
-    if (status.ok()) status = context->input("sorted_sample_ids", &samples);
-    if (status.ok()) status = context->input("sorted_token_ids", &tokens);
-    if (status.ok()) status = context->input("sorted_gains", &gains);
-    if (status.ok()) {
-      status = context->input("num_minibatches_per_physical_sparse_core", &minibatches);
-    }
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(context->input("row_pointers", &pointers));
+    TF_RETURN_IF_ERROR(context->input("sorted_sample_ids", &samples));
+    TF_RETURN_IF_ERROR(context->input("sorted_token_ids", &tokens));
+    TF_RETURN_IF_ERROR(context->input("sorted_gains", &gains));
+    TF_RETURN_IF_ERROR(context->input("num_minibatches_per_physical_sparse_core", &minibatches));
     const int64_t count = samples->NumElements();
     if (tokens->NumElements() != count || gains->NumElements() != count ||
         minibatches->NumElements() != 1) {
-      return Refuse(absl::StrCat("table ", table, " has ", count, " sample ids, ",
-                                 tokens->NumElements(), " tokens, ", gains->NumElements(),
-                                 " gains and ", minibatches->NumElements(),
-                                 " numbers of minibatches."));
+      return Refuse("table ", table, " has ", count, " sample ids, ", tokens->NumElements(),
+                    " tokens, ", gains->NumElements(), " gains and ", minibatches->NumElements(),
+                    " numbers of minibatches.");
     }
     *packed = {pointers->flat<int32_t>().data(), samples->flat<int32_t>().data(),
                tokens->flat<int32_t>().data(),   gains->flat<float>().data(),
@@ -153,47 +147,39 @@ class TableKernel : public AsyncOpKernel {
 class LookupKernel : public TableKernel {
  public:
   explicit LookupKernel(OpKernelConstruction* construction) : TableKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("input_size", &samples_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("quantization_config_low", &low_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("quantization_config_high", &high_));
     OP_REQUIRES_OK(construction,
-                   construction->GetAttr("quantization_config_num_buckets", &buckets_));
+                   GetAttributes(construction, "input_size", &samples_,
+                                 "quantization_config_low", &quantize_.low,
+                                 "quantization_config_high", &quantize_.high,
+                                 "quantization_config_num_buckets", &quantize_.buckets));
+    quantize_.enabled = quantize_.buckets > 1;
   }
 
  private:
   absl::Status Work(const Contexts& contexts) const override {
     StepOfTable step;
-    absl::Status status = StepOfTable::Read(contexts, samples_, table_, &step);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(StepOfTable::Read(contexts, samples_, table_, &step));
     const int64_t width = step.width();
     std::vector<float*> activations;
     for (OpKernelContext* context : contexts) {
       Tensor* output;
-      status = context->allocate_output(0, TensorShape({samples_, width}), &output);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({samples_, width}), &output));
       activations.push_back(output->flat<float>().data());
       std::fill_n(activations.back(), samples_ * width, 0.0f);
     }
     return step.ForEach([&](int64_t core, const Occurrence& at) {
       const float* row = step.part(core).flat<float>().data() + at.row * width;
       float* sum = activations[static_cast<size_t>(at.source)] + at.sample * width;
-      for (int64_t i = 0; i < width; ++i) sum[i] += at.gain * Quantized(row[i]);
+      for (int64_t i = 0; i < width; ++i) {
+        sum[i] += at.gain * (quantize_.enabled ? quantize_(row[i]) : row[i]);
+      }
     });
   }
 
-  // The formula of the first generation. How the device rounds is not public.
-  float Quantized(float value) const {
-    if (buckets_ <= 1) return value;
-    const float size = (high_ - low_) / static_cast<float>(buckets_ - 1);
-    const float inside = std::min(std::max(value, low_), high_);
-    return std::floor((inside - low_) / size + 0.5f) * size + low_;
-  }
-
-  int64_t samples_ = 0, buckets_ = 0;
-  float low_ = 0.0f, high_ = 0.0f;
+  int64_t samples_ = 0;
+  software_tpu::Quantization quantize_;  // How the device rounds is not public.
 };
-REGISTER_KERNEL_BUILDER(
-    Name("XlaSparseDenseMatmulWithStaticBufferSize").Device(tensorflow::DEVICE_CPU), LookupKernel);
+SOFTWARE_TPU_KERNEL("XlaSparseDenseMatmulWithStaticBufferSize", LookupKernel);
 
 // The update by one rule. Every row that was looked up changes once, by the sum of its gradients
 // over all cores, even if the sum is zero.
@@ -202,13 +188,11 @@ class UpdateKernel : public TableKernel {
  public:
   explicit UpdateKernel(OpKernelConstruction* construction) : TableKernel(construction) {
     OP_REQUIRES_OK(construction,
-                   construction->GetAttr("clip_weight_min", &settings_.clip_weight_min));
-    OP_REQUIRES_OK(construction,
-                   construction->GetAttr("clip_weight_max", &settings_.clip_weight_max));
+                   GetAttributes(construction, "clip_weight_min", &settings_.clip_weight_min,
+                                 "clip_weight_max", &settings_.clip_weight_max));
     OP_REQUIRES(construction, settings_.clip_weight_min <= settings_.clip_weight_max,
-                Refuse(absl::StrCat("clip_weight_min ", settings_.clip_weight_min,
-                                    " of table ", table_, " is not below clip_weight_max ",
-                                    settings_.clip_weight_max, ".")));
+                Refuse("clip_weight_min ", settings_.clip_weight_min, " of table ", table_,
+                       " is not below clip_weight_max ", settings_.clip_weight_max, "."));
     absl::Status status;
     rule_.ReadAttributes([&](const char* name, auto* setting) {
       if (status.ok()) status = construction->GetAttr(name, setting);
@@ -221,24 +205,22 @@ class UpdateKernel : public TableKernel {
 
   absl::Status Work(const Contexts& contexts) const override {
     const Tensor* gradients;
-    absl::Status status = contexts[0]->input("activation_gradients", &gradients);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(contexts[0]->input("activation_gradients", &gradients));
     if (gradients->dims() != 2) {
-      return Refuse(absl::StrCat("the gradients of table ", table_, " have the shape ",
-                                 gradients->shape().DebugString(), "."));
+      return Refuse("the gradients of table ", table_, " have the shape ",
+                    gradients->shape().DebugString(), ".");
     }
     StepOfTable step;
-    status = StepOfTable::Read(contexts, gradients->dim_size(0), table_, &step);
-    if (status.ok()) status = CheckShapes(step, gradients->dim_size(0));
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(StepOfTable::Read(contexts, gradients->dim_size(0), table_, &step));
+    TF_RETURN_IF_ERROR(CheckShapes(step, gradients->dim_size(0)));
     std::vector<std::vector<Occurrence>> of_cores(contexts.size());
-    status = step.ForEach([&](int64_t core, const Occurrence& at) {
+    TF_RETURN_IF_ERROR(step.ForEach([&](int64_t core, const Occurrence& at) {
       of_cores[static_cast<size_t>(core)].push_back(at);
-    });
-    for (int64_t core = 0; status.ok() && core < step.cores(); ++core) {
-      status = Update(step, core, of_cores[static_cast<size_t>(core)]);
+    }));
+    for (int64_t core = 0; core < step.cores(); ++core) {
+      TF_RETURN_IF_ERROR(Update(step, core, of_cores[static_cast<size_t>(core)]));
     }
-    return status;
+    return absl::OkStatus();
   }
 
   absl::Status CheckShapes(const StepOfTable& step, int64_t samples) const {
@@ -250,9 +232,9 @@ class UpdateKernel : public TableKernel {
         fits = fits && step.input(core, slot).shape() == step.part(core).shape();
       }
       if (!fits) {
-        return Refuse(absl::StrCat("the gradients, the learning rate or a slot of table ", table_,
-                                   " does not have the shape that it has on other cores, with ",
-                                   samples, " samples and ", step.width(), " columns."));
+        return Refuse("the gradients, the learning rate or a slot of table ", table_,
+                      " does not have the shape that it has on other cores, with ", samples,
+                      " samples and ", step.width(), " columns.");
       }
     }
     return absl::OkStatus();
@@ -265,15 +247,14 @@ class UpdateKernel : public TableKernel {
     for (int i = 0; i <= kSlots; ++i) {
       const Tensor& before = step.input(core, i == 0 ? "embedding_table" : Slot(i - 1));
       Tensor* after;
-      absl::Status status = step.context(core)->allocate_output(i, before.shape(), &after);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(step.context(core)->allocate_output(i, before.shape(), &after));
       updated[i] = after->flat<float>().data();
       std::copy_n(before.flat<float>().data(), before.NumElements(), updated[i]);
     }
     estimator_bridge::Grouping grouping;
     const int64_t count = static_cast<int64_t>(occurrences.size());
     grouping.Reset(step.rows(), count, count);
-    if (!grouping.ok()) return Refuse(absl::StrCat("table ", table_, " has too many ids."));
+    if (!grouping.ok()) return Refuse("table ", table_, " has too many ids.");
     for (int64_t i = 0; i < count; ++i) {
       grouping.Set(i, occurrences[static_cast<size_t>(i)].row, i);
     }
@@ -318,7 +299,7 @@ template <class Rule>
 void RegisterUpdate(const Rule&) {
   const std::string op =
       absl::StrCat("XlaSparseDenseMatmulGradWith", Rule::kUpdateOp, "AndStaticBufferSize");
-  REGISTER_KERNEL_BUILDER(Name(op.c_str()).Device(tensorflow::DEVICE_CPU), UpdateKernel<Rule>);
+  SOFTWARE_TPU_KERNEL(op.c_str(), UpdateKernel<Rule>);
 }
 
 static const bool kUpdatesAreRegistered = [] {
@@ -327,5 +308,3 @@ static const bool kUpdatesAreRegistered = [] {
 }();
 
 }  // namespace software_sparsecore
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_

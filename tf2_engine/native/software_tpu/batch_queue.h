@@ -3,8 +3,7 @@
 // Every core has its own queue. The n-th batches of all cores belong together and form a step.
 // Batches of different names do not wait for each other.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -65,10 +64,9 @@ class BatchQueue {
       step->cores.resize(config_.num_cores);
     }
     if (step->training != training) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Software TPU: core ", core, " enqueued a batch for ", ModeName(training),
-          ", but other cores enqueued theirs of the same step for ", ModeName(step->training),
-          "; the cores of a TPU run the same program."));
+      return Refuse("core ", core, " enqueued a batch for ", ModeName(training),
+                    ", but other cores enqueued theirs of the same step for ",
+                    ModeName(step->training), "; the cores of a TPU run the same program.");
     }
     step->cores[core].enqueued = true;
     step->cores[core].lookups = std::move(lookups);
@@ -231,5 +229,3 @@ class BatchQueue {
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_

@@ -2,8 +2,7 @@
 //
 // Reference: tpu_embedding_configuration.proto, which defines the field numbers.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -17,6 +16,11 @@
 #include "rules/optimizer.h"
 
 namespace software_tpu {
+
+template <typename... Parts>
+absl::Status Refuse(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("Software TPU: ", parts...));
+}
 
 // Rounds looked-up numbers to the nearest of `buckets` values between two limits.
 struct Quantization {
@@ -103,7 +107,10 @@ inline std::string Where(const TpuConfig& config, int64_t feature) {
 
 namespace config_reader {
 
+using estimator_bridge::Bytes;
 using estimator_bridge::Field;
+using estimator_bridge::ForEachField;
+using estimator_bridge::Varint;
 using estimator_bridge::WireReader;
 
 // Larger sizes are a mistake, and their products would overflow.
@@ -114,131 +121,81 @@ constexpr int64_t kMostCores = 1 << 16;
 
 template <typename... Parts>
 absl::Status Wrong(const Parts&... parts) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("Software TPU: in TPUEmbeddingConfiguration ", parts..., "."));
+  return Refuse("in TPUEmbeddingConfiguration ", parts..., ".");
 }
 
 // Part of OptimizationParameters. The optimizer's settings are read elsewhere.
 inline bool ReadQuantization(const Field& parameters, Quantization* quantization) {
-  WireReader reader(parameters);
-  Field message;
-  while (reader.Next(&message)) {
-    if (message.wire != Field::kBytes || message.number != 27) continue;
-    WireReader inner(message);
-    Field field;
-    while (inner.Next(&field)) {
-      if (field.wire == Field::kVarint && field.number == 1) {
-        quantization->enabled = field.AsBool();
-      } else if (field.wire == Field::kBytes && field.number == 2) {
-        if (!estimator_bridge::proto::ReadLimits(field, &quantization->low,
-                                                 &quantization->high)) {
-          return false;
-        }
-      } else if (field.wire == Field::kVarint && field.number == 3) {
-        quantization->buckets = field.AsInt();
+  return ForEachField(WireReader(parameters), [&](const Field& message) {
+    if (message.key() != Bytes(27)) return true;
+    return ForEachField(WireReader(message), [&](const Field& field) {
+      switch (field.key()) {
+        case Varint(1): quantization->enabled = field.AsBool(); return true;
+        case Bytes(2):
+          return estimator_bridge::proto::ReadLimits(field, &quantization->low,
+                                                     &quantization->high);
+        case Varint(3): quantization->buckets = field.AsInt(); return true;
+        default: return true;
       }
-    }
-    if (!inner.ok()) return false;
-  }
-  return reader.ok();
+    });
+  });
 }
 
 inline bool ReadTable(const Field& message, TableConfig* table) {
-  WireReader reader(message);
-  Field field;
-  while (reader.Next(&field)) {
-    if (field.wire == Field::kBytes && field.number == 1) {
-      table->name = field.AsString();
-      if (!IsText(table->name)) return false;
-    } else if (field.wire == Field::kVarint && field.number == 2) {
-      table->rows = field.AsInt();
-    } else if (field.wire == Field::kVarint && field.number == 3) {
-      table->dim = field.AsInt();
-    } else if (field.wire == Field::kVarint && field.number == 4) {
-      table->num_features = field.AsInt();
-    } else if (field.wire == Field::kBytes && field.number == 5) {
-      if (!estimator_bridge::ReadOptimizer(field.data, field.size, &table->optimizer) ||
-          !ReadQuantization(field, &table->quantization)) {
-        return false;
-      }
+  return ForEachField(WireReader(message), [&](const Field& field) {
+    switch (field.key()) {
+      case Bytes(1): table->name = field.AsString(); return IsText(table->name);
+      case Varint(2): table->rows = field.AsInt(); return true;
+      case Varint(3): table->dim = field.AsInt(); return true;
+      case Varint(4): table->num_features = field.AsInt(); return true;
+      case Bytes(5):
+        return estimator_bridge::ReadOptimizer(field.data, field.size, &table->optimizer) &&
+               ReadQuantization(field, &table->quantization);
+      default: return true;
     }
-  }
-  return reader.ok();
+  });
 }
 
 inline bool ReadFeature(const Field& message, FeatureConfig* feature) {
-  WireReader reader(message);
-  Field field;
-  while (reader.Next(&field)) {
-    if (field.wire == Field::kBytes && field.number == 1) {
-      feature->name = field.AsString();
-      if (!IsText(feature->name)) return false;
-    } else if (field.wire == Field::kVarint && field.number == 2) {
-      feature->table = field.AsInt();
-    } else if (field.wire == Field::kVarint && field.number == 3) {
-      feature->shape.push_back(field.AsInt());
-    } else if (field.wire == Field::kBytes && field.number == 3) {
-      WireReader packed(field);
-      uint64_t size;
-      while (packed.NextPacked(&size)) feature->shape.push_back(static_cast<int64_t>(size));
-      if (!packed.ok()) return false;
+  return ForEachField(WireReader(message), [&](const Field& field) {
+    WireReader packed(field);
+    uint64_t size;
+    switch (field.key()) {
+      case Bytes(1): feature->name = field.AsString(); return IsText(feature->name);
+      case Varint(2): feature->table = field.AsInt(); return true;
+      case Varint(3): feature->shape.push_back(field.AsInt()); return true;
+      case Bytes(3):
+        while (packed.NextPacked(&size)) feature->shape.push_back(static_cast<int64_t>(size));
+        return packed.ok();
+      default: return true;
     }
-  }
-  return reader.ok();
+  });
 }
 
 inline bool ReadSharding(const Field& message, TpuConfig* config) {
-  WireReader reader(message);
-  Field field;
-  while (reader.Next(&field)) {
-    if (field.wire != Field::kVarint) continue;
-    if (field.number == 1) config->spmd = field.AsBool();
-    if (field.number == 2) config->cores_per_replica = field.AsInt();
-  }
-  return reader.ok();
+  return ForEachField(WireReader(message), [&](const Field& field) {
+    if (field.key() == Varint(1)) config->spmd = field.AsBool();
+    if (field.key() == Varint(2)) config->cores_per_replica = field.AsInt();
+    return true;
+  });
 }
 
 // Leaves `mode` and `sharding` unchanged if the message does not have them.
 inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int64_t* sharding) {
-  WireReader reader(bytes);
-  Field field;
-  while (reader.Next(&field)) {
-    bool good = true;
-    if (field.wire == Field::kBytes && field.number == 1) {
-      config->tables.emplace_back();
-      good = ReadTable(field, &config->tables.back());
-    } else if (field.wire == Field::kBytes && field.number == 10) {
-      config->features.emplace_back();
-      good = ReadFeature(field, &config->features.back());
-    } else if (field.wire == Field::kBytes && field.number == 11) {
-      good = ReadSharding(field, config);
-    } else if (field.wire == Field::kVarint) {
-      switch (field.number) {
-        case 2:
-          *mode = field.AsInt();
-          break;
-        case 3:
-          config->batch_size = field.AsInt();
-          break;
-        case 4:
-          config->num_hosts = field.AsInt();
-          break;
-        case 5:
-          config->num_cores = field.AsInt();
-          break;
-        case 6:
-          *sharding = field.AsInt();
-          break;
-        case 7:
-          config->pipelined = field.AsBool();
-          break;
-        default:
-          break;
-      }
+  return ForEachField(WireReader(bytes), [&](const Field& field) {
+    switch (field.key()) {
+      case Bytes(1): return ReadTable(field, &config->tables.emplace_back());
+      case Bytes(10): return ReadFeature(field, &config->features.emplace_back());
+      case Bytes(11): return ReadSharding(field, config);
+      case Varint(2): *mode = field.AsInt(); return true;
+      case Varint(3): config->batch_size = field.AsInt(); return true;
+      case Varint(4): config->num_hosts = field.AsInt(); return true;
+      case Varint(5): config->num_cores = field.AsInt(); return true;
+      case Varint(6): *sharding = field.AsInt(); return true;
+      case Varint(7): config->pipelined = field.AsBool(); return true;
+      default: return true;
     }
-    if (!good) return false;
-  }
-  return reader.ok();
+  });
 }
 
 // The old form has no features: each table has one feature with all rows that its samples look up.
@@ -346,9 +303,8 @@ inline absl::Status ParseConfig(const std::string& bytes, TpuConfig* config) {
   namespace reader = config_reader;
   int64_t mode = 0, sharding = 0;
   if (!reader::Read(bytes, config, &mode, &sharding)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Software TPU: the configuration of ", bytes.size(),
-                     " bytes is no serialized TPUEmbeddingConfiguration."));
+    return Refuse("the configuration of ", bytes.size(),
+                  " bytes is no serialized TPUEmbeddingConfiguration.");
   }
   if (mode < 1 || mode > 3) return reader::Wrong("mode is ", mode, "; it must be set");
   if (sharding < 0 || sharding > 1) return reader::Wrong("sharding_strategy is ", sharding);
@@ -362,5 +318,3 @@ inline absl::Status ParseConfig(const std::string& bytes, TpuConfig* config) {
 }
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_

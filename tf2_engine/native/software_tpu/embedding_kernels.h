@@ -1,7 +1,6 @@
 // Kernels of the ops that enqueue ids, receive activations and send gradients.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -16,14 +15,6 @@
 
 namespace software_tpu {
 
-using tensorflow::AsyncOpKernel;
-using tensorflow::OpInputList;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
 // The name by which enqueue, receive and send ops belong together. Most have none.
 inline std::string BatchName(OpKernelConstruction* construction) {
   std::string name;
@@ -32,10 +23,6 @@ inline std::string BatchName(OpKernelConstruction* construction) {
     name.clear();
   }
   return name;
-}
-
-inline absl::Status Refuse(const std::string& message) {
-  return absl::InvalidArgumentError(absl::StrCat("Software TPU: ", message));
 }
 
 // Every enqueue op. They differ in the names of their inputs.
@@ -78,29 +65,25 @@ class EnqueueKernel : public OpKernel {
   absl::Status Enqueue(OpKernelContext* context, BatchQueue* batch_queue) const {
     const TpuConfig& config = batch_queue->config();
     int core;
-    absl::Status status = FindCore(context, config.num_cores, &core);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(FindCore(context, config.num_cores, &core));
     if (static_cast<size_t>(num_inputs_) != config.features.size()) {
-      return Refuse(absl::StrCat("the enqueue op has inputs for ", num_inputs_,
-                                 " features, but the configuration has ", config.features.size(),
-                                 "."));
+      return Refuse("the enqueue op has inputs for ", num_inputs_,
+                    " features, but the configuration has ", config.features.size(), ".");
     }
     bool training;
-    status = Training(context->input(num_inputs_ * (dense_ ? 1 : 3)), &training);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(Training(context->input(num_inputs_ * (dense_ ? 1 : 3)), &training));
     std::vector<Lookups> lookups(num_inputs_);
     for (int i = 0; i < num_inputs_; ++i) {
       const FeatureConfig& feature = config.features[i];
       if (!table_ids_.empty() && (table_ids_.size() != config.features.size() ||
                                   table_ids_[i] != feature.table)) {
-        return Refuse(absl::StrCat("table_ids of the enqueue op do not fit the configuration, "
-                                   "where input ", i, " is ", Where(config, i), "."));
+        return Refuse("table_ids of the enqueue op do not fit the configuration, where input ", i,
+                      " is ", Where(config, i), ".");
       }
       Input input;
       input.kind = kind_;
       input.op = op_;
-      status = Combiner(config, i, &input.combiner);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(CombinerOf(config, i, &input.combiner));
       if (dense_) {
         input.ids = context->input(i);
       } else {
@@ -108,8 +91,7 @@ class EnqueueKernel : public OpKernel {
         input.ids = context->input(num_inputs_ + i);
         input.weights = context->input(2 * num_inputs_ + i);
       }
-      status = InputReader(config, i).Read(input, &lookups[i]);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(InputReader(config, i).Read(input, &lookups[i]));
     }
     return batch_queue->Enqueue(core, name_, training, std::move(lookups));
   }
@@ -125,8 +107,8 @@ class EnqueueKernel : public OpKernel {
     if (mode.NumElements() != 1) return Refuse("`mode_override` is no scalar.");
     const std::string name(mode.flat<tensorflow::tstring>()(0));
     if (name != "train" && name != "inference" && name != "unspecified") {
-      return Refuse(absl::StrCat("`mode_override` is '", AsText(name),
-                                 "'; known are train, inference and unspecified."));
+      return Refuse("`mode_override` is '", AsText(name),
+                    "'; known are train, inference and unspecified.");
     }
     *training = name != "inference";
     return absl::OkStatus();
@@ -134,7 +116,7 @@ class EnqueueKernel : public OpKernel {
 
   // Legacy programs have a combiner for each feature, others for each table. With as many features
   // as tables, both are in the same order.
-  absl::Status Combiner(const TpuConfig& config, int feature, std::string* combiner) const {
+  absl::Status CombinerOf(const TpuConfig& config, int feature, std::string* combiner) const {
     if (combiners_.empty()) {
       *combiner = "sum";
     } else if (combiners_.size() == config.features.size()) {
@@ -142,9 +124,8 @@ class EnqueueKernel : public OpKernel {
     } else if (combiners_.size() == config.tables.size()) {
       *combiner = combiners_[config.features[feature].table];
     } else {
-      return Refuse(absl::StrCat("the enqueue op has ", combiners_.size(), " combiners for ",
-                                 config.features.size(), " features of ", config.tables.size(),
-                                 " tables."));
+      return Refuse("the enqueue op has ", combiners_.size(), " combiners for ",
+                    config.features.size(), " features of ", config.tables.size(), " tables.");
     }
     return absl::OkStatus();
   }
@@ -159,16 +140,13 @@ class EnqueueKernel : public OpKernel {
   std::vector<int> table_ids_;
 };
 
-#define SOFTWARE_TPU_ENQUEUE(OP) \
-  REGISTER_KERNEL_BUILDER(Name(OP).Device(tensorflow::DEVICE_CPU), EnqueueKernel)
-SOFTWARE_TPU_ENQUEUE("EnqueueTPUEmbeddingArbitraryTensorBatch");
-SOFTWARE_TPU_ENQUEUE("EnqueueTPUEmbeddingIntegerBatch");
-SOFTWARE_TPU_ENQUEUE("EnqueueTPUEmbeddingRaggedTensorBatch");
-SOFTWARE_TPU_ENQUEUE("EnqueueTPUEmbeddingSparseBatch");
-SOFTWARE_TPU_ENQUEUE("EnqueueTPUEmbeddingSparseTensorBatch");
-SOFTWARE_TPU_ENQUEUE("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch");
-SOFTWARE_TPU_ENQUEUE("DynamicEnqueueTPUEmbeddingRaggedTensorBatch");
-#undef SOFTWARE_TPU_ENQUEUE
+SOFTWARE_TPU_KERNEL("EnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("EnqueueTPUEmbeddingIntegerBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("EnqueueTPUEmbeddingRaggedTensorBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("EnqueueTPUEmbeddingSparseBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("EnqueueTPUEmbeddingSparseTensorBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueKernel);
+SOFTWARE_TPU_KERNEL("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", EnqueueKernel);
 
 class ReceiveKernel : public AsyncOpKernel {
  public:
@@ -188,34 +166,29 @@ class ReceiveKernel : public AsyncOpKernel {
     if (machine->batch_queue == nullptr) return NotConfigured();
     const TpuConfig& config = machine->batch_queue->config();
     int core;
-    absl::Status status = core_.Find(config.num_cores, &core);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(core_.Find(config.num_cores, &core));
     if (static_cast<size_t>(context->num_outputs()) != config.features.size()) {
-      return Refuse(absl::StrCat("RecvTPUEmbeddingActivations has ", context->num_outputs(),
-                                 " outputs, but the configuration has ", config.features.size(),
-                                 " features."));
+      return Refuse("RecvTPUEmbeddingActivations has ", context->num_outputs(),
+                    " outputs, but the configuration has ", config.features.size(), " features.");
     }
     return machine->batch_queue->LookUp(core, name_, [&](int i, float** values) -> absl::Status {
       TensorShape shape;
       for (const int64_t size : config.features[i].shape) {
-        absl::Status added = shape.AddDimWithStatus(size);
-        if (!added.ok()) return added;
+        TF_RETURN_IF_ERROR(shape.AddDimWithStatus(size));
       }
-      absl::Status added =
-          shape.AddDimWithStatus(config.tables[config.features[i].table].dim);
-      if (!added.ok()) return added;
+      TF_RETURN_IF_ERROR(
+          shape.AddDimWithStatus(config.tables[config.features[i].table].dim));
       Tensor* activations;
-      absl::Status allocated = context->allocate_output(i, shape, &activations);
-      if (allocated.ok()) *values = activations->flat<float>().data();
-      return allocated;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &activations));
+      *values = activations->flat<float>().data();
+      return absl::OkStatus();
     });
   }
 
   const CoreOfOp core_;
   const std::string name_;
 };
-REGISTER_KERNEL_BUILDER(Name("RecvTPUEmbeddingActivations").Device(tensorflow::DEVICE_CPU),
-                        ReceiveKernel);
+SOFTWARE_TPU_KERNEL("RecvTPUEmbeddingActivations", ReceiveKernel);
 
 class SendKernel : public AsyncOpKernel {
  public:
@@ -235,8 +208,7 @@ class SendKernel : public AsyncOpKernel {
     if (machine->batch_queue == nullptr) return NotConfigured();
     const TpuConfig& config = machine->batch_queue->config();
     int core;
-    absl::Status status = core_.Find(config.num_cores, &core);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(core_.Find(config.num_cores, &core));
     if (config.mode == Mode::kInference) {
       return absl::FailedPreconditionError(
           "Software TPU: it is configured for inference and takes no gradients.");
@@ -244,11 +216,9 @@ class SendKernel : public AsyncOpKernel {
     const int num_rates = context->num_inputs() - num_gradients_;
     if (static_cast<size_t>(num_gradients_) != config.features.size() ||
         num_rates != config.num_rates) {
-      return Refuse(absl::StrCat("SendTPUEmbeddingGradients has ", num_gradients_,
-                                 " gradients and ", num_rates,
-                                 " learning rates, but the configuration has ",
-                                 config.features.size(), " features and ", config.num_rates,
-                                 " dynamic learning rates."));
+      return Refuse("SendTPUEmbeddingGradients has ", num_gradients_, " gradients and ", num_rates,
+                    " learning rates, but the configuration has ", config.features.size(),
+                    " features and ", config.num_rates, " dynamic learning rates.");
     }
     Gradients sent;
     for (int i = 0; i < num_gradients_; ++i) {
@@ -260,16 +230,16 @@ class SendKernel : public AsyncOpKernel {
       }
       const Tensor& gradient = context->input(i);
       if (!Fits(config.features[i], table, gradient.shape())) {
-        return Refuse(absl::StrCat("the gradient of ", Where(config, i), " has the shape ",
-                                   gradient.shape().DebugString(), " instead of [",
-                                   Joined(config.features[i]), table.dim, "]."));
+        return Refuse("the gradient of ", Where(config, i), " has the shape ",
+                      gradient.shape().DebugString(), " instead of [", Joined(config.features[i]),
+                      table.dim, "].");
       }
       sent.gradients.push_back(gradient);
     }
     for (int i = 0; i < num_rates; ++i) {
       const Tensor& rate = context->input(num_gradients_ + i);
       if (rate.NumElements() != 1) {
-        return Refuse(absl::StrCat("learning rate ", i, " is no scalar."));
+        return Refuse("learning rate ", i, " is no scalar.");
       }
       sent.rates.push_back(rate.flat<float>()(0));
     }
@@ -295,9 +265,6 @@ class SendKernel : public AsyncOpKernel {
   const std::string name_;
   int num_gradients_ = 0;
 };
-REGISTER_KERNEL_BUILDER(Name("SendTPUEmbeddingGradients").Device(tensorflow::DEVICE_CPU),
-                        SendKernel);
+SOFTWARE_TPU_KERNEL("SendTPUEmbeddingGradients", SendKernel);
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_

@@ -1,7 +1,6 @@
 // Infeed and outfeed between the host and the cores, and sums over cores.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
+#pragma once
 
 #include <algorithm>
 #include <deque>
@@ -13,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "software_tpu/config.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -40,9 +40,46 @@ class Feed {
   std::map<int, std::deque<Tuple>> waiting_;
 };
 
+// What cores bring by a key. The n-th item of one core meets the n-th of every other core. The caller
+// holds a lock.
+template <class T>
+class Rounds {
+ public:
+  using Item = std::shared_ptr<T>;
+
+  void Bring(const std::string& key, int core, int num_cores, const Item& item) {
+    auto& queues = waiting_[key];
+    queues.resize(static_cast<size_t>(num_cores));
+    queues[static_cast<size_t>(core)].push_back(item);
+  }
+
+  // Takes an item of each core, in the order of the cores; nothing if a core has none.
+  std::vector<Item> Take(const std::string& key) {
+    auto& queues = waiting_[key];
+    std::vector<Item> round;
+    if (std::any_of(queues.begin(), queues.end(), [](const auto& one) { return one.empty(); })) {
+      return round;
+    }
+    for (auto& queue : queues) {
+      round.push_back(queue.front());
+      queue.pop_front();
+    }
+    return round;
+  }
+
+  void TakeBack(const std::string& key, const Item& item) {
+    for (auto& queue : waiting_[key]) {
+      queue.erase(std::remove(queue.begin(), queue.end(), item), queue.end());
+    }
+  }
+
+  void Clear() { waiting_.clear(); }
+
+ private:
+  std::map<std::string, std::vector<std::deque<Item>>> waiting_;
+};
+
 // Sums of tensors over groups of cores. The caller holds a lock.
-//
-// The n-th part that a core brings for a key meets the n-th part of every other core.
 class ReplicaSums {
  public:
   struct Part {
@@ -55,33 +92,18 @@ class ReplicaSums {
 
   // Adds a part. The last core's part makes all of them ready.
   void Bring(const std::string& key, int core, int num_cores, const PartPointer& part) {
-    std::vector<std::deque<PartPointer>>& queues = waiting_[key];
-    if (queues.size() != static_cast<size_t>(num_cores)) queues.resize(num_cores);
-    queues[core].push_back(part);
-    for (const auto& queue : queues) {
-      if (queue.empty()) return;
-    }
-    std::vector<PartPointer> round;
+    rounds_.Bring(key, core, num_cores, part);
+    const std::vector<PartPointer> round = rounds_.Take(key);
     std::vector<tensorflow::Tensor> values;
-    for (auto& queue : queues) {
-      round.push_back(queue.front());
-      values.push_back(queue.front()->value);
-      queue.pop_front();
-    }
+    for (const PartPointer& one : round) values.push_back(one->value);
     for (const PartPointer& one : round) {
       one->status = Sum(values, one->group, &one->value);
       one->ready = true;
     }
   }
 
-  void TakeBack(const std::string& key, int core, const PartPointer& part) {
-    std::vector<std::deque<PartPointer>>& queues = waiting_[key];
-    if (static_cast<size_t>(core) >= queues.size()) return;
-    auto& queue = queues[core];
-    queue.erase(std::remove(queue.begin(), queue.end(), part), queue.end());
-  }
-
-  void Clear() { waiting_.clear(); }
+  void TakeBack(const std::string& key, const PartPointer& part) { rounds_.TakeBack(key, part); }
+  void Clear() { rounds_.Clear(); }
 
  private:
   // In the order of the group, which is the same for all its cores. So all get the same bits.
@@ -92,9 +114,8 @@ class ReplicaSums {
     for (size_t i = 0; i < group.size(); ++i) {
       const tensorflow::Tensor& value = values[group[i]];
       if (value.dtype() != first.dtype() || value.shape() != first.shape()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "Software TPU: CrossReplicaSum adds ", value.shape().DebugString(), " of core ",
-            group[i], " to ", first.shape().DebugString(), " of core ", group[0], "."));
+        return Refuse("CrossReplicaSum adds ", value.shape().DebugString(), " of core ", group[i],
+                      " to ", first.shape().DebugString(), " of core ", group[0], ".");
       }
       absl::Status status = Add(value, i == 0, &total);
       if (!status.ok()) return status;
@@ -130,9 +151,7 @@ class ReplicaSums {
     }
   }
 
-  std::map<std::string, std::vector<std::deque<PartPointer>>> waiting_;
+  Rounds<Part> rounds_;
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_

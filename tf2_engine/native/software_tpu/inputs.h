@@ -1,10 +1,8 @@
 // Reads the inputs of an enqueue op into a list of ids to look up. Checks every number; errors name
 // the feature and the table.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
+#pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,9 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "host/rows.h"
 #include "software_tpu/config.h"
 
 namespace software_tpu {
+
+using estimator_bridge::Combiner;
 
 // One id that is looked up for one cell. A cell is a position of the activation.
 struct Lookup {
@@ -78,7 +79,8 @@ class InputReader {
     if (weights.count() != 0 && weights.count() != ids.count()) {
       return Wrong("has ", weights.count(), " weights for ", ids.count(), " ids");
     }
-    if (input.combiner != "sum" && input.combiner != "mean" && input.combiner != "sqrtn") {
+    Combiner combiner;
+    if (!estimator_bridge::ReadCombiner(input.combiner, &combiner)) {
       return Wrong("has the combiner '", AsText(input.combiner),
                    "'; known are sum, mean and sqrtn");
     }
@@ -93,7 +95,7 @@ class InputReader {
                      table_.rows, " rows");
       }
     }
-    if (combines_) Combine(input.combiner, lookups);
+    if (combines_) Combine(combiner, lookups);
     return absl::OkStatus();
   }
 
@@ -250,16 +252,14 @@ class InputReader {
   // Turns weights into gains. Cells with a denominator of zero, which is documented as invalid, get
   // zeros. The ids of a cell are adjacent, so nothing here is as large as the activation, whose
   // size depends on the configuration.
-  static void Combine(const std::string& combiner, Lookups* lookups) {
-    if (combiner == "sum") return;
+  static void Combine(Combiner combiner, Lookups* lookups) {
     for (auto begin = lookups->begin(); begin != lookups->end();) {
-      float scale = 0.0f;
+      float sum = 0.0f;
       auto end = begin;
       for (; end != lookups->end() && end->cell == begin->cell; ++end) {
-        scale += combiner == "mean" ? end->gain : end->gain * end->gain;
+        sum += estimator_bridge::GainTerm(combiner, end->gain);
       }
-      if (combiner == "sqrtn") scale = std::sqrt(scale);
-      scale = scale == 0.0f ? 0.0f : 1.0f / scale;
+      const float scale = estimator_bridge::GainScale(combiner, sum);
       for (; begin != end; ++begin) begin->gain *= scale;
     }
   }
@@ -270,7 +270,7 @@ class InputReader {
 
   template <typename... Parts>
   absl::Status Wrong(const Parts&... parts) const {
-    return absl::InvalidArgumentError(absl::StrCat("Software TPU: ", where_, " ", parts..., "."));
+    return Refuse(where_, " ", parts..., ".");
   }
 
   const FeatureConfig& feature_;
@@ -281,5 +281,3 @@ class InputReader {
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_

@@ -1,21 +1,17 @@
 // Kernels of the ops that copy the shard of a table, slots included, to the TPU and back.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_
+#pragma once
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "host/arguments.h"
 #include "software_tpu/machine.h"
 
 namespace software_tpu {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
+using estimator_bridge::GetAttributes;
 
 // The name of the op that loads or retrieves the tables of an optimizer.
 template <bool kLoad>
@@ -28,14 +24,12 @@ class TransferKernel : public OpKernel {
  public:
   explicit TransferKernel(OpKernelConstruction* construction)
       : OpKernel(construction), op_(construction->def().op()) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("table_id", &table_id_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("table_name", &table_name_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("shard_id", &shard_id_));
+    OP_REQUIRES_OK(construction,
+                   GetAttributes(construction, "table_id", &table_id_, "table_name", &table_name_,
+                                 "num_shards", &num_shards_, "shard_id", &shard_id_));
     OP_REQUIRES(construction, (table_id_ >= 0) != !table_name_.empty(),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "Software TPU: ", op_, " has table_id ", table_id_, " and table_name '",
-                    table_name_, "'; exactly one of them must say the table.")));
+                Refuse(op_, " has table_id ", table_id_, " and table_name '", table_name_,
+                       "'; exactly one of them must say the table."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -59,13 +53,14 @@ class TransferKernel : public OpKernel {
                        table_id_, "), which the configuration does not have."));
     }
     const TableConfig& table = config.tables[number];
+    const std::string where = absl::StrCat("table '", table.name, "': ");
     const std::string expected = TransferOp<kLoad>(table.optimizer.op_name());
     if (op_ != expected) {
-      return Refuse(table, absl::StrCat(op_, " does not fit its optimizer; ", expected, " does"));
+      return Refuse(where, op_, " does not fit its optimizer; ", expected, " does.");
     }
     if (num_shards_ != config.num_hosts || shard_id_ < 0 || shard_id_ >= num_shards_) {
-      return Refuse(table, absl::StrCat("shard ", shard_id_, " of ", num_shards_, " on ",
-                                        config.num_hosts, " hosts"));
+      return Refuse(where, "shard ", shard_id_, " of ", num_shards_, " on ", config.num_hosts,
+                    " hosts.");
     }
     const Shard shard(table.rows, num_shards_, shard_id_, config.mod);
     const TensorShape shape({shard.count(), table.dim});
@@ -73,9 +68,9 @@ class TransferKernel : public OpKernel {
     if (kLoad) {
       for (int i = 0; i < held.num_arrays(); ++i) {
         if (context->input(i).shape() != shape) {
-          return Refuse(table, absl::StrCat("input ", i, " of ", op_, " has the shape ",
-                                            context->input(i).shape().DebugString(),
-                                            " instead of ", shape.DebugString()));
+          return Refuse(where, "input ", i, " of ", op_, " has the shape ",
+                        context->input(i).shape().DebugString(), " instead of ",
+                        shape.DebugString(), ".");
         }
       }
       // A waiting update belongs to the old contents of the table.
@@ -88,16 +83,10 @@ class TransferKernel : public OpKernel {
     batch_queue->Flush();
     for (int i = 0; i < held.num_arrays(); ++i) {
       Tensor* values;
-      absl::Status status = context->allocate_output(i, shape, &values);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &values));
       held.Retrieve(i, shard, values->flat<float>().data());
     }
     return absl::OkStatus();
-  }
-
-  static absl::Status Refuse(const TableConfig& table, const std::string& why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Software TPU: table '", table.name, "': ", why, "."));
   }
 
   const std::string op_;
@@ -110,7 +99,7 @@ class TransferKernel : public OpKernel {
 template <bool kLoad, class OneRule>
 void RegisterTransfer(const OneRule& rule) {
   const std::string op = TransferOp<kLoad>(rule.kOpName);
-  REGISTER_KERNEL_BUILDER(Name(op.c_str()).Device(tensorflow::DEVICE_CPU), TransferKernel<kLoad>);
+  SOFTWARE_TPU_KERNEL(op.c_str(), TransferKernel<kLoad>);
 }
 
 static const bool kTransfersAreRegistered = [] {
@@ -122,5 +111,3 @@ static const bool kTransfersAreRegistered = [] {
 }();
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_

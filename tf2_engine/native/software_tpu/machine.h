@@ -1,7 +1,6 @@
 // The one software TPU of a process, and how an op finds out which of its cores it runs on.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -14,6 +13,13 @@
 #include "software_tpu/wait_queue.h"
 
 namespace software_tpu {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
 
 // The lock of `wait_queue` guards everything.
 struct Machine {
@@ -71,8 +77,7 @@ class CoreOfOp {
           " cores; call it inside `strategy.run` of a SoftTPUStrategy, or give it an ordinal."));
     }
     if (number >= num_cores) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Software TPU: ", op_, " is for core ", number, ", but there are ", num_cores, "."));
+      return Refuse(op_, " is for core ", number, ", but there are ", num_cores, ".");
     }
     *core = number < 0 ? 0 : static_cast<int>(number);
     return absl::OkStatus();
@@ -85,4 +90,6 @@ class CoreOfOp {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_
+// Registers a kernel of the software TPU, whose cores are threads of the CPU.
+#define SOFTWARE_TPU_KERNEL(OP, ...) \
+  REGISTER_KERNEL_BUILDER(Name(OP).Device(tensorflow::DEVICE_CPU), __VA_ARGS__)

@@ -1,7 +1,6 @@
 // Kernels of the ops that start and end a TPU, mark what runs on it, and feed it.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -15,12 +14,6 @@
 #include "software_tpu/machine.h"
 
 namespace software_tpu {
-
-using tensorflow::AsyncOpKernel;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
 
 inline absl::Status CheckGeneration() {
   Machine& machine = Machine::Get();
@@ -36,12 +29,10 @@ inline absl::Status CheckGeneration() {
 // error. A refused configuration changes nothing.
 inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   TpuConfig config;
-  absl::Status status = CheckGeneration();
-  if (status.ok()) status = ParseConfig(serialized, &config);
-  if (!status.ok()) return status;
+  TF_RETURN_IF_ERROR(CheckGeneration());
+  TF_RETURN_IF_ERROR(ParseConfig(serialized, &config));
   std::unique_ptr<BatchQueue> batch_queue;
-  status = BatchQueue::Make(std::move(config), &batch_queue);
-  if (!status.ok()) return status;
+  TF_RETURN_IF_ERROR(BatchQueue::Make(std::move(config), &batch_queue));
   Machine& machine = Machine::Get();
   return machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
     machine.Clear();
@@ -70,8 +61,7 @@ class ConfigureEmbeddingKernel : public OpKernel {
  private:
   std::string config_;
 };
-REGISTER_KERNEL_BUILDER(Name("ConfigureTPUEmbedding").Device(tensorflow::DEVICE_CPU),
-                        ConfigureEmbeddingKernel);
+SOFTWARE_TPU_KERNEL("ConfigureTPUEmbedding", ConfigureEmbeddingKernel);
 
 class ConfigureSystemKernel : public OpKernel {
  public:
@@ -129,8 +119,7 @@ class ConfigureSystemKernel : public OpKernel {
 
   std::string embedding_config_;
 };
-REGISTER_KERNEL_BUILDER(Name("ConfigureDistributedTPU").Device(tensorflow::DEVICE_CPU),
-                        ConfigureSystemKernel);
+SOFTWARE_TPU_KERNEL("ConfigureDistributedTPU", ConfigureSystemKernel);
 
 class ShutdownKernel : public OpKernel {
  public:
@@ -139,8 +128,7 @@ class ShutdownKernel : public OpKernel {
     OP_REQUIRES_OK(context, Reset("it was shut down"));
   }
 };
-REGISTER_KERNEL_BUILDER(Name("ShutdownDistributedTPU").Device(tensorflow::DEVICE_CPU),
-                        ShutdownKernel);
+SOFTWARE_TPU_KERNEL("ShutdownDistributedTPU", ShutdownKernel);
 
 class IsInitializedKernel : public OpKernel {
  public:
@@ -155,8 +143,7 @@ class IsInitializedKernel : public OpKernel {
     }));
   }
 };
-REGISTER_KERNEL_BUILDER(Name("IsTPUEmbeddingInitialized").Device(tensorflow::DEVICE_CPU),
-                        IsInitializedKernel);
+SOFTWARE_TPU_KERNEL("IsTPUEmbeddingInitialized", IsInitializedKernel);
 
 // A compiler would replicate a computation here; this one runs in place.
 class MetadataKernel : public OpKernel {
@@ -171,8 +158,7 @@ class MetadataKernel : public OpKernel {
   }
   void Compute(OpKernelContext*) override {}
 };
-REGISTER_KERNEL_BUILDER(Name("TPUReplicateMetadata").Device(tensorflow::DEVICE_CPU),
-                        MetadataKernel);
+SOFTWARE_TPU_KERNEL("TPUReplicateMetadata", MetadataKernel);
 
 class IdentityKernel : public OpKernel {
  public:
@@ -197,12 +183,9 @@ class IdentityKernel : public OpKernel {
  private:
   int input_ = 0;
 };
-REGISTER_KERNEL_BUILDER(Name("TPUReplicatedInput").Device(tensorflow::DEVICE_CPU),
-                        IdentityKernel);
-REGISTER_KERNEL_BUILDER(Name("TPUReplicatedOutput").Device(tensorflow::DEVICE_CPU),
-                        IdentityKernel);
-REGISTER_KERNEL_BUILDER(Name("TPUEmbeddingActivations").Device(tensorflow::DEVICE_CPU),
-                        IdentityKernel);
+SOFTWARE_TPU_KERNEL("TPUReplicatedInput", IdentityKernel);
+SOFTWARE_TPU_KERNEL("TPUReplicatedOutput", IdentityKernel);
+SOFTWARE_TPU_KERNEL("TPUEmbeddingActivations", IdentityKernel);
 
 // Nothing was compiled, as the empty proto says.
 class CompilationResultKernel : public OpKernel {
@@ -214,8 +197,7 @@ class CompilationResultKernel : public OpKernel {
     result->scalar<tensorflow::tstring>()() = "";
   }
 };
-REGISTER_KERNEL_BUILDER(Name("TPUCompilationResult").Device(tensorflow::DEVICE_CPU),
-                        CompilationResultKernel);
+SOFTWARE_TPU_KERNEL("TPUCompilationResult", CompilationResultKernel);
 
 class CrossReplicaSumKernel : public AsyncOpKernel {
  public:
@@ -250,7 +232,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
           if (part->status.ok()) context->set_output(0, part->value);
           return part->status;
         },
-        [=, &machine] { machine.sums.TakeBack(key_, core, part); });
+        [=, &machine] { machine.sums.TakeBack(key_, part); });
   }
 
  private:
@@ -262,9 +244,8 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
       return absl::OkStatus();
     }
     if (groups.dims() != 2) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Software TPU: the group assignment of CrossReplicaSum has rank ", groups.dims(),
-          " instead of 2."));
+      return Refuse("the group assignment of CrossReplicaSum has rank ", groups.dims(),
+                    " instead of 2.");
     }
     const auto cores = groups.matrix<int32_t>();
     for (int64_t row = 0; row < groups.dim_size(0); ++row) {
@@ -273,25 +254,22 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
       for (int64_t i = 0; i < groups.dim_size(1); ++i) {
         const int32_t other = cores(row, i);
         if (other < 0 || other >= num_cores) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("Software TPU: the group assignment of CrossReplicaSum names core ",
-                           other, ", but there are ", num_cores, "."));
+          return Refuse("the group assignment of CrossReplicaSum names core ", other,
+                        ", but there are ", num_cores, ".");
         }
         mine = mine || other == core;
         group->push_back(other);
       }
       if (mine) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Software TPU: core ", core, " is in no group of its CrossReplicaSum."));
+    return Refuse("core ", core, " is in no group of its CrossReplicaSum.");
   }
 
   const CoreOfOp core_;
   std::string key_;
   int num_cores_ = 0;
 };
-REGISTER_KERNEL_BUILDER(Name("CrossReplicaSum").Device(tensorflow::DEVICE_CPU),
-                        CrossReplicaSumKernel);
+SOFTWARE_TPU_KERNEL("CrossReplicaSum", CrossReplicaSumKernel);
 
 // Infeed if `kIn`, else outfeed.
 template <bool kIn>
@@ -325,14 +303,10 @@ class FeedEnqueueKernel : public FeedKernel<kIn> {
     done();
   }
 };
-REGISTER_KERNEL_BUILDER(Name("InfeedEnqueue").Device(tensorflow::DEVICE_CPU),
-                        FeedEnqueueKernel<true>);
-REGISTER_KERNEL_BUILDER(Name("InfeedEnqueueTuple").Device(tensorflow::DEVICE_CPU),
-                        FeedEnqueueKernel<true>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedEnqueue").Device(tensorflow::DEVICE_CPU),
-                        FeedEnqueueKernel<false>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedEnqueueTuple").Device(tensorflow::DEVICE_CPU),
-                        FeedEnqueueKernel<false>);
+SOFTWARE_TPU_KERNEL("InfeedEnqueue", FeedEnqueueKernel<true>);
+SOFTWARE_TPU_KERNEL("InfeedEnqueueTuple", FeedEnqueueKernel<true>);
+SOFTWARE_TPU_KERNEL("OutfeedEnqueue", FeedEnqueueKernel<false>);
+SOFTWARE_TPU_KERNEL("OutfeedEnqueueTuple", FeedEnqueueKernel<false>);
 
 template <bool kIn>
 class FeedDequeueKernel : public FeedKernel<kIn> {
@@ -370,18 +344,17 @@ class FeedDequeueKernel : public FeedKernel<kIn> {
  private:
   absl::Status Give(OpKernelContext* context, const Feed::Tuple& tuple) const {
     if (static_cast<int>(tuple.size()) != context->num_outputs()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Software TPU: the ", this->FeedName(), " holds a tuple of ", tuple.size(),
-          ", but is read as one of ", context->num_outputs(), "."));
+      return Refuse("the ", this->FeedName(), " holds a tuple of ", tuple.size(),
+                    ", but is read as one of ", context->num_outputs(), ".");
     }
     for (size_t i = 0; i < tuple.size(); ++i) {
       if (tuple[i].dtype() != context->expected_output_dtype(i) ||
           (i < shapes_.size() && !shapes_[i].IsCompatibleWith(tuple[i].shape()))) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "Software TPU: element ", i, " of the ", this->FeedName(), " is ",
-            tensorflow::DataTypeString(tuple[i].dtype()), tuple[i].shape().DebugString(),
-            ", but is read as ", tensorflow::DataTypeString(context->expected_output_dtype(i)),
-            i < shapes_.size() ? shapes_[i].DebugString() : "", "."));
+        return Refuse("element ", i, " of the ", this->FeedName(), " is ",
+                      tensorflow::DataTypeString(tuple[i].dtype()), tuple[i].shape().DebugString(),
+                      ", but is read as ",
+                      tensorflow::DataTypeString(context->expected_output_dtype(i)),
+                      i < shapes_.size() ? shapes_[i].DebugString() : "", ".");
       }
     }
     for (size_t i = 0; i < tuple.size(); ++i) context->set_output(i, tuple[i]);
@@ -390,19 +363,11 @@ class FeedDequeueKernel : public FeedKernel<kIn> {
 
   std::vector<tensorflow::PartialTensorShape> shapes_;
 };
-REGISTER_KERNEL_BUILDER(Name("InfeedDequeue").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<true>);
-REGISTER_KERNEL_BUILDER(Name("InfeedDequeueTuple").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<true>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedDequeue").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<false>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueTuple").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<false>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueV2").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<false>);
-REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueTupleV2").Device(tensorflow::DEVICE_CPU),
-                        FeedDequeueKernel<false>);
+SOFTWARE_TPU_KERNEL("InfeedDequeue", FeedDequeueKernel<true>);
+SOFTWARE_TPU_KERNEL("InfeedDequeueTuple", FeedDequeueKernel<true>);
+SOFTWARE_TPU_KERNEL("OutfeedDequeue", FeedDequeueKernel<false>);
+SOFTWARE_TPU_KERNEL("OutfeedDequeueTuple", FeedDequeueKernel<false>);
+SOFTWARE_TPU_KERNEL("OutfeedDequeueV2", FeedDequeueKernel<false>);
+SOFTWARE_TPU_KERNEL("OutfeedDequeueTupleV2", FeedDequeueKernel<false>);
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_

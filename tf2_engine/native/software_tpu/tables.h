@@ -1,7 +1,6 @@
 // The tables of the software TPU: parameters and slots, looked up, updated, loaded and retrieved.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "host/placement.h"
 #include "software_tpu/config.h"
 #include "software_tpu/inputs.h"
 
@@ -46,20 +46,7 @@ inline int OwnerCore(const TpuConfig& config, const TableConfig& table, int64_t 
   const int64_t hosts = config.num_hosts;
   const int64_t per_host = std::max<int64_t>(1, config.num_cores / hosts);
   int64_t host, local;
-  if (config.mod) {
-    host = id % hosts;
-    local = id / hosts;
-  } else {
-    const int64_t shortest = table.rows / hosts, longer = table.rows % hosts;
-    const int64_t in_longer = longer * (shortest + 1);
-    if (id < in_longer) {
-      host = id / (shortest + 1);
-      local = id % (shortest + 1);
-    } else {
-      host = longer + (id - in_longer) / shortest;
-      local = (id - in_longer) % shortest;
-    }
-  }
+  estimator_bridge::Placement(table.rows, hosts, config.mod).Find(id, &host, &local);
   return static_cast<int>(host * per_host + local % per_host);
 }
 
@@ -189,5 +176,3 @@ class Table {
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_

@@ -1,8 +1,7 @@
 // Lets ops wait without a thread: a waiting op is a function that is tried again whenever something
 // has changed.
 
-#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_
-#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -167,5 +166,3 @@ class WaitQueue {
 };
 
 }  // namespace software_tpu
-
-#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_

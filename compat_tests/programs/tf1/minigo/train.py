@@ -141,7 +141,6 @@ class WeightsHook(tf.train.SessionRunHook):
 
 
 def get_estimator():
-    """Returns the estimator that the flags ask for."""
     if not FLAGS.use_tpu:
         config = tf.estimator.RunConfig(save_summary_steps=FLAGS.summary_steps)
         return tf.estimator.Estimator(

@@ -41,12 +41,10 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
 
 
 class RecordedIds(NamedTuple):
-    """The ids of one feature in a batch.
+    """The ids of one feature in a batch, [n].
 
     Attributes:
-        cells: [n], the cell of the activation to which each id belongs.
-        ids: [n].
-        weights: [n] float64.
+        cells: the cell of the activation to which each id belongs.
         shape: of the activation without its last dimension.
     """
 
@@ -87,7 +85,6 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
 
 
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
-    """Computes an activation with its error bounds, [*shape, dim]."""
     gains = gains_of(occurrences, combiner).reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))
     activation = sums.among_zeros(cells, int(np.prod(occurrences.shape)))
@@ -107,17 +104,13 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Sums the terms of each distinct key, with error bounds; returns the keys and the sums.
+    """Sums the terms, [n, dim], of each distinct key, with error bounds; returns keys and sums.
 
     Each partial sum is rounded. Twice the rounding of the sums in order of occurrence is allowed,
     because another order, or summing in blocks, has other partial sums. The errors of many
     different terms are random, so six times the root of their squares' sum bounds them (Higham and
     Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all round
     the same way.
-
-    Args:
-        keys: [n].
-        terms: [n, dim].
     """
     if not len(keys):
         return keys, terms
@@ -163,7 +156,7 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of every sample or sequence that is as long as the longest."""
+    """Drops the last id of every sample or sequence of the full length."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
@@ -179,7 +172,7 @@ def without_id_0(occurrences: RecordedIds) -> RecordedIds:
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
-    """Returns, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
+    """Lists, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
     return [
         (hosts, np.concatenate([np.arange(host, rows, hosts) for host in range(hosts)]))
         for hosts in range(2, min(rows, 64) + 1)

@@ -1,7 +1,7 @@
 """Numbers with bounds of their float32 rounding errors: running error analysis in float64.
 
-Every operation bounds how far a float32 implementation may be off, by the errors of the operands
-plus one rounding. See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
+An operation is off by the errors of the operands plus one rounding. See Higham, Accuracy and
+Stability of Numerical Algorithms, 2002, section 3.3.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ ROUNDINGS_PER_POWER = 4
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """An array of any shape, and a bound of the float32 error of each element.
-
-    Attributes:
-        error: float64, not negative; infinite where nothing is known.
-    """
+    """An array, and a bound of each element's float32 error, infinite where nothing is known."""
 
     value: Array
     error: Array
@@ -69,7 +65,6 @@ class Rounded:
         return Rounded(np.where(condition, 0.0, self.value), np.where(condition, 0.0, self.error))
 
     def among_zeros(self, positions: Array, rows: int) -> Rounded:
-        """Places the rows, [n, dim], at their positions among `rows` rows of exact zeros."""
         shape = rows, self.value.shape[1]
         whole = Rounded(np.zeros(shape), np.zeros(shape))
         whole.value[positions], whole.error[positions] = self.value, self.error
@@ -104,10 +99,7 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips x to limits; None is no limit.
-
-    An element that exceeds a limit by more than its error is as exact as the limit.
-    """
+    """Clips to limits; an element that surely exceeds a limit is as exact as the limit."""
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
         if limit is not None:
@@ -122,7 +114,6 @@ def magnitude(x: Rounded) -> Rounded:
 
 
 def sign_times(sign: Rounded, x: Rounded) -> Rounded:
-    """Multiplies x by the sign (-1, 0 or 1) of `sign`."""
     unsure = abs(sign.value) <= sign.error
     error = np.where(unsure, 2 * abs(x.value) + x.error, x.error)
     return Rounded(np.sign(sign.value) * x.value, error)
@@ -137,7 +128,6 @@ def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
 
 
 def known(error: Array) -> Array:
-    """Replaces NaN in error bounds by infinity."""
     return np.where(np.isnan(error), np.inf, error)
 
 

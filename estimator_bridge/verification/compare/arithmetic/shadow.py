@@ -1,7 +1,4 @@
-"""Updates a table in float64 by its rule, with a bound of the rounding of each element.
-
-It knows nothing about sides, so it serves to compare two sides, or one side with its rule.
-"""
+"""Updates a table in float64 by its rule, with a bound of the rounding of each element."""
 
 from __future__ import annotations
 
@@ -21,12 +18,7 @@ _ROUNDINGS_OF_RATE = 4
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in one step.
-
-    Attributes:
-        position: the number of the step, from 0.
-        gradients: of the activations, by feature; a missing one counts as zeros.
-    """
+    """The inputs of a table's update in one step; a missing gradient counts as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]
@@ -44,18 +36,16 @@ class ShadowInputs(NamedTuple):
 
 
 class ShadowRows(NamedTuple):
-    """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
+    """The numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]
 
 
 class TableShadow:
-    """The shadow of a table with a rule.
+    """Updates a table by its rule, or by a `variant` of the rule.
 
-    Args:
-        exact_sums: whether to ignore the rounding of summed gradients.
-        variant: a rule that takes the place of the table's own.
+    With `exact_sums`, the rounding of summed gradients is ignored.
     """
 
     def __init__(
@@ -69,7 +59,6 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Returns the updated rows as they are after the steps, which begin at `state`."""
         sums = [self._row_gradients(step) for step in steps]
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))

@@ -1,7 +1,6 @@
 """The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
 
-Arrays are [rows, dim]; the gradient is already summed and clipped, and the weight decayed.
-Constants are float32, as in the protos.
+Gradients, [rows, dim], are summed and clipped, and weights decayed. Constants are float32.
 """
 
 from __future__ import annotations

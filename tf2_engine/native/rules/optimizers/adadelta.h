@@ -1,10 +1,6 @@
 // Adadelta; see optimizers/adadelta.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADADELTA_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADADELTA_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -38,5 +34,3 @@ struct Adadelta : Rule {
 TF2_ENGINE_RULE(Adadelta);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADADELTA_H_

@@ -1,10 +1,6 @@
 // Adagrad; see optimizers/adagrad.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -26,5 +22,3 @@ struct Adagrad : Rule {
 TF2_ENGINE_RULE(Adagrad);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_

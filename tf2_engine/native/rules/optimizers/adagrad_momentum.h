@@ -1,9 +1,6 @@
 // Adagrad with momentum; see optimizers/adagrad_momentum.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
-
-#include <array>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -59,5 +56,3 @@ struct AdagradMomentum : Rule {
 TF2_ENGINE_RULE(AdagradMomentum);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_

@@ -1,10 +1,6 @@
 // Adam without bias correction; see optimizers/adam.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAM_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAM_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -59,5 +55,3 @@ struct Adam : Rule {
 TF2_ENGINE_RULE(Adam);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAM_H_

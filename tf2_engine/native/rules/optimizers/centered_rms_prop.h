@@ -1,10 +1,6 @@
 // RMSProp by the variance of the gradient; see optimizers/centered_rms_prop.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -40,5 +36,3 @@ struct CenteredRmsProp : Rule {
 TF2_ENGINE_RULE(CenteredRmsProp);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_CENTERED_RMS_PROP_H_

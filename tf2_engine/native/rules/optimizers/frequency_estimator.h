@@ -1,9 +1,6 @@
 // The steps between two hits of a row; see optimizers/frequency_estimator.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FREQUENCY_ESTIMATOR_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FREQUENCY_ESTIMATOR_H_
-
-#include <array>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -41,5 +38,3 @@ struct FrequencyEstimator : Rule {
 TF2_ENGINE_RULE(FrequencyEstimator);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FREQUENCY_ESTIMATOR_H_

@@ -1,9 +1,6 @@
 // Follow the regularized leader; see optimizers/ftrl.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_
-
-#include <array>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -62,5 +59,3 @@ struct Ftrl : Rule {
 TF2_ENGINE_RULE(Ftrl);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_FTRL_H_

@@ -1,9 +1,6 @@
 // The slots of MDL Adagrad light, whose rule is not public; see optimizers/mdl_adagrad_light.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MDL_ADAGRAD_LIGHT_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MDL_ADAGRAD_LIGHT_H_
-
-#include <array>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -18,5 +15,3 @@ struct MdlAdagradLight : Rule {
 TF2_ENGINE_RULE(MdlAdagradLight);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MDL_ADAGRAD_LIGHT_H_

@@ -1,9 +1,6 @@
 // Gradient descent with momentum; see optimizers/momentum.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
-
-#include <array>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -34,5 +31,3 @@ struct Momentum : Rule {
 TF2_ENGINE_RULE(Momentum);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_

@@ -1,10 +1,6 @@
 // Adagrad with a proximal step; see optimizers/proximal_adagrad.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_ADAGRAD_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_ADAGRAD_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -36,5 +32,3 @@ struct ProximalAdagrad : Rule {
 TF2_ENGINE_RULE(ProximalAdagrad);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_ADAGRAD_H_

@@ -1,10 +1,6 @@
 // Yogi with a proximal step; see optimizers/proximal_yogi.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_YOGI_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_YOGI_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -45,5 +41,3 @@ struct ProximalYogi : Rule {
 TF2_ENGINE_RULE(ProximalYogi);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_PROXIMAL_YOGI_H_

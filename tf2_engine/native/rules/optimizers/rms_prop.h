@@ -1,10 +1,6 @@
 // RMSProp with momentum; see optimizers/rms_prop.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_RMS_PROP_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_RMS_PROP_H_
-
-#include <array>
-#include <cmath>
+#pragma once
 
 #include "rules/rule.h"
 
@@ -39,5 +35,3 @@ struct RmsProp : Rule {
 TF2_ENGINE_RULE(RmsProp);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_RMS_PROP_H_

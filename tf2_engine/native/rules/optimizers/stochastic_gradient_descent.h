@@ -1,7 +1,6 @@
 // Stochastic gradient descent; see optimizers/sgd.py.
 
-#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_
-#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_
+#pragma once
 
 #include "rules/rule.h"
 
@@ -19,5 +18,3 @@ struct Sgd : Rule {
 TF2_ENGINE_RULE(Sgd);
 
 }  // namespace estimator_bridge
-
-#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_

@@ -1,8 +1,4 @@
-"""Compares the metrics of an evaluation, and tells why they differ.
-
-Side B's metric functions also run on side A's values. So three reasons can be told apart: the
-values differ (their tolerance carries over), the functions differ, or the sides evaluate otherwise.
-"""
+"""Compares the metrics of an evaluation, and recomputes them to tell why they differ."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from estimator_bridge.recording.outcome_files import (
     SEEN,
 )
 from estimator_bridge.verification.compare import elements
-from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
 from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
@@ -46,14 +41,14 @@ EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 
 
 class Fault(NamedTuple):
-    """The cause of a difference and the observation; both empty if there is no fault."""
+    """The cause of a difference and the observation, if there is a fault."""
 
     cause: str = ""
     note: str = ""
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, and the same metric recomputed; None where that is not possible.
+    """A metric of both sides, also recomputed where that is possible.
 
     Attributes:
         again_a, again_b: each side's function applied to its own values.
@@ -98,10 +93,7 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether everything that metrics are computed from is equal to the bit.
-
-    If the arguments of the metric functions are unknown, their variables have to be equal.
-    """
+    """Whether the inputs of the metrics, or if unknown their variables, are equal to the bit."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -131,7 +123,7 @@ def _metrics(
 
 
 def _unlike(a: Array | None, b: Array | None) -> str:
-    """Describes a difference of types or shapes, or returns ""; floats may differ in size."""
+    """Describes a difference of types or shapes; floats may differ in size."""
     if a is None or b is None:
         return f"only on side {'B' if a is None else 'A'}"
     if a.shape != b.shape:
@@ -163,8 +155,8 @@ def _mean(losses: Array | None) -> Array | None:
 def _roundings(seen: Mapping[str, Array]) -> float:
     """Estimates how many roundings a metric takes.
 
-    A sum of n terms takes n roundings, of which about √n add up (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2002, section 2.8).
+    Of the n roundings of a sum, about √n add up (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2002, section 2.8).
     """
     sizes = [
         sum(np.size(one) for one in array) if is_list(array) else array.size
@@ -175,12 +167,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges the metrics of one evaluation.
-
-    Attributes:
-        is_same: whether everything they are computed from is equal to the bit.
-        values_agree: whether it is equal within its tolerance.
-    """
+    """Judges metrics, given whether their inputs are equal to the bit, or within tolerance."""
 
     name: str
     allowed: Allowed
@@ -237,3 +224,74 @@ def _apart(one: Array | None, other: Array | None) -> float:
     if one is None or other is None or one.shape != other.shape:
         return math.inf
     return float(np.max(elements.differences(one, other), initial=0.0))
+
+
+class SampleDifferences:
+    """The differences of one output; `note` describes what numbers cannot express."""
+
+    def __init__(self, *, is_new: bool = True) -> None:
+        self.largest = 0.0
+        self.scale = 0.0
+        self.note = "" if is_new else "not all samples have it"
+        self._where = ""
+        self._count = 0
+        self._different = 0
+
+    def add(self, a: Array | None, b: Array | None) -> None:
+        """Compares a chunk of both sides: [samples, ...], or a scalar."""
+        if a is None or b is None:
+            side = "B" if a is None else "A"
+            some = "further samples " if self._count else ""
+            self.note = self.note or f"{some}only on side {side}"
+            return
+        if is_list(a) or is_list(b):
+            self._add_one_by_one(a, b)
+            return
+        names = elements.type_name(a), elements.type_name(b)
+        if names[0] != names[1]:
+            self.note = self.note or f"{names[0]} on A, {names[1]} on B"
+        elif a.shape != b.shape:
+            self.note = self.note or f"shapes {a.shape} and {b.shape}"
+        else:
+            self._add_alike(a, b)
+
+    def outcome(self, kind: str, name: str, allowed: float, why: str) -> Outcome:
+        where = self._where
+        if where and self._count > 1:
+            verb = "differ" if self._different != 1 else "differs"
+            where = f"{where}; {self._different} of {self._count} samples {verb}"
+        return Outcome(kind, name, self.largest, allowed, self.note, where, why)
+
+    def _add_one_by_one(self, a: Array, b: Array) -> None:
+        if len(a) != len(b):
+            self.note = self.note or f"{len(a)} samples on A, {len(b)} on B"
+            return
+        for one, other in zip(a, b, strict=True):
+            number = self._count
+            self.add(np.asarray(one)[np.newaxis], np.asarray(other)[np.newaxis])
+            if self.note and self._count == number:
+                if "sample" not in self.note:
+                    self.note = f"sample {number}: {self.note}"
+                return
+
+    def _add_alike(self, a: Array, b: Array) -> None:
+        apart = elements.differences(a, b)
+        self.scale = max(self.scale, elements.magnitude(a, b))
+        self._different += elements.count_rows(apart)
+        if apart.size and (largest := float(apart.max())) > self.largest:
+            self.largest = largest
+            index = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), apart.shape))
+            self._where = self._place(index) + self._values(a[index], b[index], largest)
+        self._count += len(apart) if apart.ndim else 1
+
+    def _place(self, index: tuple[int, ...]) -> str:
+        if not index:
+            return ""
+        element = f", element {list(index[1:])}" if index[1:] else ""
+        return f"sample {self._count + index[0]}{element}: "
+
+    @staticmethod
+    def _values(a: object, b: object, largest: float) -> str:
+        apart = elements.ulps(a, b) if math.isfinite(largest) else 0
+        ulps = f" ({apart} ULP apart)" if apart else ""
+        return f"{elements.shown(a)} on A, {elements.shown(b)} on B{ulps}"

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, digest, read_arrays
 from estimator_bridge.recording.files import PORT, Recording, SideDescription, parts_of_tables
 from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, SERVED
-from estimator_bridge.verification.compare.after import input_data
-from estimator_bridge.verification.compare.after.evaluation_metrics import compare_metrics
-from estimator_bridge.verification.compare.after.sample_differences import SampleDifferences
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of
-from estimator_bridge.verification.compare.elements import magnitude
-from estimator_bridge.verification.compare.tolerance import (
+from estimator_bridge.verification.compare.elements import magnitude, type_name
+from estimator_bridge.verification.compare.evaluation_metrics import (
+    SampleDifferences,
+    compare_metrics,
+)
+from estimator_bridge.verification.compare.free_run import (
     PERTURBATION_FACTOR,
     allowed,
     ids_of_sample,
@@ -34,13 +36,12 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of the evaluations and predictions that follow a training.
+    """The tolerances of what follows a training.
 
     Attributes:
-        of_outputs: computes the tolerance of outputs if the training left differences.
-        own_rounding: computes their tolerance if the training left no differences, but the sides
-            use other ops, which may round differently.
-        of_variables: the tolerances of variables after the last step, by name.
+        of_outputs: if the training left differences.
+        own_rounding: if only other ops may round differently.
+        of_variables: of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
 
@@ -51,7 +52,6 @@ class Carried:
 
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
-    """Yields every outcome that both sides have, or that a side lacks without having failed."""
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
     if b.settings["engine"] == PORT:  # a replay records what it likes to
         names_a = [name for name in names_a if name in names_b]
@@ -66,7 +66,6 @@ def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[O
 
 
 def own_rounding(a: Recording) -> Callable[..., float]:
-    """Returns the tolerance of outputs that different ops compute from equal numbers."""
     features = features_of(a.settings["tables"])
     files = (path for name in a.outcomes.names() for path in a.outcomes.batches(name))
     most = max((ids_of_sample(read_arrays(path), features) for path in files), default=1)
@@ -83,10 +82,7 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Returns the errors of a side after its training, by the names of outcomes.
-
-    The name "" stands for a failure of the program elsewhere.
-    """
+    """Maps outcomes to the errors that ended them; "" stands for a failure elsewhere."""
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
         failed = {"": side.failure}
@@ -101,15 +97,13 @@ def same_ops(a: SideDescription, b: SideDescription) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """An outcome that both sides have."""
-
     a: Recording
     b: Recording
     name: str
     carried: Carried
 
     def data(self) -> Batches:
-        return input_data.compare_of_outcome(self.a, self.b, self.name)
+        return batches_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
         equal = self.equal_inputs()
@@ -151,11 +145,6 @@ def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDiffe
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
-    """Whether both sides had the same variables, to the bit, when an outcome began.
-
-    Variables that only one side has do not count, unless they are tables: checkpoints contain slots
-    and counters that evaluations do not read.
-    """
     # Served models have the variables of their export.
     name = name.replace(SERVED, EXPORT)
     digests = [
@@ -178,10 +167,7 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields the exported variables.
-
-    If only one side exports what its checkpoint holds, the other side's export is at fault.
-    """
+    """Yields exported variables; a side whose export differs from its checkpoint is at fault."""
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)
@@ -220,3 +206,49 @@ def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[O
         of_a, of_b = types_a.get(name, {}), types_b.get(name, {})
         for key, one, other in differing(of_a, of_b) if of_a and of_b else ():
             yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")
+
+
+def compare_batches(a: Recording, b: Recording) -> Batches:
+    unlike = tuple(b.unlike)
+    if not b.batches():
+        return Batches(len(a.batches()), True, None, False, unlike)
+    return _batches(
+        [(a.batches(number), b.batches(number)) for number in range(len(a.inputs))], unlike
+    )
+
+
+def batches_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
+    files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
+    about = b.outcomes.about(name)
+    unlike = tuple(about.get("unlike", ()))
+    if about.get("replayed"):
+        return Batches(len(files_a), True, None, False, unlike)
+    return _batches([(files_a, files_b)], unlike)
+
+
+def _batches(
+    inputs: Sequence[tuple[list[pathlib.Path], list[pathlib.Path]]], unlike: tuple[str, ...]
+) -> Batches:
+    number, first, reordered = 0, None, False
+    for files in inputs:
+        pairs = [tuple(map(read_arrays, pair)) for pair in zip(*files, strict=False)]
+        digests = [tuple(map(digest, pair)) for pair in pairs]
+        different = [i for i, (one, other) in enumerate(digests) if one != other]
+        if first is None and different:
+            first = number + different[0]
+            reordered = sorted(one for one, _ in digests) == sorted(other for _, other in digests)
+            unlike = unlike or tuple(_unlike(*pairs[different[0]]))
+        number += len(pairs)
+    return Batches(number, False, first, reordered, unlike)
+
+
+def _unlike(a: Values, b: Values) -> list[str]:
+    reasons = [
+        f"{name} is on side {'A' if name in a else 'B'} alone"
+        for name in sorted(a.keys() ^ b.keys())
+    ]
+    for name in sorted(a.keys() & b.keys()):
+        types = [f"{type_name(side[name])} {list(side[name].shape)}" for side in (a, b)]
+        if type_name(a[name]) != type_name(b[name]) or a[name].ndim != b[name].ndim:
+            reasons.append(f"{name} is {types[0]} on A, {types[1]} on B")
+    return reasons

@@ -1,1 +1,0 @@
-"""Comparisons of evaluations, predictions and exports, which follow a training."""

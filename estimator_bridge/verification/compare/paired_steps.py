@@ -1,0 +1,113 @@
+"""Pairs the steps of two recordings, and their arrays by meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    CHECKPOINT,
+    GRADIENTS,
+    VARIABLES,
+    Recording,
+    SideDescription,
+    Values,
+    is_outside,
+    parts_of_tables,
+)
+from estimator_bridge.verification import findings
+from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.joined_cores import joined_step
+from estimator_bridge.verification.evidence import StepPair
+from estimator_bridge.verification.findings import Divergence
+from tf2_engine.types import Array, Object
+
+ArrayPair = tuple[Array, Array]
+"""The same array on sides A and B."""
+
+
+def computed(a: SideDescription, b: SideDescription) -> list[str]:
+    return sorted({*a.get("computed", ()), *b.get("computed", ())})
+
+
+class PairedName(NamedTuple):
+    """The name of an array on both sides, its role, and its table if it has one."""
+
+    name: str
+    table: str | None
+    role: str
+    name_b: str
+
+
+class PairedStep(NamedTuple):
+    """A step of both sides: by group, the arrays of equal type and shape, and the others."""
+
+    sides: StepPair
+    arrays: Mapping[str, Mapping[PairedName, ArrayPair]]
+    unlike: Sequence[tuple[str, PairedName, Divergence]]
+
+    @property
+    def number(self) -> int:
+        return self.sides[0].number
+
+
+class Pairing:
+    """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks."""
+
+    def __init__(self, a: Recording, b: Recording) -> None:
+        self._sides, settings = (a, b), (a.settings, b.settings)
+        self._outside = {*computed(*settings)}
+        self._is_checkpoint = settings[1]["engine"] == CHECKPOINT
+        self.only: tuple[set[str], set[str]] = (set(), set())
+        tables, _ = both = [each["tables"] for each in settings]
+        self._parts = [parts_of_tables(each) for each in both]
+        self._table_of_feature = {key: each["name"] for each in tables for key in each["features"]}
+
+    def steps(self) -> Iterator[PairedStep]:
+        sides = (map(joined_step, side.steps()) for side in self._sides)
+        for pair in zip(*sides, strict=False):
+            one, other = (step.values for step in pair)
+            # A checkpoint only has the variables of the last step.
+            groups = sorted(other if self._is_checkpoint else {*one, *other})
+            arrays: dict[str, dict[PairedName, ArrayPair]] = {}
+            unlike = []
+            for group in groups:
+                arrays[group] = {}
+                for name, both in self._paired(group, one.get(group, {}), other.get(group, {})):
+                    kinds = [f"{elements.type_name(each)} {list(each.shape)}" for each in both]
+                    if (both[0].shape, both[0].dtype) == (both[1].shape, both[1].dtype):
+                        arrays[group][name] = both
+                    else:
+                        divergence = Divergence(pair[0].number, None, None, kinds[0], kinds[1], 0)
+                        unlike.append((group, name, divergence))
+            yield PairedStep(pair, arrays, unlike)
+
+    def _paired(self, group: str, a: Values, b: Values) -> Iterator[tuple[PairedName, ArrayPair]]:
+        names_a, names_b = self._names(group, 0, a), self._names(group, 1, b)
+        self.only[0].update(f"{group} {names_a[key]}" for key in names_a.keys() - names_b.keys())
+        self.only[1].update(f"{group} {names_b[key]}" for key in names_b.keys() - names_a.keys())
+        for key, name in names_a.items():
+            if key in names_b:
+                name_b = names_b[key]
+                yield self._paired_name(group, name, name_b), (a[name], b[name_b])
+
+    def _names(self, group: str, side: int, values: Values) -> dict[Object, str]:
+        # A slot made by the model's own optimizer has another name.
+        parts = self._parts[side] if group == VARIABLES else {}
+        return {
+            parts.get(name, name): name
+            for name in values
+            if name not in self._outside and not is_outside(name)
+        }
+
+    def _paired_name(self, group: str, name: str, name_b: str) -> PairedName:
+        if group == VARIABLES:
+            if name not in self._parts[0]:
+                return PairedName(name, None, findings.DENSE, name_b)
+            table, slot = self._parts[0][name]
+            role = findings.TABLE if slot is None else f"{findings.SLOT} {slot}"
+            return PairedName(name, table, role, name_b)
+        roles = {ACTIVATIONS: findings.ACTIVATION, GRADIENTS: findings.GRADIENT}
+        table_of_feature = self._table_of_feature.get(name)
+        return PairedName(name, table_of_feature, roles.get(group, group), name_b)

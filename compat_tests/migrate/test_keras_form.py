@@ -22,7 +22,10 @@ from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.call_sites import sites
+from estimator_bridge.migrate.keras_form.model_class import models
+from estimator_bridge.migrate.keras_form.program_text.source import NotSimple, Source
+from estimator_bridge.migrate.keras_form.straight import straightening
 
 GOLDENS = pathlib.Path(__file__).parent / "keras_goldens"
 CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config", "warm_start")
@@ -293,6 +296,28 @@ def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
         errors.Untranslatable, match=r"it: \[keras-estimators\] the program makes no TPUEstimator\."
     ):
         migrate_to_keras(source, "it")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tf.layers.dense(net, 1)", "tf.layers.dense(tf.layers.batch_normalization(net), 1)"),
+        ("def model_fn(", "@wraps\ndef model_fn("),
+        ("tf.layers.dense(net, 1)", "tf.layers.dense(net, 1 if is_training else 1)"),
+        ("mode, loss=loss)\n\n", "mode, loss=loss, eval_metrics=(f, values))\n\n"),
+        ("mode, loss=loss)\n\n", "mode, loss=loss, eval_metrics=(f, {key: labels}))\n\n"),
+        ("mode, loss=loss)\n\n", "mode, loss=loss, evaluation_hooks=[])\n\n"),
+    ],
+)
+def test_what_a_class_would_change_is_not_simple(old: str, new: str) -> None:
+    """Updates of averages, decorators and arguments that are computed stay with the function."""
+    assert old in changed()
+    source = straightening.straight(changed().replace(old, new, 1), "it")
+    program = Source(source.text, "it")
+    (site,) = sites.find(program)
+
+    with pytest.raises(NotSimple):
+        models.write(program, site)
 
 
 METRIC_FN = """\

@@ -223,6 +223,8 @@ class Body:
         return isinstance(value, ast.Name) and value.id in self._training
 
     def _construction(self, layer: LayerCall, name: Text | None) -> Text:
+        if layer.kind == "batch_normalization":
+            raise NotSimple(layer.call, "the averages of its normalizations are updated by an op")
         new, config = layer.construction
 
         def write() -> str:
@@ -368,7 +370,9 @@ class Body:
             self.contextualize(child, in_init)
 
     def _name_in_context(self, node: ast.Name, in_init: bool) -> None:
-        if node.id in self._training and not in_init and node.id != "training":
+        if node.id in self._training and in_init:
+            raise NotSimple(node, "it makes a layer by the mode")
+        if node.id in self._training and node.id != "training":
             self._source.replace(node, "training")
         elif node.id in self.tensors or node.id in self._local:
             return

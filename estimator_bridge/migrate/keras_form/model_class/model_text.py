@@ -277,8 +277,9 @@ class ModelWriter:
             for key, value in zip(returned.keys, returned.values, strict=True)
         ]
         made = [each for each in nodes_in(function, ast.Call) if _is_metric(source, each)]
-        if len(made) != len(rows) or source.parent(function) is not source.tree:
-            raise NotSimple(function, "it makes other metrics, or takes variables from outside")
+        is_plain = not any((function.args.defaults, function.args.vararg, function.args.kwonlyargs))
+        if len(made) != len(rows) or source.parent(function) is not source.tree or not is_plain:
+            raise NotSimple(function, "it makes other metrics, or takes other variables")
         parameters = [each.arg for each in function.args.args]
         body = Body(self._text, parameters)
         body.write(function.body[:-1])
@@ -293,10 +294,12 @@ class ModelWriter:
             )
         )
         self._functions.append(function)
-        if isinstance(values, ast.Dict):
-            keys = [f"{ast.literal_eval(key)}=" for key in filter(None, values.keys)]
+        if isinstance(values, ast.Dict) and all(isinstance(e, ast.Constant) for e in values.keys):
+            keys = [f"{key.value}=" for key in values.keys]  # type: ignore[union-attr]
             return list(zip(keys, values.values, strict=True))
-        return [("", each) for each in getattr(values, "elts", [values])]
+        if not isinstance(values, (ast.List, ast.Tuple)):
+            raise NotSimple(metrics, "what its metrics take is not written out")
+        return [("", each) for each in values.elts]
 
     def _metric(self, key: ast.expr | None, call: ast.expr) -> tuple[str, Text]:
         """Returns the attribute of a metric, and the code of its arguments."""

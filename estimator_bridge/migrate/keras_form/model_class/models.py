@@ -38,6 +38,8 @@ def write(program: Source, site: Site, target: str | None = None) -> WrittenMode
     if isinstance(value, ast.Call):
         given = every_argument(value, [each.arg for each in root.args.args])
         function = _returned_function(program, root)
+    if root.decorator_list or function.decorator_list:
+        raise NotSimple(function, "its model_fn has decorators")
     given = {**given, **_params(program, site, function)}
     parts = modes.take_apart(program, function)
     text = ModelWriter(program, parts, [*given], site.has_tables).write()

@@ -1,8 +1,6 @@
-"""`migrate --form keras` turns each of several models into its own class."""
+"""`migrate --form keras` keeps the model_fns of several models as functions."""
 
 from __future__ import annotations
-
-import ast
 
 import pytest
 
@@ -83,50 +81,6 @@ DIRECT = (
 )
 
 
-def classes(source: str) -> dict[str, str]:
-    """Returns the classes of a program by name, each with its base class."""
-    nodes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef))
-    return {each.name: ast.unparse(each.bases[0]) for each in nodes}
-
-
-def of_class(source: str, name: str) -> str:
-    nodes = [each for each in ast.parse(source).body if getattr(each, "name", "") == name]
-    return ast.unparse(nodes[0])
-
-
-def test_each_model_fn_becomes_a_class_of_a_common_base() -> None:
-    """Shared steps are written once; names follow the model_fns and the variables."""
-    new = migrate_to_keras(DIRECT, "it").source
-
-    assert classes(new) == {
-        "BaseModel": "TableModel",
-        "FirstModel": "BaseModel",
-        "SecondModel": "BaseModel",
-    }
-    assert "__copy" not in new
-    for shared in ("train_step", "test_step", "update_metrics", "loss_of"):
-        assert new.count(f"def {shared}(") == 1
-    assert "self.compile(" in of_class(new, "BaseModel")
-    assert "self.compile(" not in of_class(new, "SecondModel")
-    assert "one_model = FirstModel(embedding)\n" in new
-    assert "two = SecondModel(embedding, units=4)\n" in new
-    assert "one_model.fit(input_fn(3), steps=2)\ntwo.fit(input_fn(2), steps=2)\n" in new
-    assert migrate_to_keras(new, "it").source == new
-
-
-def test_models_that_share_nothing_have_no_base() -> None:
-    """Methods with different losses, optimizers and metrics stay in their own classes."""
-    other = SPEC.replace("spec_of", "other_spec").replace("metric_fn", "other_metrics")
-    other = other.replace("mean_squared_error", "absolute_difference").replace("'error'", "'apart'")
-    other = other.replace("optimizer.minimize(loss", "optimizer.minimize(2. * loss")
-    source = DIRECT.replace(SECOND, SECOND.replace("spec_of", "other_spec") + other)
-    new = migrate_to_keras(source, "it").source
-
-    assert classes(new) == {"FirstModel": "TableModel", "SecondModel": "TableModel"}
-    assert "apart" in of_class(new, "SecondModel")
-    assert "apart" not in of_class(new, "FirstModel")
-
-
 HELPER = (
     HEAD
     + FIRST
@@ -143,38 +97,28 @@ HELPER = (
 )
 
 
-def test_a_function_that_takes_model_fns_takes_classes() -> None:
-    """The class is passed by position or by name; a model can start from another model's tables."""
+def test_each_estimator_is_a_model_of_its_function() -> None:
+    """Names follow the variables of the estimators, and shared functions stay as they are."""
+    new = migrate_to_keras(DIRECT, "it").source
+
+    assert "one_model = FunctionModel(first_model_fn, embedding, batch_sizes=" in new
+    assert "two = FunctionModel(" in new
+    assert "params={'units': 4}" in new
+    assert new.count("def spec_of(") == 1
+    assert "one_model.fit(one_model.data_of(input_fn, 'train'), steps=2)\ntwo.fit(" in new
+    assert migrate_to_keras(new, "it").source == new
+
+
+def test_a_function_that_takes_model_fns_still_takes_them() -> None:
+    """The function is passed by position or by name; a model can start from another's tables."""
     new = migrate_to_keras(HELPER, "it").source
 
-    assert "def make_model(name, model_class, start=None):\n" in new
-    assert "  model = model_class(embedding)\n" in new
+    assert "def make_model(name, model_fn, start=None):\n" in new
+    assert "  model = FunctionModel(model_fn, embedding, batch_sizes=" in new
     assert "  model.warm_start_from(start)\n  return model\n" in new
-    assert "first = make_model('a', FirstModel)\n" in new
-    assert "second = make_model('b', start=start, model_class=SecondModel)\n" in new
+    assert "first = make_model('a', first_model_fn)\n" in new
+    assert "second = make_model('b', start=start, model_fn=second_fn)\n" in new
     assert "start = WarmStart(first.latest_checkpoint(), names='it.*')\n" in new
-
-
-def test_classes_that_one_function_makes_take_the_same_arguments() -> None:
-    """A class ignores params that only its sibling uses."""
-    source = HELPER.replace("dense(net, 4,", "dense(net, params['units'],")
-    source = source.replace("warm_start_from=start,", "params={'units': 4}, warm_start_from=start,")
-    new = migrate_to_keras(source, "it").source
-
-    assert "model_class(embedding, units=4)" in new
-    for name in ("FirstModel", "SecondModel"):
-        assert "(self, embedding, units)" in method(of_class(new, name), "__init__")
-
-
-def test_two_estimators_of_one_model_fn_are_two_objects_of_a_class() -> None:
-    """The two objects have different names, although both were called estimators."""
-    source = DIRECT.replace(SECOND, "").replace("second_fn", "first_model_fn")
-    new = migrate_to_keras(source, "it").source
-
-    assert classes(new) == {"Model": "TableModel"}
-    assert "one_model = Model(embedding" in new
-    assert "two = Model(embedding" in new
-    assert "print(one_model.evaluate(input_fn(2), steps=1))" in new
 
 
 def test_names_in_different_functions_do_not_meet() -> None:
@@ -186,8 +130,8 @@ def test_names_in_different_functions_do_not_meet() -> None:
         source += f"def run_{name}():\n  it = {body}\n  it.train(input_fn, steps=2)\n\n\n"
     new = migrate_to_keras(source, "it").source
 
-    assert "model.fit(input_fn(3), steps=2)" in method(new, "run_first_model_fn")
-    assert "model.fit(input_fn(5), steps=2)" in method(new, "run_second_fn")
+    assert "batch_sizes={'train': 3, 'eval': 2}" in method(new, "run_first_model_fn")
+    assert "batch_sizes={'train': 5, 'eval': 2}" in method(new, "run_second_fn")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +149,6 @@ def test_any_expression_may_be_a_model_fn(source: str) -> None:
     new = migrate_to_keras(source.replace("def first_model_fn", defined, 1), "it")
 
     assert "model = FunctionModel(" in new.source
-    assert "__copy" not in new.source
 
 
 def test_an_estimator_may_be_an_attribute() -> None:
@@ -231,19 +174,3 @@ def test_a_model_may_start_from_any_checkpoint() -> None:
     source = DIRECT.replace("    second_fn,", "    second_fn, warm_start_from=7,")
 
     assert "two.warm_start_from(7)" in migrate_to_keras(source, "it").source
-
-
-def test_problems_of_shared_functions_are_said_once() -> None:
-    """A function that is copied for each model reports its problems once."""
-    source = DIRECT.replace("mean_squared_error(labels, logits)", "mean_squared_error(labels)")
-    with pytest.raises(errors.Untranslatable) as refused:
-        migrate_to_keras(source, "it")
-    assert str(refused.value).count("[keras-loss]") == 1
-
-
-def test_metrics_that_keras_lacks_stay_in_one_function_of_all_models() -> None:
-    """Each model passes its values to the one function, which is not copied."""
-    new = migrate_to_keras(DIRECT.replace("mean_absolute_error", "recall"), "it").source
-    assert new.count("**self.metrics_of(metric_fn, [labels, logits])") >= 1
-    assert new.count("tf.compat.v1.metrics.recall(labels, logits)") == 1
-    assert "__copy" not in new

@@ -1,4 +1,4 @@
-"""No statement that trains, evaluates or predicts is lost in the Keras form."""
+"""No statement that trains, evaluates, predicts, exports or saves is lost in the Keras form."""
 
 from __future__ import annotations
 
@@ -19,8 +19,31 @@ CALLS = {
     "train": "  estimator.train(input_fn, max_steps=4)\n",
     "evaluate": "  print(estimator.evaluate(input_fn, steps=2))\n",
     "predict": "  print(next(estimator.predict(input_fn)))\n",
+    "export_saved_model": "  print(estimator.export_saved_model(model_dir, receiver_fn))\n",
 }
-NEW = {"train": ".fit(", "evaluate": ".evaluate(", "predict": ".predictions("}
+NEW = {
+    "train": ".fit(",
+    "evaluate": ".evaluate(",
+    "predict": ".predictions(",
+    "export_saved_model": ".export_saved_model(",
+}
+_RECEIVER = """\
+def receiver_fn():
+  examples = tf.placeholder(tf.string, [None], 'examples')
+  features = tf.parse_example(examples, {'x': tf.VarLenFeature(tf.int64)})
+  return tf_estimator.export.ServingInputReceiver(features, {'examples': examples})
+
+
+"""
+OF_FUNCTION = PROGRAMS["plain"].source.replace("def main(", f"{_RECEIVER}def main(")
+OF_FUNCTION = OF_FUNCTION.replace(CALLS["predict"], CALLS["predict"] + CALLS["export_saved_model"])
+_SPEC = "  return tf_estimator.tpu.TPUEstimatorSpec(\n      mode, loss=loss, train_op="
+_TRAINED = """\
+  step = tf.train.AdamOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+  return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)
+"""
+OF_CLASS = re.sub(r"def make_train_op(?s:.*?)\n\n", "", OF_FUNCTION).replace(", params)", ")")
+OF_CLASS = OF_CLASS.replace(f"{_SPEC}make_train_op(loss))\n", _TRAINED)
 MUTATIONS = {
     "as it is": "  {call}\n",
     "in a loop": "  for _ in range(1):\n    {call}\n",
@@ -54,9 +77,21 @@ def assert_nothing_is_lost(source: str, methods: list[str]) -> None:
         assert new.source.count(NEW[method]) >= 1, new.source
 
 
+@pytest.mark.parametrize("program", [OF_CLASS, OF_FUNCTION], ids=["class", "function"])
+def test_the_programs_have_two_forms(program: str) -> None:
+    """Below, the calls of a class of Keras are tested, and those of a function."""
+    new = packages.rewrite_text(FORMS["keras"], program, "it.py").source
+    assert ("class Model(TableModel)" in new, "FunctionModel(" in new) == (
+        program is OF_CLASS,
+        program is OF_FUNCTION,
+    )
+    assert all(each in new for each in NEW.values())
+
+
+@pytest.mark.parametrize("program", [OF_CLASS, OF_FUNCTION], ids=["class", "function"])
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("method", CALLS)
-def test_a_call_survives_or_the_estimator_does(method: str, mutation: str) -> None:
+def test_a_call_survives_or_the_estimator_does(method: str, mutation: str, program: str) -> None:
     """However a program calls its estimator, the call is in the new program."""
     line = CALLS[method]
     call = line.strip()
@@ -70,9 +105,33 @@ def test_a_call_survives_or_the_estimator_does(method: str, mutation: str) -> No
         "of_attribute": call.replace("estimator.", "job.it."),
         "of_dict": call.replace("estimator.", "them['it']."),
     }
-    source = PROGRAMS["plain"].source
-    assert line in source
-    assert_nothing_is_lost(source.replace(line, MUTATIONS[mutation].format(**texts)), [*CALLS])
+    assert line in program
+    assert_nothing_is_lost(program.replace(line, MUTATIONS[mutation].format(**texts)), [*CALLS])
+
+
+_SAVER = "tf.train.CheckpointSaverHook({}, save_steps=7)"
+SAVES = {
+    "in the call": ("  estimator.train(input_fn, hooks=[HOOK])\n", "model_dir"),
+    "by a name": ("  hook = HOOK\n  estimator.train(input_fn, hooks=[hook])\n", "model_dir"),
+    "in a list": ("  hooks = [HOOK]\n  estimator.train(input_fn, hooks=hooks)\n", "model_dir"),
+    "appended": (
+        "  hooks = []\n  hooks.append(HOOK)\n  estimator.train(input_fn, hooks=hooks)\n",
+        "model_dir",
+    ),
+    "elsewhere": ("  estimator.train(input_fn, hooks=[HOOK])\n", "'other'"),
+}
+
+
+@pytest.mark.parametrize("program", [OF_CLASS, OF_FUNCTION], ids=["class", "function"])
+@pytest.mark.parametrize("what", SAVES)
+def test_a_checkpoint_is_saved_as_often(what: str, program: str) -> None:
+    """The steps between checkpoints stay, those of a hook and those of the config."""
+    code, folder = SAVES[what]
+    source = program.replace(CALLS["train"], code.replace("HOOK", _SAVER.format(folder)))
+    new = packages.rewrite_text(FORMS["keras"], source, "it.py")
+
+    assert re.search(r"save_(every|steps)=7", new.source)
+    assert re.search(r"save_(checkpoints_)?steps=100", new.source)
 
 
 @pytest.mark.full

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import bridge_form, keras_losses, selection
+from estimator_bridge.migrate import bridge_form, selection
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
-from estimator_bridge.migrate.keras_form.package import migrate_package
-from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import Rule, Selection
 from estimator_bridge.migrate.syntax.modules import Modules
@@ -21,9 +19,6 @@ from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
 """Takes a source, its name in errors, the rules to apply and the other modules."""
-
-RewritePackage = Callable[[Sequence[ModuleText], str, Selection], dict[str, Rewritten]]
-"""Takes the modules, the package's name in errors, and the rules to apply."""
 
 
 class Form(NamedTuple):
@@ -37,9 +32,8 @@ class Form(NamedTuple):
             as in the bridge form.
         marks_kept: whether that program has a mark for each reason; else the report alone has.
         model: what takes the place of estimators, as messages call it.
-        otherwise: rewrites a program that `rewrite` refuses, or leaves marks in.
-        rewrite_package: returns the new modules of a package by their files, where a form needs
-            all of them at once; else they are rewritten one by one.
+        otherwise: rewrites a folder, and a program that `rewrite` refuses.
+        takes_folders: whether it rewrites the modules of a folder.
     """
 
     rewrite: Rewrite
@@ -48,8 +42,8 @@ class Form(NamedTuple):
     keeps_estimators: bool = False
     marks_kept: bool = False
     model: str = "Trainer"
-    rewrite_package: RewritePackage | None = None
     otherwise: Rewrite | None = None
+    takes_folders: bool = True
 
 
 def _tf2_rules() -> Mapping[str, Rule]:
@@ -81,25 +75,7 @@ def _keras(
     _check_selection(selected)
     lines = _lines_of_target(source, name, target) if target is not None else ()
     result = keras_form.migrate_to_keras(source, name, target)
-    keras_losses.check(result.source, name)
     return dataclasses.replace(result, lines=(*result.lines, *lines))
-
-
-def _keras_package(
-    modules: Sequence[ModuleText], package: str, selected: Selection
-) -> dict[str, Rewritten]:
-    _check_selection(selected)
-    return migrate_package(modules, package)
-
-
-def _no_package(
-    modules: Sequence[ModuleText], package: str, selected: Selection
-) -> dict[str, Rewritten]:
-    del modules, selected
-    raise errors.InvalidInput(
-        f"migrate: --form keras --target {sparse_core_rules.TARGET} takes a program of one file, "
-        f"and {package} is a folder. Give the file, or migrate the folder to --form tf2."
-    )
 
 
 def _check_selection(selected: Selection) -> None:
@@ -143,7 +119,6 @@ FORMS: Mapping[str, Form] = {
         keeps_estimators=True,
         marks_kept=True,
         model="Keras model",
-        rewrite_package=_keras_package,
         otherwise=functools.partial(tf2_form.migrate, keras=True),
     ),
 }
@@ -158,8 +133,8 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
     ),
     "keras": FORMS["keras"]._replace(
         rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),
-        rewrite_package=_no_package,
         otherwise=None,
+        takes_folders=False,
         rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
         keeps_estimators=False,

@@ -15,13 +15,12 @@ from estimator_bridge import errors
 from estimator_bridge.migrate import kept_marks, selection, tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import FORMS, Form
-from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten, left_to_do
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
-from estimator_bridge.migrate.tf2 import tf2_form
+from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form
 from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 
 _BESIDE = "the program imports it, and it has to be migrated with it"
@@ -184,31 +183,30 @@ def _best(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or as it does otherwise where that leaves something to a person.
+    """Rewrites files to a form, or as it does otherwise: several files, and what it refuses.
 
     Raises:
         Refused: with the blockers of the form's other way, if it has one.
     """
-    results: dict[str, Rewritten] | None = None
     if form.otherwise is None:
         return rewrite(form, sources)
+    first: Refused | None = None
+    if len(sources) == 1:
+        try:
+            return rewrite(form, sources)
+        except errors.Untranslatable as refused:
+            first = refused if isinstance(refused, Refused) else None
+            if first and any(each.rule == "imports-legacy-module" for each in first.blockers):
+                raise
     try:
-        results = rewrite(form, sources)
-        if not [*left_to_do(results)]:
-            return results
-    except errors.Untranslatable as refused:
-        blockers = getattr(refused, "blockers", ())
-        if any(each.rule == "imports-legacy-module" for each in blockers):
-            raise
-    try:
-        others = rewrite(form._replace(rewrite=form.otherwise, rewrite_package=None), sources)
-        if left := [*left_to_do(others)]:
-            raise Refused(sources[0].name, [*map(_blocker_of, left)])
-    except Refused:
-        if results is None:
-            raise
-        return results
-    return others
+        results = rewrite(form._replace(rewrite=form.otherwise), sources)
+    except Refused as refused:
+        if first is not None and any(each.rule == "no-estimator" for each in refused.blockers):
+            raise first from refused  # It makes canned estimators.
+        raise
+    if left := [*left_to_do(results)]:
+        raise Refused(sources[0].name, [*map(_blocker_of, left)])
+    return results
 
 
 def _blocker_of(left: str) -> Blocker:
@@ -251,6 +249,12 @@ def rewrite_all(
         InvalidInput: a file is not Python 3.
         Refused: with the blockers of all files.
     """
+    if not form.takes_folders:
+        raise errors.InvalidInput(
+            f"migrate: --form keras --target {sparse_core_rules.TARGET} takes a program of one "
+            f"file, and {folder.name} is a folder. Give the file, or migrate the folder to "
+            "--form tf2."
+        )
 
     def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
         return _rewrite_all(form, sources, folder, selected)
@@ -262,12 +266,6 @@ def _rewrite_all(
     form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection
 ) -> dict[str, Rewritten]:
     modules_of = {each.name: module_name(each, folder) for each in sources}
-    if form.rewrite_package is not None:
-        texts = [
-            ModuleText(each.name, modules_of[each.name], each.path.name == "__init__.py", each.text)
-            for each in sources
-        ]
-        return form.rewrite_package(texts, folder.name, selected)
     known = dict(pair for each in sources for pair in _bound(each, modules_of[each.name]))
     of_all = "\n".join(each.text for each in sources)
     results: dict[str, Rewritten] = {}
@@ -319,7 +317,7 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
     """Lists the imported modules beside a program that must be migrated with it."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
     # If the tf2 form would change a module, that module uses names that no other form has either.
-    rewrite = form.rewrite if form.rewrite_package is None else tf2_form.migrate
+    rewrite = form.rewrite if form.model == "Trainer" else tf2_form.migrate
     while queue:
         each = queue.pop()
         for path, name in sorted(_imported_beside(each, source.path.parent).items()):

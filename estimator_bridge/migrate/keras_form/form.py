@@ -6,11 +6,10 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form import canned_estimators, rules
 from estimator_bridge.migrate.keras_form.call_sites import sites, table_configs
 from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
@@ -18,7 +17,6 @@ from estimator_bridge.migrate.keras_form.call_sites.method_calls import CallWrit
 from estimator_bridge.migrate.keras_form.canned_form import canned_site
 from estimator_bridge.migrate.keras_form.function_code import FunctionCode
 from estimator_bridge.migrate.keras_form.model_class import (
-    base_class,
     layers,
     models,
     optimizer_code,
@@ -26,14 +24,17 @@ from estimator_bridge.migrate.keras_form.model_class import (
 from estimator_bridge.migrate.keras_form.program_text import (
     leftovers,
     long_lines,
-    modes,
     program_checks,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
+    NotSimple,
     Source,
     Text,
-    all_names,
+    bound_in,
+    is_docstring,
+    names_in,
     nodes_in,
+    parameters_of,
 )
 from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
@@ -44,38 +45,33 @@ from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
-_WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
 """The mode names in the new program."""
 
 
-class NewProgram(NamedTuple):
-    """A program in the Keras form, without its imports.
-
-    Attributes:
-        needed: names to import, by module.
-        notes: (line of the old program, what happened to it).
-        flags: names of the absl flags that are left out.
-        is_complete: whether nothing in it is marked.
-    """
-
-    text: str
-    needed: Mapping[str, Collection[str]]
-    notes: list[tuple[int, str]]
-    flags: tuple[str, ...]
-    is_complete: bool = True
-
-    def lines(self) -> tuple[Line, ...]:
-        return tuple(
-            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
-            for line, why in self.notes
-        )
+_OF_ESTIMATORS = frozenset(
+    (
+        *(
+            "Estimator",
+            "TPUEstimator",
+            "RunConfig",
+            "TPUConfig",
+            "EmbeddingConfigSpec",
+            "TrainSpec",
+        ),
+        *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec", "PredictOutput"),
+        *("ClassificationOutput", "RegressionOutput", "FinalExporter", "LatestExporter"),
+        *("BestExporter", *canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED),
+    )
+)
 
 
 def migrate_to_keras(
     source: str, name: str = "the program", target: str | None = None
 ) -> Rewritten:
     """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+
+    A simple model_fn becomes a class; any other stays a function.
 
     Args:
         name: what error messages call the program.
@@ -88,43 +84,37 @@ def migrate_to_keras(
             or it has no tables although `target` is given.
     """
     check_source(source, name)
-    if is_keras_form(Source(source, name)):
-        return Rewritten(source, (ALREADY,))
-    new = new_program(source, name, target)
-    text = _tidy(with_imports(new.text, new.needed))
-    return Rewritten(text, new.lines(), flags=new.flags)
-
-
-ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
-
-
-def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
-    """Rewrites a program that is not yet in the Keras form; see `migrate_to_keras`.
-
-    The model_fn becomes a class, or stays a function where its class is refused or incomplete.
-    """
+    if _is_keras_form(Source(source, name)):
+        done = Line(0, "by hand", "", "", "The program is in the Keras form already")
+        return Rewritten(source, (done,))
     source = _without_tabs(source)
-    of_class: NewProgram | None = None
+    straight = straightening.straight(source, name)
     try:
-        of_class = _new_program(source, name, target, straightening.STEPS)
-        if of_class.is_complete:
-            return of_class
+        return _written(source, name, straight, target, _of_tables)
+    except NotSimple as reason:
+        if target is not None:
+            raise _not_simple(name, reason) from reason
     except Refused as refused:
         rules_of_sites = ("keras-estimators", "keras-estimator-class")
         if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
             raise
-    try:
-        return _new_program(source, name, target, straightening.FOR_FUNCTIONS)
-    except Refused:
-        if of_class is None:
-            raise
-        return of_class
+    return _written(source, name, straight, target, _of_functions)
 
 
-def _new_program(
-    source: str, name: str, target: str | None, steps: Sequence[straightening.Step]
-) -> NewProgram:
-    straight = straightening.straight(source, name, steps)
+def _not_simple(name: str, reason: NotSimple) -> Refused:
+    why = f"its model_fn does not become a class of Keras: {reason}"
+    way_out = "Simplify it there, or migrate to the tf2 form"
+    blocker = Blocker(reason.line, "keras-model-fn", "", why, way_out, name)
+    return Refused(name, [blocker], "the Keras form")
+
+
+def _written(
+    source: str,
+    name: str,
+    straight: straightening.Straight,
+    target: str | None,
+    write: Callable[[Source, Sequence[sites.Site], str | None], Text],
+) -> Rewritten:
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
     if not places:
@@ -136,23 +126,18 @@ def _new_program(
             f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
             "--target out."
         )
-    is_function = steps is straightening.FOR_FUNCTIONS
-    if is_canned:
-        text = _of_canned(program, places[0])
-    elif is_function:
-        text = _of_functions(program, places, target)
-    else:
-        text = _of_tables(program, places, name, target)
-    program.check(is_function)
-    program.write_marks()
-    new_source, flags = leftovers.left_out(text(), source)
-    new_source = long_lines.broken(new_source, {*lines_of(source)})
-    program_checks.check(with_imports(new_source, program.needed), program)
-    is_complete = not program.problems
-    new_source = program.with_lost_marks(new_source)
+    text = _of_canned(program, places[0]) if is_canned else write(program, places, target)
+    program.check()
+    new, flags = leftovers.left_out(text(), source)
+    new = long_lines.broken(new, {*lines_of(source)})
+    new = _tidy(_with_imports(new, program.needed))
+    program_checks.check(new, program)
     program.notes += [(0, leftovers.note(flags))] if flags else []
-    notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    return NewProgram(new_source, program.needed, notes, flags, is_complete)
+    lines = (
+        Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
+        for line, why in sorted((program.old_line(line), why) for line, why in program.notes)
+    )
+    return Rewritten(new, tuple(lines), flags=flags)
 
 
 def _without_tabs(source: str) -> str:
@@ -171,17 +156,27 @@ def _without_tabs(source: str) -> str:
     )
 
 
-def _of_tables(
-    program: Source, places: Sequence[sites.Site], name: str, target: str | None
-) -> Text:
+def _of_tables(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
+    """Makes a class of the model_fn; raises NotSimple if that has more than a class can have."""
+    if len(places) > 1:
+        raise NotSimple(places[1].call, "there are several estimators")
     calls = CallWriter(program, *places)
-    written = models.write(program, places, target)
-    if not written:
-        program.check()
-        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
+    root, model = models.write(program, places[0], target)
     calls.write()
     table_configs.write(program)
-    return _rest(program, written)
+    gone = [*model.functions, *model.left_out]
+    _apply_rules(program, model.left_out)
+
+    def text() -> str:
+        class_text = model.text()
+        for function in gone:
+            if root not in program.above(function):
+                program.drop(function)
+                _trailing_blank(program, function)
+        program.replace_span(*program.lines(root), class_text)
+        return _finished(program)
+
+    return text
 
 
 def _of_functions(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
@@ -192,15 +187,32 @@ def _of_functions(program: Source, places: Sequence[sites.Site], target: str | N
         params = site.arguments.get("params")
         SiteWriter(program, site, target).write({} if params is None else {"params": params})
     calls.write()
+    _check_metrics(program)
     FunctionCode(program).write()
-    _apply_rules(program, [], [])
+    _apply_rules(program)
     return lambda: _finished(program)
+
+
+def _check_metrics(program: Source) -> None:
+    """Refuses metrics of functions that take tensors from around: they run outside of its graph."""
+    for function in nodes_in(program.tree, ast.FunctionDef):
+        around = program.function_of(function)
+        calls = (program.called(each) for each in nodes_in(function, ast.Call))
+        if around is program.tree or not any(each.startswith("metrics.") for each in calls):
+            continue
+        outer = {*bound_in(around), *parameters_of(around)} - {"mode", "params", "config"}
+        inner = {*bound_in(function), *parameters_of(function)}
+        if captured := sorted(outer & names_in(function) - inner):
+            program.problem(
+                *(function, "keras-metric", f"it takes {', '.join(captured)} from around it"),
+                "Pass them as arguments of the metric_fn",
+            )
 
 
 def _of_canned(program: Source, site: sites.Site) -> Text:
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
-    _apply_rules(program, [], [])
+    _apply_rules(program)
     place = canned_site.place(program, site)
 
     def text() -> str:
@@ -210,42 +222,17 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
     return text
 
 
-def is_keras_form(program: Source) -> bool:
+def _is_keras_form(program: Source) -> bool:
     models = [f"tf2_engine.keras.{each}Model" for each in ("Table", "Function", "Trainer")]
     return any(each in models for each in program.aliases.values())
 
 
-def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
-    classes = [each.text for each in written if each.text is not None]
-    roots = [each.root for each in written]
-    left_out = list({each: None for one in classes for each in one.left_out})
-    functions = {each: None for one in classes for each in one.functions}
-    gone = list(dict.fromkeys([*functions, *left_out, *roots]))
-    _apply_rules(program, gone, left_out)
-
-    def text() -> str:
-        sources = base_class.texts([each.pieces() for each in classes], all_names(program.tree))
-        for function in dict.fromkeys([*gone, *left_out]):
-            if function not in roots and not {*program.above(function)} & {*roots}:
-                program.drop(function)
-                _trailing_blank(program, function)
-        for root, source in zip(roots, sources, strict=True):
-            program.replace_span(*program.lines(root), source)
-        return _finished(program)
-
-    return text
-
-
-def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
-    """Applies the rules to all code that stays.
-
-    Drops functions that nothing calls, except those in `gone`, and adds them to `left_out`.
-    """
+def _apply_rules(program: Source, left_out: Sequence[ast.FunctionDef] = ()) -> None:
+    """Applies the rules to all code that stays."""
     _drop_v1(program)
-    left_out.extend(_unused_functions(program, gone))
     _imports(program)
     dead = [*_dropped_statements(program), *left_out]
-    skipped = {*program.done, *estimator_nodes(program)}.union(*map(ast.walk, dead))
+    skipped = {*program.done, *_estimator_nodes(program)}.union(*map(ast.walk, dead))
     rules.apply(
         program,
         lambda node: node in skipped or _is_layer(program, node) or _is_gone(program, node),
@@ -256,21 +243,6 @@ def _finished(program: Source) -> str:
     return _tidy(_reworded(program.rendered()))
 
 
-def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
-    for node in program.tree.body:
-        if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
-            continue
-        of_estimator = (
-            program.short(each).startswith(("estimator.", "metrics.")) for each in ast.walk(node)
-        )
-        if sites.trains(program, node):
-            continue
-        if not program.uses(node.name, program.tree) and any(of_estimator):
-            program.drop(node, f"{node.name} is left out: nothing calls it")
-            _trailing_blank(program, node)
-            yield node
-
-
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
     _, end = program.lines(function)
     rest = program.text[end:]
@@ -278,25 +250,12 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
         program.replace_span(end, end + len(rest) - len(rest.lstrip("\n")), "")
 
 
-def estimator_nodes(program: Source) -> set[ast.AST]:
+def _estimator_nodes(program: Source) -> set[ast.AST]:
     """Collects the nodes of estimator calls that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
-        if short.startswith("estimator.") and short.rpartition(".")[2] in (
-            *(
-                "Estimator",
-                "TPUEstimator",
-                "RunConfig",
-                "TPUConfig",
-                "EmbeddingConfigSpec",
-                "TrainSpec",
-            ),
-            *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
-            *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
-            *(*canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED, "FinalExporter"),
-            *("LatestExporter", "BestExporter"),
-        ):
+        if short.startswith("estimator.") and short.rpartition(".")[2] in _OF_ESTIMATORS:
             nodes.update(ast.walk(node.func))
             if short.endswith(("RunConfig", "TPUConfig")):
                 nodes.update(
@@ -322,7 +281,6 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
                 layers.read(program, up) is not None
                 or (is_inner and layers.read(program, inner) is not None)  # type: ignore[arg-type]
                 or optimizer_code.is_optimizer(program, up)
-                or program.called(up) in _WITHOUT_COUNTERPART
                 or optimizer_code.wraps_for_tpu(program, up)
                 or optimizer_code.is_global_step(program, up)
             )
@@ -385,14 +343,14 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     return any(is_of_tensorflow(each.name) for each in node.names)
 
 
-def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
+def _with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     lines = ["import tensorflow as tf"]
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
         if used:
             lines.append(import_statements.of_names(module, used))
     tree = ast.parse(text)
-    docstring = [each for each in tree.body[:1] if modes.is_docstring(each)]
+    docstring = [each for each in tree.body[:1] if is_docstring(each)]
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = lines_of(text)
     at = [0, *(each.end_lineno or 0 for each in (*docstring, *imports))][-1]
@@ -403,7 +361,7 @@ def _reworded(text: str) -> str:
     tree = ast.parse(text)
     rows = lines_of(text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and modes.is_docstring(node):
+        if isinstance(node, ast.Expr) and is_docstring(node):
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):
                 rows[number] = rows[number].replace("TPUEstimator", "Keras model")
     return "".join(rows)

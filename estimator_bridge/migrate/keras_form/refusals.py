@@ -42,48 +42,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
-OF_CLASSES = frozenset(
-    (
-        "keras-batch-size",
-        "keras-feature-config",
-        "keras-layer-of-tensors",
-        "keras-loop",
-        "keras-loop-name",
-        "keras-mode",
-        "keras-model-argument",
-        "keras-model-fn",
-        "keras-name",
-        "keras-rate",
-        "keras-table-rate",
-    )
-)
-"""Reasons why a model_fn does not become a class. It then stays a function, except on SparseCores.
-"""
-
-STOPS = OF_CLASSES | frozenset(
-    (
-        "keras-config",
-        "keras-estimator",
-        "keras-estimator-class",
-        "keras-estimators",
-        "keras-import",
-        "keras-input-fn",
-        "keras-layer",
-        "keras-missing-name",
-        "keras-no-training",
-        "keras-optimizer",
-        "keras-receiver",
-        "keras-spec",
-        "keras-train-spec",
-        "keras-variable",
-        "keras-variables-by-place",
-    )
-)
-"""Rules whose violation would lose or change a training, an evaluation or an export."""
-
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
 """The rules by id. Only refusals have rules: replacements are all needed, because no estimator call
 can stay in Keras.
-
-A violation of a rule in `STOPS` refuses the program; any other only leaves a mark at the place.
 """

@@ -59,10 +59,6 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
         if any(fnmatch.fnmatchcase(short, f"{start}*") for start in patterns.split()):
             reason = of_patterns
     source.problem(node, *reason)
-    if public_names.has(public_names.listed().compat.v1, short) and not short.startswith(
-        "estimator"
-    ):
-        source.replace(node, f"tf.compat.v1.{short}")
 
 
 _COLUMNS = "feature_column"
@@ -109,41 +105,6 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "no optimizer of Keras is known to have the same numbers",
         "Use another optimizer, or migrate to the tf2 form",
     ),
-    "train.*decay train.piecewise_constant": (
-        "keras-of-train",
-        "no schedule of Keras is known to have the same numbers",
-        "Write a tf.keras.optimizers.schedules.LearningRateSchedule, or migrate to the tf2 form",
-    ),
-    "train.*global_step train.get_step": (
-        "keras-of-train",
-        "a Keras model counts its steps in its optimizer, not in a variable of the graph",
-        "Use the step in a learning rate or in minimize only, or migrate to the tf2 form",
-    ),
-    "train.*Hook train.SessionRun train.CheckpointSaverListener train.NanLoss": (
-        "keras-of-train",
-        "Keras trains without sessions, so it calls no session hooks or listeners",
-        "Write a tf.keras.callbacks.Callback, or migrate to the tf2 form",
-    ),
-    "train.Saver train.Scaffold train.*checkpoint train.*meta_graph": (
-        "keras-of-train",
-        "a Keras model writes and restores its checkpoints itself",
-        WITHOUT_IT,
-    ),
-    "train.init_from_checkpoint train.warm_start": (
-        "keras-of-train",
-        "a Keras model loads its initial values when it is made",
-        "Pass the checkpoint as warm_start_from of the estimator, or migrate to the tf2 form",
-    ),
-    "train.*batch train.*producer train.*queue_runner train.QueueRunner train.limit_epochs": (
-        "keras-of-train",
-        "TensorFlow 2 has no input queues",
-        "Read the input with tf.data",
-    ),
-    "train.ExponentialMovingAverage": (
-        "keras-of-train",
-        "the variables of a Keras model belong to layers",
-        "Migrate to the tf2 form, which has such averages",
-    ),
     **dict.fromkeys(
         ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional"),
         ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),
@@ -156,14 +117,16 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-_OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
-"""Objects whose variables lie outside the model's layers and would not be saved."""
+_OF_GRAPHS = frozenset(
+    ["train.ExponentialMovingAverage", "Variable", "trainable_variables", "gradients"]
+)
+"""Variables outside of the model's layers, and what finds variables in a graph."""
 
 
 def counterpart(full: str) -> Upgrade | None:
     """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
-    if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
+    if short in _OF_GRAPHS or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
     if short in _OF_COLUMNS:
         return None
@@ -224,10 +187,6 @@ def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
-    if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(".op.name"):
-        value = node.value.value  # type: ignore[attr-defined]
-        source.replace(node, lambda: f"self.name_of({source.code(value)})")
-        return
     parent = source.parent(node)
     is_part = isinstance(parent, ast.Attribute) and source.full(parent)
     if not is_part and isinstance(node.ctx, ast.Load):
@@ -242,6 +201,9 @@ def _whole_name(source: Source, node: ast.Attribute | ast.Name, parent: ast.AST 
         return
     called = isinstance(parent, ast.Call) and parent.func is node
     if called and short in WRITERS:
+        return
+    if short.endswith("CrossShardOptimizer") and not called:
+        source.replace(node, "(lambda optimizer: optimizer)")
         return
     upgrade = counterpart(source.full(node))
     if upgrade is None:
@@ -464,19 +426,6 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
     return f"tf.math.in_top_k({', '.join(order)})"
 
 
-def _trainable_variables(source: Source, call: ast.Call) -> str:
-    by_name = known_arguments(source, call, "scope")
-    if "scope" not in by_name and is_numbered(source, call):
-        source.problem(
-            *(call, "keras-variables-by-place", "variables are taken from it by their place"),
-            "Take them by their names: of an estimator the list begins with a variable for each "
-            "table, which a Keras model has not",
-        )
-    if "scope" not in by_name:
-        return "self.dense_variables"
-    return f"self.variables_below({source.code(by_name['scope'])})"
-
-
 def is_numbered(source: Source, call: ast.Call) -> bool:
     """Whether code reads the returned list by position: indexes, enumerates or counts it."""
     up = source.parent(call)
@@ -491,31 +440,6 @@ def is_numbered(source: Source, call: ast.Call) -> bool:
             if around.func.id in ("enumerate", "len") and use in around.args:
                 return True
     return False
-
-
-def _without_arguments(new: str) -> Writer:
-    def write(source: Source, call: ast.Call) -> str:
-        known_arguments(source, call, "")
-        return new
-
-    return write
-
-
-def _gradients(source: Source, call: ast.Call) -> str | None:
-    by_name = known_arguments(source, call, "ys xs", "ys xs")
-    variables = by_name["xs"]
-    if source.called(source.value_of(variables)) != "trainable_variables":
-        refused(source, call.func, "gradients")
-    return f"self.gradients({source.code(by_name['ys'])}, tape, {source.code(variables)})[0]"
-
-
-_LOSSES = _without_arguments("self.losses")
-
-
-def _collection(source: Source, call: ast.Call) -> str | None:
-    if [source.short(each) for each in call.args] != ["GraphKeys.REGULARIZATION_LOSSES"]:
-        return None
-    return _LOSSES(source, ast.Call(call.func, [], call.keywords))
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
@@ -642,11 +566,6 @@ WRITERS: dict[str, Writer] = {
     "nn.in_top_k": _in_top_k,
     "pad": _by_name("tf.pad", "tensor paddings mode name constant_values"),
     "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units"),
-    "trainable_variables": _trainable_variables,
-    "losses.get_regularization_loss": _without_arguments("tf.add_n(self.losses)"),
-    "losses.get_regularization_losses": _LOSSES,
-    "get_collection": _collection,
-    "gradients": _gradients,
     "constant_initializer": _initializer("tf.constant_initializer", "value dtype"),
     "glorot_uniform_initializer": _initializer("tf.keras.initializers.GlorotUniform", "seed dtype"),
     "glorot_normal_initializer": _initializer("tf.keras.initializers.GlorotNormal", "seed dtype"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form.call_sites import array_inputs
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
 from estimator_bridge.migrate.keras_form.program_text.source import (
+    NotSimple,
     Source,
     Text,
     method_of,
@@ -42,29 +42,29 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
 def _from_function(
     source: Source, site: Site, input_fn: ast.expr, made_by: ast.expr, size: str
 ) -> Text:
-    if _is_partial(source, made_by):
+    is_canned = site.canned is not None
+    if is_canned and _is_partial(source, made_by):
         return _of_partial(source, made_by)  # type: ignore[arg-type]
     function = function_of(source, made_by)
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    functions = _taking_params(source, function or made_by, input_fn)
-    takes_size = _takes_batch_size(source, function)
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
-    if batch is None or not _is_known_at(source, site, input_fn, batch):
+    is_known = batch is not None and _is_known_at(source, site, input_fn, batch)
+    if not is_canned and (not is_known or not _takes_batch_size(source, function)):
+        raise NotSimple(input_fn, "its input_fn takes more than a batch size that is known there")
+    if batch is None:
         source.problem(
-            *(input_fn, "keras-batch-size", f"{size} is not known where the dataset is made"),
-            "Let it be a flag, a constant, or make the estimator in the same function",
+            *(input_fn, "keras-input-fn", "migrate cannot see what it takes"),
+            "Pass a function without parameters, which returns a tf.data.Dataset",
         )
         return lambda: ""
-    if takes_size:
-        return lambda: f"{source.code(input_fn)}({source.code(batch)})"
-    return _with_params(source, site, input_fn, batch, functions)
+    return lambda: f"{source.code(input_fn)}({source.code(batch)})"
 
 
 def _from_model(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     """Lets the model call an input function, as the estimator did."""
-    if _uses_tpu_params(source, ("context",)):
+    if _reads_context(source):
         source.problem(
             *(input_fn, "keras-input-fn", "it reads params['context']"),
             "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
@@ -73,73 +73,20 @@ def _from_model(source: Source, site: Site, input_fn: ast.expr, size: str) -> Te
     return lambda: f"{site.name}.data_of({source.code(input_fn)}, {mode!r})"
 
 
-def _taking_params(
-    source: Source, made_by: ast.AST, input_fn: ast.expr
-) -> Sequence[ast.FunctionDef]:
-    if isinstance(made_by, ast.FunctionDef):
-        return [made_by]
-    kinds = [
-        each
-        for each in nodes_in(source.tree, ast.ClassDef)
-        if isinstance(made_by, ast.Call) and each.name == ast.unparse(made_by.func)
-    ]
-    name = "__call__"
-    if isinstance(made_by, ast.Attribute):
-        kinds, name = [*nodes_in(source.tree, ast.ClassDef)], made_by.attr
-    functions = [each for kind in kinds for each in nodes_in(kind, ast.FunctionDef)]
-    named = [each for each in functions if each.name == name]
-    if not named or any(parameters_of(each)[1:] != ["params"] for each in named):
-        source.problem(
-            *(input_fn, "keras-input-fn", "migrate cannot see whether it takes params"),
-            "Define it in the program as a function of params, which returns a tf.data.Dataset",
-        )
-    return named
-
-
-def _reads_size_alone(source: Source, function: ast.FunctionDef) -> bool:
-    uses = [source.parent(use) for use in source.uses("params", function)]
-    return "params" in parameters_of(function) and all(
-        isinstance(up, ast.Subscript) and ast.unparse(up.slice) == "'batch_size'" for up in uses
-    )
-
-
-def _with_params(
-    source: Source,
-    site: Site,
-    input_fn: ast.expr,
-    batch: ast.expr,
-    functions: Sequence[ast.FunctionDef],
-) -> Text:
-    params = site.arguments.get("params")
-    if functions and all(_reads_size_alone(source, each) for each in functions):
-        return lambda: f"{source.code(input_fn)}({{'batch_size': {source.code(batch)}}})"
-    is_known = params is None or _is_known_at(source, site, input_fn, params)
-    if _uses_tpu_params(source) or not is_known:
-        source.problem(
-            *(input_fn, "keras-input-fn", "its params hold more than is known where it is called"),
-            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
-        )
-    return lambda: (
-        f"{source.code(input_fn)}("
-        + (f"{{**{source.code(params)}, " if params is not None else "{")
-        + f"'batch_size': {source.code(batch)}}})"
-    )
-
-
 def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
     return site.function is source.function_of(place) or all(
         name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
     )
 
 
-def _uses_tpu_params(source: Source, names: Sequence[str] = ("context", "use_tpu")) -> bool:
-    """Whether input code reads params that TPUEstimator adds, other than the batch size."""
+def _reads_context(source: Source) -> bool:
+    """Whether input code reads params["context"], which TPUEstimator adds."""
     functions = nodes_in(source.tree, ast.FunctionDef)
     of_models = [each for each in functions if "mode" in parameters_of(each)]
     nodes = {*ast.walk(source.tree)}.difference(*map(ast.walk, of_models))
     keys = [each.slice for each in nodes if isinstance(each, ast.Subscript)]
     keys += [key for each in nodes if isinstance(each, ast.Call) for key in _key_of_get(each)]
-    return any(getattr(each, "value", "") in names for each in keys)
+    return any(getattr(each, "value", "") == "context" for each in keys)
 
 
 def _key_of_get(call: ast.Call) -> list[ast.expr]:
@@ -191,12 +138,11 @@ def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
         return False
     parameter, *others = function.args.args
     uses = [source.parent(use) for use in source.uses(parameter.arg, function)]
-    if others or any(
-        not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'" for up in uses
-    ):
+    named = source.uses(function.name, source.tree)
+    is_called = any(getattr(source.parent(use), "func", None) is use for use in named)
+    sizes = [each for each in uses if isinstance(each, ast.Subscript)]
+    if others or is_called or any(ast.unparse(each.slice) != "'batch_size'" for each in sizes):
         return False
-    for use in source.uses(parameter.arg, function):
-        up = source.parent(use)
-        source.replace(up, "batch_size")  # type: ignore[arg-type]
-    source.replace(parameter, "batch_size")
-    return True
+    for each in (*sizes, parameter):
+        source.replace(each, "batch_size")
+    return len(sizes) == len(uses)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import input_functions
-from estimator_bridge.migrate.keras_form.program_text.modes import is_docstring
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     Text,
+    is_docstring,
     names_in,
     nodes_in,
     returned_by,

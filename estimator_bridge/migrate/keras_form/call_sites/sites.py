@@ -16,9 +16,13 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     arguments,
     bound_in,
+    every_argument,
+    is_docstring,
     is_none,
     method_of,
     nodes_in,
+    parameters_of,
+    returned_by,
 )
 
 ESTIMATOR = (
@@ -26,6 +30,7 @@ ESTIMATOR = (
 )
 
 _PLAIN = "estimator.Estimator"
+_SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
 _ORDER_OF_PLAIN = "model_fn model_dir config params warm_start_from"
 
 
@@ -39,9 +44,8 @@ class Site:
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
         canned: None for a TPUEstimator.
-        class_name: the model's class, or the parameter that holds it.
+        class_name: the model's class.
         name: the variable to which the model is assigned.
-        takes_params: whether the model takes `params` as a whole rather than its values.
         model_fn: the model_fn, if it stays a function; else None.
     """
 
@@ -52,7 +56,6 @@ class Site:
     canned: Canned | None = None
     class_name: str = "Model"
     name: str = "model"
-    takes_params: bool = False
     model_fn: ast.expr | None = None
 
     @property
@@ -112,7 +115,7 @@ def trains(source: Source, function: ast.AST) -> bool:
 
 
 def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
-    config = followed(source, config)
+    config = _of_function(source, followed(source, config))
     replaced: dict[str, ast.expr] = {}
     while method_of(config) == "replace":
         assert isinstance(config, ast.Call)
@@ -126,6 +129,29 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
             "Write RunConfig(...) where the estimator is made",
         )
     return {}
+
+
+def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
+    """Returns what a call makes, if its function only returns that and is called once.
+
+    Drops the function, and replaces its parameters by the arguments.
+    """
+    name = node.func if isinstance(node, ast.Call) else None
+    function = source.function(name.id) if isinstance(name, ast.Name) else None
+    if function is None or not isinstance(node, ast.Call) or function.decorator_list:
+        return node
+    body = [each for each in function.body if not is_docstring(each)]
+    given = every_argument(node, parameters_of(function))
+    is_simple = all(isinstance(each, _SIMPLE) for each in given.values())
+    is_alone = len(body) == len(source.uses(function.name, source.tree)) == 1
+    if not is_simple or not is_alone or {*given} != {*parameters_of(function)}:
+        return node
+    for parameter, value in given.items():
+        for use in source.uses(parameter, function):
+            source.replace(use, lambda value=value: source.code(value))  # type: ignore[misc]
+    source.drop(function)
+    source.moved.add(function)
+    return returned_by(function)
 
 
 def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:

@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    NotSimple,
+    Source,
+    arguments,
+    nodes_in,
+)
 
 _TABLE = (
     "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
@@ -48,10 +53,7 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
     if function is not None:
         source.need(rules.KERAS, "ByStep")
     if not isinstance(optimizer, ast.Call) and {"learning_rate", "learning_rate_fn"} & {*by_name}:
-        source.problem(
-            *(call, "keras-table-rate", "its learning rate is for an optimizer written elsewhere"),
-            "Write optimization_parameters=...Parameters(...) in the TableConfig",
-        )
+        raise NotSimple(call, "the rate of a table is for an optimizer that is written elsewhere")
     column = source.statement_of(call).col_offset
 
     def write_call() -> str:
@@ -77,11 +79,7 @@ def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables:
     source.done.update((call, *ast.walk(call.func)))
     table = by_name.get("table_id")
     if not tables or table is None or key is None or others:
-        source.problem(
-            *(call, "keras-feature-config", "its table is not known"),
-            "Write the tables as a dict of TableConfigs that is assigned to a name",
-        )
-        return
+        raise NotSimple(call, "the table of a feature is not known")
     new = source.need(rules.KERAS, "id_column")
 
     def write_call() -> str:

@@ -36,9 +36,6 @@ class LayerCall:
         return nodes if self.name is None else [*nodes, self.name]
 
 
-VARIABLE = "variable"
-"""The kind of a plain variable; the model creates variables as it creates layers."""
-
 _COMMON = "activation use_bias kernel_initializer bias_initializer"
 _FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "dense": ("Dense", f"inputs units {_COMMON}"),
@@ -81,8 +78,6 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
     short = source.called(node)
     if short.startswith("layers."):
         return _of_function(source, node, short.removeprefix("layers."))
-    if short == "get_variable":
-        return _variable(source, node)
     if short == "nn.dynamic_rnn":
         return _dynamic_rnn(source, node)
     if short == "feature_column.input_layer":
@@ -92,16 +87,6 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
 
 def below(source: Source, node: ast.AST) -> Iterator[LayerCall]:
     return filter(None, (read(source, each) for each in nodes_in(node, ast.Call)))
-
-
-def _variable(source: Source, call: ast.Call) -> LayerCall | None:
-    order = "name shape dtype initializer regularizer trainable"
-    by_name = rules.known_arguments(source, call, order, unused="collections use_resource")
-    name = by_name.pop("name", None)
-    if name is None or "shape" not in by_name:
-        return None
-    config = tuple(by_name.items())
-    return LayerCall(call, VARIABLE, ("self.add_weight", config), (), name)
 
 
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in, nodes_in
+from estimator_bridge.migrate.keras_form.program_text.source import names_in, nodes_in
 from estimator_bridge.migrate.syntax.edits import lines_of
 
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
@@ -18,7 +18,7 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
     Names that the program before migration, `old`, does not use either are kept.
     """
     read_before = names_in(ast.parse(old))
-    text = _without_variables(_without_parameters(text, read_before), read_before)
+    text = _without_variables(text, read_before)
     definitions = list(_flags(ast.parse(text)))
     flags = [each for each in definitions if _reads(each[1], old) and not _reads(each[1], text)]
     return _without(text, [each for each, _ in flags]), tuple(name for _, name in flags)
@@ -29,54 +29,6 @@ def note(flags: tuple[str, ...]) -> str:
         f"flags that nothing uses any more are left out: {', '.join(flags)}. A command line that "
         f"has them needs --undefok={','.join(flags)}"
     )
-
-
-def _without_parameters(text: str, read_before: set[str]) -> str:
-    """Drops the last parameter of nested functions that no longer read it."""
-    source = Source(text, "")
-    for function in nodes_in(source.tree, ast.FunctionDef):
-        if source.parent(function) is not source.tree:
-            calls = _calls(source, function)
-            parameter = function.args.args[-1] if function.args.args and calls else None
-            unread = read_before.difference(*map(names_in, function.body))
-            if parameter is not None and parameter.arg in unread and _is_inner(source, function):
-                _drop_parameter(source, function, calls)
-    return source.rendered()
-
-
-def _is_inner(source: Source, function: ast.FunctionDef) -> bool:
-    arguments = function.args
-    others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
-    return isinstance(source.parent(function), ast.FunctionDef) and not any(others)
-
-
-def _calls(source: Source, function: ast.FunctionDef) -> list[ast.Call]:
-    """Returns the calls of a function; empty unless every use is a plain positional call."""
-    around = source.parent(function)
-    uses = source.uses(function.name, around) if around is not None else []
-    calls = [each for use in uses if isinstance(each := source.parent(use), ast.Call)]
-    plain = len(calls) == len(uses) and all(
-        each.func is use and not each.keywords and not any(map(_has_effects, each.args))
-        for each, use in zip(calls, uses, strict=True)
-    )
-    return calls if plain else []
-
-
-def _has_effects(node: ast.expr) -> bool:
-    return any(isinstance(each, (ast.Starred, *_EFFECTS)) for each in ast.walk(node))
-
-
-def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.Call]) -> None:
-    parameters = function.args.args
-    _drop_last(source, parameters, [*parameters, *function.args.defaults][-1])
-    for call in calls:
-        if len(call.args) == len(parameters):
-            _drop_last(source, call.args, call.args[-1])
-
-
-def _drop_last(source: Source, nodes: Sequence[ast.AST], end: ast.AST) -> None:
-    start = source.span(nodes[-2])[1] if len(nodes) > 1 else source.span(nodes[-1])[0]
-    source.replace_span(start, source.span(end)[1], "")
 
 
 def _without_variables(text: str, read_before: set[str]) -> str:

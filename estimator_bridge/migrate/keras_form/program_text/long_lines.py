@@ -14,8 +14,8 @@ _MOST = 20
 """Maximum number of breaks per line."""
 
 
-class _Comma(NamedTuple):
-    """A comma in a line: its bracket depth, the column after it, and the next line's indent."""
+class _Place(NamedTuple):
+    """A place to break a line: its bracket depth, its column, and the next line's indent."""
 
     depth: int
     end: int
@@ -35,30 +35,41 @@ def broken(text: str, kept: Collection[str]) -> str:
         for number, place in places.items():
             row = rows[number - 1]
             rest = row[place.end :].lstrip()
-            rows[number - 1] = f"{row[: place.end]}\n{' ' * place.indent}{rest}"
+            rows[number - 1] = f"{row[: place.end].rstrip()}\n{' ' * place.indent}{rest}"
         text = "".join(rows)
     return text
 
 
-def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
-    """Finds the comma at which to break each long line: the last outermost one that fits."""
-    best: dict[int, _Comma] = {}
+def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
+    """Finds where to break each long line: behind the last outermost comma that fits.
+
+    Without a comma, it is before the last `for` or `if` of a comprehension.
+    """
+    best: dict[int, tuple[bool, _Place]] = {}
     brackets: list[tuple[int, int]] = []  # line of each open bracket, and the column after it
     rows = lines_of(text)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         line, column = token.start
-        if token.type != tokenize.OP:
-            continue
-        if token.string in "([{":
+        if token.string in ("(", "[", "{"):
             brackets.append((line, column + 1))
-        elif token.string in ")]}":
+        elif token.string in (")", "]", "}"):
             brackets.pop()
-        elif token.string == "," and line in long and brackets and column < WIDTH:
-            opened, behind = brackets[-1]
-            row = rows[line - 1]
-            indent = behind if opened == line else len(row) - len(row.lstrip())
-            place = _Comma(len(brackets), column + 1, indent)
-            is_last = not row[column + 1 :].strip()
-            if not is_last and (line not in best or place.depth <= best[line].depth):
-                best[line] = place
-    return best
+        elif token.string in (",", "for", "if") and line in long and brackets and column < WIDTH:
+            is_comma = token.string == ","
+            end, row = column + is_comma, rows[line - 1]
+            place = _Place(
+                len(brackets), end, _indent(row, end, brackets[-1][1], brackets[-1][0] == line)
+            )
+            before = best.get(line)
+            is_better = before is None or (is_comma, -place.depth) >= (before[0], -before[1].depth)
+            if row[end:].strip() and row[:end].strip() and is_better:
+                best[line] = is_comma, place
+    return {line: place for line, (_, place) in best.items()}
+
+
+def _indent(row: str, end: int, behind: int, is_opened_here: bool) -> int:
+    """Returns the column of the next line: that of the bracket, unless the rest is too long."""
+    before = len(row) - len(row.lstrip())
+    if not is_opened_here:
+        return before
+    return behind if behind + len(row[end:].strip()) <= WIDTH else before + 4

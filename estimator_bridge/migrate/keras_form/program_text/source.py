@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from estimator_bridge.migrate.blockers import Blocker, Refused, marked
-from estimator_bridge.migrate.keras_form.refusals import RULES, STOPS
+from estimator_bridge.migrate.blockers import Blocker, Refused
+from estimator_bridge.migrate.keras_form.refusals import RULES
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
@@ -22,12 +22,17 @@ New = str | Text
 WIDTH = 100
 """Line length that most style guides allow."""
 
-COPY = "__copy"
-"""Suffix of functions that are copied for another model; messages leave it out."""
-
 _STOCK = ("estimator", "tensorflow_estimator")
 
 _Node = TypeVar("_Node", bound=ast.AST)
+
+
+class NotSimple(Exception):
+    """A model_fn is not simple enough for a class, so it stays a function."""
+
+    def __init__(self, node: ast.AST | None, why: str) -> None:
+        super().__init__(why)
+        self.line = getattr(node, "lineno", 0)
 
 
 class Source:
@@ -55,7 +60,6 @@ class Source:
         self.aliases = dict(_imports(self.tree))
         self._edits: dict[tuple[int, int], New] = {}
         self.problems: set[Blocker] = set()
-        self._marked: dict[Blocker, ast.stmt] = {}
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
         self.moved: set[ast.stmt] = set()  # left out; their values are written elsewhere
@@ -187,15 +191,6 @@ class Source:
     def replacement(self, start: int, end: int) -> New | None:
         return self._edits.get((start, end))
 
-    def is_dropped(self, node: ast.AST) -> bool:
-        """Whether a node is inside a statement that is left out or rewritten."""
-        start, end = self.span(node)
-        return any(
-            first <= start and end <= last and (first, last) != (start, end)
-            for first, last in self._edits
-            if "\n" in self.text[first:last] or self._edits[first, last] == ""
-        )
-
     def code(self, node: ast.AST) -> str:
         return self.render(*self.span(node))
 
@@ -227,16 +222,12 @@ class Source:
         return self.text[:start].endswith("\n\n")
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
-        assert rule in RULES.keys() | STOPS, rule
+        assert rule in RULES, rule
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
-        code = "" if whole else code
-        code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
+        code = "" if whole else code.partition("\n")[0][:60]
         line = self.old_line(getattr(node, "lineno", 0))
-        blocker = Blocker(line, rule, code, why, way_out, self.name)
-        self.problems.add(blocker)
-        if not whole and rule not in STOPS:
-            self._marked.setdefault(blocker, self.statement_of(node))
+        self.problems.add(Blocker(line, rule, code, why, way_out, self.name))
 
     def need_constant(self, node: ast.expr | None, rule: str, name: str, kind: str) -> None:
         if node is not None and not isinstance(node, ast.Constant):
@@ -246,25 +237,10 @@ class Source:
     def old_line(self, line: int) -> int:
         return self._old_lines[line - 1] if line and self._old_lines else line
 
-    def check(self, without_marks: bool = False) -> None:
-        """Raises Refused with all problems, if one of them stops the migration.
-
-        Args:
-            without_marks: whether every problem stops it.
-        """
-        if any(without_marks or each.rule in STOPS for each in self.problems):
+    def check(self) -> None:
+        """Raises Refused with all problems."""
+        if self.problems:
             raise Refused(self.name, self.problems, "the Keras form")
-
-    def write_marks(self) -> None:
-        for blocker, statement in self._marked.items():
-            pad = " " * statement.col_offset
-            self.insert(self.span(statement)[0], marked(blocker, pad).lstrip() + pad)
-
-    def with_lost_marks(self, text: str) -> str:
-        """Appends the marks whose statements are not part of the new program."""
-        lost = [marked(each, "") for each in self._marked]
-        lost = [each for each in lost if each.partition("\n")[0] not in text]
-        return "".join([text, *(["\n\n"] if lost else []), *lost])
 
 
 def arguments(
@@ -373,6 +349,14 @@ def method_of(node: ast.AST | None) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr
     return ""
+
+
+def is_docstring(item: ast.AST) -> bool:
+    return (
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, str)
+    )
 
 
 def parameters_of(function: ast.AST) -> list[str]:

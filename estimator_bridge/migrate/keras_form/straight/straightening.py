@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from estimator_bridge.migrate.keras_form.model_class import optimizer_code
-from estimator_bridge.migrate.keras_form.program_text import modes
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
-    all_names,
-    arguments,
-    bound_in,
-    free_name,
-    names_in,
+    is_docstring,
     nodes_in,
-    parameters_of,
     returned_by,
-    shifted,
-)
-from estimator_bridge.migrate.keras_form.straight import (
-    inlining,
-    metric_functions,
-    shared_functions,
 )
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of
@@ -46,12 +32,11 @@ class Straight:
     lines: tuple[int, ...]
 
 
-def straight(text: str, name: str, steps: Sequence[Step] | None = None) -> Straight:
-    """Simplifies a program step by step; by default, for a model_fn that becomes a class."""
+def straight(text: str, name: str) -> Straight:
     lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
-        numbered = next(filter(None, (step(source) for step in steps or STEPS)), None)
+        numbered = next(filter(None, (step(source) for step in STEPS)), None)
         if numbered is None:
             break
         text = "".join(line for line, _ in numbered)
@@ -133,7 +118,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
             defaults = [*node.defaults, *filter(None, node.kw_defaults)]
             yield from filter(is_name, defaults)
         elif isinstance(node, ast.FunctionDef) and is_name(returned_by(node)):
-            if len(node.body) == 1 + modes.is_docstring(node.body[0]):
+            if len(node.body) == 1 + is_docstring(node.body[0]):
                 yield node
 
 
@@ -143,93 +128,6 @@ def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])
     return not isinstance(node, ast.stmt) or (len(block) == 1 and up is not source.tree)
-
-
-def _is_bound_once(source: Source, name: str) -> bool:
-    names = [each for each in nodes_in(source.tree, ast.Name) if each.id == name]
-    stores = [each for each in names if not isinstance(each.ctx, ast.Load)]
-    is_parameter = any(each.arg == name for each in nodes_in(source.tree, ast.arg))
-    is_defined = any(getattr(each, "name", None) == name for each in ast.walk(source.tree))
-    return len(stores) == 1 and not is_parameter and not is_defined
-
-
-def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
-    """Removes TPU wrappers around optimizers, unless the wrapper is a statement of its own."""
-
-    def unwrapped(call: ast.AST) -> str:
-        return source.code(call.args[0])  # type: ignore[attr-defined]
-
-    for node in nodes_in(source.tree, ast.Call):
-        if optimizer_code.wraps_for_tpu(source, node) and not isinstance(node.args[0], ast.Name):
-            return _replaced(source, [node], unwrapped)
-    for statement, name in _wrappers(source):
-        calls = [source.parent(use) for use in source.uses(name, source.tree)]
-        outside = [each for each in calls if each is None or statement not in source.above(each)]
-        if all(_is_call_of(each, name) for each in outside):
-            return _replaced(source, filter(None, outside), unwrapped, [statement])
-    return None
-
-
-def _wrappers(source: Source) -> Iterator[tuple[ast.stmt, str]]:
-    """Yields functions and lambdas that return their optimizer as it is or wrapped for a TPU."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef):
-            if len(node.args.args) == 1 and _only_wraps(source, node):
-                yield node, node.name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp):
-            names = bound_in(node)
-            branches = (node.value.body, node.value.orelse)
-            if len(names) == 1 and all(_is_wrapper(source, each) for each in branches):
-                if _is_bound_once(source, names[0]):
-                    yield node, names[0]
-
-
-def _only_wraps(source: Source, function: ast.FunctionDef) -> bool:
-    (parameter,) = (each.arg for each in function.args.args)
-    returned = [node.value for node in nodes_in(function, ast.Return)]
-    statements = [*nodes_in(function, ast.stmt)][1:]
-    return (
-        bool(returned)
-        and any(source.called(each).endswith("CrossShardOptimizer") for each in returned if each)
-        and all(isinstance(each, (ast.If, ast.Return)) for each in statements)
-        and all(
-            isinstance(each, ast.Name)
-            or (optimizer_code.wraps_for_tpu(source, each) and isinstance(each.args[0], ast.Name))  # type: ignore[union-attr, arg-type]
-            for each in returned
-        )
-        and all(names_in(each) >= {parameter} for each in returned if each is not None)
-    )
-
-
-def _is_wrapper(source: Source, node: ast.expr) -> bool:
-    if source.short(node).endswith("CrossShardOptimizer"):
-        return True
-    return (
-        isinstance(node, ast.Lambda)
-        and isinstance(node.body, ast.Name)
-        and [each.arg for each in node.args.args] == [node.body.id]
-    )
-
-
-def _is_call_of(node: ast.AST | None, name: str) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == name
-        and len(node.args) == 1
-        and not node.keywords
-    )
-
-
-def put_functions_in_place(source: Source) -> list[tuple[str, int]] | None:
-    place = next(inlining.places(source), None)
-    return None if place is None else place.written()
-
-
-def put_configs_in_place(source: Source) -> list[tuple[str, int]] | None:
-    places = (each for each in inlining.places(source) if each.has_config())
-    place = next(places, None)
-    return None if place is None else place.written()
 
 
 def _replaced(
@@ -276,44 +174,6 @@ def _object_of(node: ast.AST | None, method: str) -> ast.expr | None:
     return None
 
 
-def name_losses(source: Source) -> list[tuple[str, int]] | None:
-    """Assigns a loss to a variable if it is computed inside the call that minimizes it."""
-    for node in ast.walk(source.tree):
-        loss = optimizer_code.loss_of(source, node)
-        if loss is None or isinstance(loss, ast.Name):
-            continue
-        statement = source.statement_of(node)
-        if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)):
-            name = free_name("total_loss", all_names(source.tree))
-            code, pad = source.code(loss), " " * statement.col_offset
-            rows = _replaced(source, [loss], name)
-            at = next(i for i, (_, number) in enumerate(rows) if number == statement.lineno)
-            new = [(f"{line}\n", loss.lineno) for line in f"{pad}{name} = {code}".split("\n")]
-            return [*rows[:at], *new, *rows[at:]]
-    return None
-
-
-def unite_specs(source: Source) -> list[tuple[str, int]] | None:
-    """Drops a conditional return of a spec if the next statement returns the same spec."""
-    for node in ast.walk(source.tree):
-        body = [*getattr(node, "body", [])] if isinstance(node, (ast.FunctionDef, ast.If)) else []
-        for statement, following in itertools.pairwise(body):
-            if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) == 1:
-                specs = [_spec(source, statement.body[0]), _spec(source, following)]
-                if specs[0] and specs[0] == specs[1]:
-                    return _replaced(source, [], "", [statement])
-    return None
-
-
-def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
-    value = statement.value if isinstance(statement, ast.Return) else None
-    if not isinstance(value, ast.Call) or not source.called(value).endswith("EstimatorSpec"):
-        return {}
-    by_name, others = arguments(value, ["mode", "predictions", "loss", "train_op"])
-    keywords = {str(each.arg): each.value for each in others if isinstance(each, ast.keyword)}
-    return {key: ast.unparse(each) for key, each in (by_name | keywords).items()}
-
-
 def split_lines(source: Source) -> list[tuple[str, int]] | None:
     """Puts each statement on its own line, because statements are edited by line."""
     for node in ast.walk(source.tree):
@@ -334,65 +194,12 @@ def split_lines(source: Source) -> list[tuple[str, int]] | None:
     return None
 
 
-def move_into_model_fns(source: Source) -> list[tuple[str, int]] | None:
-    """Moves the code of a function that returns a model_fn to the start of that model_fn."""
-    for function in nodes_in(source.tree, ast.FunctionDef):
-        returned = returned_by(function)
-        inner = next((each for each in function.body if _is_model_fn(each, returned)), None)
-        if not isinstance(inner, ast.FunctionDef):
-            continue
-        body = function.body[modes.is_docstring(function.body[0]) : -1]
-        moved = [each for each in body if each is not inner]
-        binds = {name for each in moved for name in bound_in(each)} & {*parameters_of(inner)}
-        if moved and not binds and not any(nodes_in(inner, ast.Nonlocal)):
-            return _moved(source, moved, inner)
-    return None
-
-
-def _is_model_fn(node: ast.stmt, returned: ast.expr | None) -> bool:
-    is_returned = isinstance(returned, ast.Name) and getattr(node, "name", "") == returned.id
-    return is_returned and isinstance(node, ast.FunctionDef) and "mode" in parameters_of(node)
-
-
-def _moved(
-    source: Source, statements: Sequence[ast.stmt], inner: ast.FunctionDef
-) -> list[tuple[str, int]]:
-    first = inner.body[min(modes.is_docstring(inner.body[0]), len(inner.body) - 1)]
-    rows = [*enumerate(lines_of(source.text), 1)]
-    gone: dict[int, str] = {}
-    for each in statements:
-        start, end = source.lines(each)
-        at = source.text[:start].count("\n") + 1
-        lines = lines_of(shifted(source.text[start:end], each.col_offset, first.col_offset))
-        gone |= dict(enumerate(lines, at))
-    place = source.text[: source.lines(first)[0]].count("\n") + 1
-    kept = [(row, number) for number, row in rows if number not in gone]
-    split = next(index for index, (_, number) in enumerate(kept) if number >= place)
-    return [*kept[:split], *((row, number) for number, row in gone.items()), *kept[split:]]
-
-
 Step = Callable[[Source], list[tuple[str, int]] | None]
 
 STEPS: Sequence[Step] = (
     split_lines,
     follow_aliases,
-    unwrap_optimizers,
     return_datasets,
-    unite_specs,
-    metric_functions.lift_metric_functions,
-    move_into_model_fns,
-    shared_functions.copy_shared_functions,
-    name_losses,
-    put_functions_in_place,
 )
 """The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
 """
-
-FOR_FUNCTIONS: Sequence[Step] = (
-    split_lines,
-    follow_aliases,
-    return_datasets,
-    metric_functions.lift_metric_functions,
-    put_configs_in_place,
-)
-"""The steps for a model_fn that stays a function."""

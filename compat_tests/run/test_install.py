@@ -45,7 +45,6 @@ from tensorflow.python.tpu import tpu_embedding
 from tensorflow.python.tpu.tpu_embedding import AdamParameters, FeatureConfig, TableConfig
 import tensorflow.python.tpu.tpu_config as python_config
 import tensorflow.python.tpu.tpu_estimator as python_estimator
-from tensorflow.python.tpu import _tpu_estimator_embedding as python_embedding
 
 assert tf.estimator is estimator is tf.compat.v2.estimator
 assert estimator.__name__ == "estimator_bridge.estimator.v2"
@@ -56,7 +55,6 @@ assert tpu is estimator_v1.tpu
 assert EmbeddingConfigSpec is tpu.experimental.EmbeddingConfigSpec
 assert EmbeddingConfigSpec is _tpu_estimator_embedding.EmbeddingConfigSpec
 assert EmbeddingConfigSpec is python_estimator.EmbeddingConfigSpec
-assert EmbeddingConfigSpec is python_embedding.EmbeddingConfigSpec
 assert AdagradParameters is python_estimator.AdagradParameters
 assert export.ServingInputReceiver is ServingInputReceiver is export_lib.ServingInputReceiver
 assert lib is estimator_lib

@@ -67,7 +67,15 @@ def test_hostile_nesting_is_refused(deep: str) -> None:
         adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
 
 
-@pytest.mark.parametrize("path", examples.EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, id=name, marks=() if name in ("movielens", "two_tower") else pytest.mark.full
+        )
+        for path, name in ((path, path.parent.name) for path in examples.EXAMPLES)
+    ],
+)
 @pytest.mark.parametrize("rewrite", [adopt, migrate])
 def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
     """A second migration leaves the program unchanged."""

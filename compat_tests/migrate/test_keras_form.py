@@ -9,6 +9,7 @@ the form, this command records the new programs of the examples; review them:
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import re
 import textwrap
@@ -31,6 +32,7 @@ GOLDENS = pathlib.Path(__file__).parent / "keras_goldens"
 CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config", "warm_start")
 
 
+@functools.cache
 def written(name: str) -> str:
     return migrate_to_keras((EXAMPLES / name / "train.py").read_text(), name).source
 

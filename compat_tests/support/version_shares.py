@@ -13,6 +13,9 @@ from __future__ import annotations
 
 ON_2_15 = (
     "cluster/test_checkpoints_beside_stock.py",
+    "convert/test_checkpoint_commands.py",
+    "convert/test_convert.py",
+    "convert/test_inspect_rows.py",
     "convert/test_stock_checkpoints.py",
     "estimator/test_interchange_with_stock.py",
     "estimator/test_side_by_side.py",

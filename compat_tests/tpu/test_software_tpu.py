@@ -48,7 +48,15 @@ def on_device() -> list[tuple[Combination, ...]]:
 
 
 @pytest.mark.parametrize(
-    "group", [pytest.param(group, id=f"{group[0].kind}-{group[0].cores}") for group in on_device()]
+    "group",
+    [
+        pytest.param(
+            group,
+            id=f"{group[0].kind}-{group[0].cores}",
+            marks=() if group[0].cores > 1 else pytest.mark.full,
+        )
+        for group in on_device()
+    ],
 )
 def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
     """After each of thirty sparse steps every row and slot is where the reference has it."""

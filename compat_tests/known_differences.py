@@ -322,6 +322,26 @@ REMAINING = (
         ),
     ),
     OfEstimators(
+        "a file `checkpoint` that is empty or names no checkpoint that exists",
+        "trains from step 0",
+        "raises `UnreadableCheckpoint`, which names the last good checkpoint",
+        "a training that starts again deletes the checkpoints of the one before",
+        Tests(
+            ("estimator/test_faults.py::test_damage_is_told_with_the_last_good_checkpoint",),
+            (f"{_DIFFERENCES}stock_starts_again_without_the_checkpoint",),
+        ),
+    ),
+    OfEstimators(
+        "a copy of an `EmbeddingConfigSpec`",
+        "refused",
+        "a spec with the same settings",
+        "its fields are other ones than its arguments",
+        Tests(
+            ("translation/test_spec.py::test_copies_are_whole",),
+            (f"{_DIFFERENCES}stock_copies_no_spec",),
+        ),
+    ),
+    OfEstimators(
         "scalars among `eval_metrics`",
         "refused",
         "accepted with one core",

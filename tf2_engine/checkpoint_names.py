@@ -28,8 +28,13 @@ def key_of_table(name: str) -> str:
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
+    return names_in(key for key, _ in tf.train.list_variables(checkpoint))
+
+
+def names_in(keys: Iterable[str]) -> list[str]:
+    """Lists the legacy names of variables (with the global step) and tables; leaves out slots."""
     names = []
-    for key, _ in tf.train.list_variables(checkpoint):
+    for key in keys:
         if key == KEY_OF_STEP:
             names.append(GLOBAL_STEP)
         place, _, rest = key.removesuffix(f"/{VALUE}").partition("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -183,11 +184,9 @@ def names_of(spec: Any) -> dict[str, Any]:
 
 
 def on_families(cases: Any) -> Iterator[Any]:
-    """Yields each case with the network, and the first with all families; one of them is quick."""
-    first, *others = cases
-    for case, family in [*((first, each) for each in FAMILIES), *((c, "DNN") for c in others)]:
-        marks = () if (case, family) == (first, "DNN") else FULL
-        yield pytest.param(case, family, marks=marks)
+    """Yields each case with each family; the first pair alone is quick."""
+    for number, (case, family) in enumerate(itertools.product(cases, FAMILIES)):
+        yield pytest.param(case, family, marks=FULL if number else ())
 
 
 @pytest.mark.stock

@@ -6,6 +6,7 @@ Collected where stock is installed; on a TPU it is on the software TPU.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import logging
 import pathlib
@@ -239,3 +240,25 @@ def test_stock_estimates_how_many_steps_a_time_is(tmp_path: pathlib.Path) -> Non
 
     assert train("stock", tmp_path, tiny.input_fn, 6, tpu_options=loops)[0] == 1
     assert train("bridge", tmp_path, tiny.input_fn, 6, tpu_options=loops) == [6]
+
+
+def test_stock_copies_no_spec() -> None:
+    """A copy of stock's EmbeddingConfigSpec is an error: it passes fields for arguments."""
+    spec = stock.ESTIMATOR.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=[tiny.column(initializer=None)],
+        optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+    )
+    with pytest.raises(TypeError):
+        copy.copy(spec)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", ["", 'model_checkpoint_path: "model.ckpt-9"'])
+def test_stock_starts_again_without_the_checkpoint(state: str, tmp_path: pathlib.Path) -> None:
+    """If the file `checkpoint` is empty, or names none that exists, stock trains from step 0."""
+    job = side_by_side.make(stock.ESTIMATOR, tmp_path, use_tpu=False)
+    job.train(job.input_fn, steps=2)
+    (pathlib.Path(job.model_dir) / "checkpoint").write_text(state)
+    job.train(job.input_fn, steps=1)
+
+    assert job.get_variable_value("global_step") == 1

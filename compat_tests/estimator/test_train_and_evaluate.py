@@ -511,6 +511,50 @@ def test_stock_has_no_final_export_before_max_steps(
     assert exports == (["exported"] if max_steps == 5 else [None])
 
 
+class ReadingAtEnd(tf.train.SessionRunHook):
+    """Asks for another batch at the end, as a LoggingTensorHook with at_end=True does."""
+
+    def begin(self) -> None:
+        ops = tf.get_default_graph().get_operations()
+        self._batch = next(op for op in ops if op.type == "IteratorGetNext").outputs[0]
+
+    def end(self, session: Any) -> None:
+        session.run(self._batch)
+
+
+def last_step_beside_a_hook(namespace: Any, model_dir: pathlib.Path) -> int:
+    """Returns where a training of 5 steps ends whose evaluations read on after their input."""
+    job = make_job(namespace, model_dir, use_tpu=False, every=2)
+    exporter = namespace.FinalExporter("last", receiver_fn)
+    evaluation = {"steps": None, "hooks": [ReadingAtEnd()], "exporters": exporter}
+    namespace.train_and_evaluate(
+        job,
+        namespace.TrainSpec(words.input_fn, max_steps=5),
+        namespace.EvalSpec(words.short_input_fn, throttle_secs=0, **evaluation),
+    )
+    return int(job.get_variable_value("global_step"))
+
+
+def test_a_hook_of_an_evaluation_that_ends_the_training_is_told(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning has the cause and the way out; none says that max_steps is wrong."""
+    assert last_step_beside_a_hook(estimator, tmp_path) == 2
+
+    (told,) = (line for line in caplog.messages if "OutOfRangeError" in line)
+    assert "The evaluation of step 2 raises" in told
+    assert "Leave at_end out" in told
+    assert not [line for line in caplog.messages if "nothing is exported" in line]
+
+
+@needs_stock
+def test_a_hook_of_an_evaluation_ends_stocks_training(tmp_path: pathlib.Path) -> None:
+    """Stock's session takes the error for the end of the training's input, too."""
+    from compat_tests.support import stock
+
+    assert last_step_beside_a_hook(stock.ESTIMATOR, tmp_path) == 2
+
+
 @pytest.mark.full
 def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -> None:
     """Its last model has a greater loss than one of the first run, and is not exported."""
@@ -549,6 +593,21 @@ def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -
         for path in sorted((tmp_path / "export" / "best").iterdir())
     ]
     assert steps == [2, 4]
+
+
+@pytest.mark.parametrize("kind, losses", [("documented", []), ("stock", []), ("stock", [0.5])])
+def test_a_model_without_metrics_is_exported(
+    kind: str, losses: list[float], tmp_path: pathlib.Path, quirks: None
+) -> None:
+    """As in stock, where a restarted job has nothing to compare it with."""
+    set_default_quirks(kind)
+    write_events(tmp_path / "eval", losses)
+    place = tmp_path / "export"
+    (place / "1").mkdir(parents=True)
+    exporter = estimator.BestExporter("x", receiver_fn)
+
+    job = RecordingEstimator(tmp_path)
+    assert exporter.export(job, str(place), "", None, is_the_final_export=False)
 
 
 def test_a_result_without_a_loss_is_named(tmp_path: pathlib.Path) -> None:

@@ -23,7 +23,8 @@ USES = {
     ),
     "another package": (
         "import tensorflow as tf\ny = tf.contrib.layers.layer_norm(x)\n",
-        "import tensorflow as tf; import tf_slim.layers\ny = tf_slim.layers.layer_norm(x)\n",
+        "import tensorflow as tf; from tf_slim.layers import layer_norm as slim_layer_norm\n"
+        "y = slim_layer_norm(x)\n",
     ),
     "old arguments": (
         "import tensorflow as tf\nd = d.apply(tf.contrib.data.batch_and_drop_remainder(3))\n",

@@ -97,7 +97,8 @@ def test_it_is_idempotent() -> None:
 def test_all_blockers_are_listed_at_once_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
     """Each blocker is reported with its line, rule, reason and way out."""
     program = tmp_path / "train.py"
-    program.write_text(changed("tf.layers.separable_conv2d(loss, 1)\n  tf.Variable(0.)"))
+    here = "tf.layers.separable_conv2d(loss, 1)\n  tf.Variable(0.)\n  tf.GradientTape()"
+    program.write_text(changed(here))
     command = ["migrate", "--form", "keras", "--skip", "keep-estimator", str(program)]
     assert main.main(command) == 2
     assert [*tmp_path.iterdir()] == [program]

@@ -157,20 +157,22 @@ def test_a_package_that_needs_an_edit_keeps_its_estimators(
     job.mkdir()
     for file, text in MODULES.items():
         (job / file).write_text(text)
-    model = MODULES["model.py"].replace("  optimizer =", "  tf.Variable(0.)\n  optimizer =")
+    model = MODULES["model.py"].replace(
+        "  optimizer =", "  tf.Variable(0.)\n  tf.GradientTape()\n  optimizer ="
+    )
     (job / "model.py").write_text(model)
 
     assert main.main(["migrate", "--form", "keras", str(job)]) == 3
     lines = (new / "model.py").read_text().splitlines()
-    number = lines.index("  tf.Variable(0.)")
+    number = lines.index("  tf.GradientTape()")
     marked = [
         each
         for each in range(number)
-        if "TODO(estimator-bridge): keras-variable: tf.V" in lines[each]
+        if "TODO(estimator-bridge): gradient-tape: tf.G" in lines[each]
     ]
     assert len(marked) == 1
     assert all(each.startswith("  #") for each in lines[marked[0] : number])
-    assert f"{new / 'model.py'}, line {marked[0] + 1}: keras-variable" in capsys.readouterr().err
+    assert f"{new / 'model.py'}, line {marked[0] + 1}: gradient-tape" in capsys.readouterr().err
     assert "estimator_bridge" in (new / "train.py").read_text()
     assert main.main(["migrate", "--form", "keras", "--in_place", str(new)]) == 3
     assert (new / "model.py").read_text().splitlines() == lines

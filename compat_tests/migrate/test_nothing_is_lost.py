@@ -43,6 +43,9 @@ def bridge(source: str) -> str:
 def assert_nothing_is_lost(source: str, methods: list[str]) -> None:
     """Asserts that a program keeps its calls, or is the bridge's with comments."""
     new = packages.rewrite_text(FORMS["keras"], source, "it.py")
+    if "TrainerModel(" in new.source:  # It has the methods of the estimator, too.
+        assert all(new.source.count(each) or NEW[each] in new.source for each in methods)
+        return
     if "estimator_bridge" in new.source:
         assert ast.dump(ast.parse(new.source)) == ast.dump(ast.parse(bridge(source)))
         assert [*left_to_do({"it.py": new})]
@@ -81,7 +84,7 @@ def test_a_program_of_the_corpus_loses_nothing(name: str) -> None:
 
 def test_marks_are_above_the_statements_that_they_are_about() -> None:
     """A mark has no line number, so that migrating the new program again changes nothing."""
-    hook = "@wraps\ndef go(estimator):\n  estimator.get_variable_names()\n"
+    hook = "@wraps\ndef go(estimator):\n  estimator.get_variable_names(); tf.GradientTape()\n"
     source = PROGRAMS["plain"].source.replace("def main(", f"{hook}\n\ndef main(")
     source = source.replace("  estimator.train(", "  go(estimator); estimator.train(")
     kept = packages.rewrite_text(FORMS["keras"], source, "it.py").source
@@ -89,7 +92,7 @@ def test_marks_are_above_the_statements_that_they_are_about() -> None:
 
     assert (
         "  ",
-        "keras-estimator",
-        "  go(estimator); estimator.train(input_fn, max_steps=4)",
+        "gradient-tape",
+        "  estimator.get_variable_names(); tf.GradientTape()",
     ) in marks
     assert packages.rewrite_text(FORMS["keras"], kept, "it.py").source == kept

@@ -293,6 +293,35 @@ def test_a_setting_that_differs_does_not_make_rounding_a_fault(
     assert (PERTURBED in roles(0.6)) == (name == "alike")
 
 
+@pytest.mark.parametrize("loss", [0.50005, 0.6])
+def test_all_steps_are_compared_once(loss: float, tmp_path: pathlib.Path) -> None:
+    """Whether rounding is to be measured is known behind the first step that differs.
+
+    So it is whether the difference may be rounding or, beside another setting, may not.
+    """
+    compared: list[int] = []
+
+    def record(request: RecordingRequest) -> None:
+        is_b = request.side == B
+        recordings.record(
+            pathlib.Path(request.directory),
+            settings=OTHER_SIDES["another setting"] if is_b else {},
+            steps=tuple(step(rows(), loss=loss if is_b else 0.5) for _ in range(9)),
+        )
+
+    def progress(phase: str, done: int, total: int) -> None:
+        if phase == "comparing":
+            compared.append(done)
+
+    options = procedure.ComparisonOptions(free_run=True)
+    result = procedure.side_by_side(record, tmp_path, options, progress)
+
+    assert compared == [0, 1, 2, 10, *range(10), 10]
+    assert result.complete
+    assert result.steps == [*range(10)]
+    assert result.measured == (loss < 0.6)
+
+
 class _Reader(html.parser.HTMLParser):
     """Checks that tags close in order, and keeps attributes and text."""
 

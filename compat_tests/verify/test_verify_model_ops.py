@@ -103,3 +103,22 @@ def test_ops_are_sketched_that_run_anyway() -> None:
     (captured,) = capture.flush()
     size = captured[MODEL_OPS]["sketch"][number]
     np.testing.assert_allclose(size, [2 * np.cos(1) + 4 * np.cos(2), np.sqrt(20)])
+
+
+def test_variables_are_not_sketched_in_their_memory() -> None:
+    """The update of a reference variable may come before the sketch; what is read from it stays."""
+    described: list[model_ops.ModelOp] = []
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        weight = tf.get_variable("weight", [2], use_resource=False)
+        resource = tf.get_variable("resource", [2], use_resource=True)
+        net = tf.multiply(features * weight, resource, name="net")
+        return EstimatorSpec(mode, loss=tf.reduce_sum(net), train_op=weight.assign_add(net))
+
+    wrapped = model_ops.sketching_model_fn(model_fn, Capture(), lambda: True, described.extend)
+    with tf.Graph().as_default():
+        wrapped(tf.constant([1.0, 2.0]), None, "train")
+
+    names = {op.name for op in described}
+    assert {"mul", "net", "net/ReadVariableOp"} <= names
+    assert not {"weight", "weight/read"} & names

@@ -224,7 +224,9 @@ def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     for name, metric in metrics.items():
         _check_metric(name, metric)
     return {
-        name: (metric.result(), metric.updates[0]) if _is_keras_metric(metric) else metric
+        name: (metric.result(), tf_compat.update_of_metric(metric))
+        if _is_keras_metric(metric)
+        else metric
         for name, metric in metrics.items()
     }
 
@@ -232,7 +234,8 @@ def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
 def _check_metric(name: str, metric: Object) -> None:
     what = f"eval_metric_ops[{name!r}]"
     if _is_keras_metric(metric):
-        if not metric.updates:
+        update = tf_compat.update_of_metric(metric)
+        if update is None:
             raise errors.InvalidSpec(
                 f"`{what}`: the metric {metric.name!r} has no update. Please call "
                 "update_state(...) of it."
@@ -244,7 +247,7 @@ def _check_metric(name: str, metric: Object) -> None:
                 if id(variable) not in known:
                     tf.compat.v1.add_to_collection(key, variable)
         # Stock's check reads the results too, which affects the names of later ops.
-        metric = (metric.result(), metric.updates[0])
+        metric = (metric.result(), update)
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
             "Values of eval_metric_ops must be (metric_value, update_op) tuples or Keras metrics, "

@@ -204,13 +204,14 @@ class BestExporter(_SavedModelExporter):
     def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
         results = self._earlier_results() if self._event_file_pattern else []
         # The event files already have the evaluation that is being exported.
-        step = eval_result.get(tf.GraphKeys.GLOBAL_STEP)
+        step = (eval_result or {}).get(tf.GraphKeys.GLOBAL_STEP)
         best = self._best_of(result for at, result in results if at != step)
         if quirks == "documented":
             # Without an earlier export, the first model is exported whatever was evaluated before.
             self._has_exported, self._best = has_exports, best if has_exports else None
             return
-        if has_exports and not self._has_exported and not self._is_better(eval_result, best):
+        is_known = has_exports and not self._has_exported and bool(eval_result)
+        if is_known and not self._is_better(eval_result, best):
             where = f"Exporter {self.name!r}: "
             log.warning("%s", render.warning("best_exporter", EXPORT, quirks, where=where))
         if self._event_file_pattern:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 from estimator_bridge.run.tf1 import contrib_names
 
 _CONTRIB = "tensorflow.contrib"
+_LAYERS = "tf_slim.layers"
 _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
 
 
@@ -30,7 +31,7 @@ def replaced(text: str) -> str:
             if target:
                 new[_span(node, rows, starts)] = _code(target, module)
                 done.update(ast.walk(node))
-                needed.add(target.partition(":")[0])
+                needed.add(target)
     left = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in done}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith(_CONTRIB):
@@ -38,10 +39,9 @@ def replaced(text: str) -> str:
                 new[_span(statement, rows, starts)] = "\n" * (
                     (statement.end_lineno or statement.lineno) - statement.lineno
                 )
-    needed -= {"tensorflow", _WITH_REMAINDER.partition(":")[0]}
     at = next(each for each in tree.body if module in dict(_imported(each)))
     start, end = _span(at, rows, starts)
-    imports = "".join(f"; import {each}" for each in sorted(needed))
+    imports = "".join(f"; {each}" for each in _imports(needed))
     new[start, end] = f"{text[start:end]}{imports}"
     return spliced(text, new, (0, len(text)))
 
@@ -77,12 +77,27 @@ def _target(full: str) -> str:
     return target
 
 
+def _imports(targets: Collection[str]) -> Iterator[str]:
+    """Yields the import statements of objects."""
+    pairs = [each.partition(":")[::2] for each in sorted({*targets} - {_WITH_REMAINDER})]
+    # As an attribute of tf_slim, `layers` is another module.
+    names = [f"{name} as slim_{name}" for home, name in pairs if home == _LAYERS and name]
+    homes = {
+        home for home, name in pairs if home != "tensorflow" and not (home == _LAYERS and name)
+    }
+    yield from (f"import {each}" for each in sorted(homes))
+    if names:
+        yield f"from {_LAYERS} import {', '.join(names)}"
+
+
 def _code(target: str, module: str) -> str:
     if target == _WITH_REMAINDER:
         return "(lambda size: lambda data: data.batch(size, drop_remainder=True))"
     home, _, name = target.partition(":")
     if home == "tensorflow":
         return f"{module}.{name.removeprefix('compat.v1').removeprefix('.')}"
+    if home == _LAYERS and name:
+        return f"slim_{name}"
     return f"{home}.{name}" if name else home
 
 

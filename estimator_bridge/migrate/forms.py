@@ -37,6 +37,7 @@ class Form(NamedTuple):
             as in the bridge form.
         marks_kept: whether that program has a mark for each reason; else the report alone has.
         model: what takes the place of estimators, as messages call it.
+        otherwise: rewrites a program that `rewrite` refuses, or leaves marks in.
         rewrite_package: returns the new modules of a package by their files, where a form needs
             all of them at once; else they are rewritten one by one.
     """
@@ -48,6 +49,7 @@ class Form(NamedTuple):
     marks_kept: bool = False
     model: str = "Trainer"
     rewrite_package: RewritePackage | None = None
+    otherwise: Rewrite | None = None
 
 
 def _tf2_rules() -> Mapping[str, Rule]:
@@ -142,6 +144,7 @@ FORMS: Mapping[str, Form] = {
         marks_kept=True,
         model="Keras model",
         rewrite_package=_keras_package,
+        otherwise=functools.partial(tf2_form.migrate, keras=True),
     ),
 }
 
@@ -156,6 +159,7 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
     "keras": FORMS["keras"]._replace(
         rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),
         rewrite_package=_no_package,
+        otherwise=None,
         rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
         keeps_estimators=False,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from estimator_bridge.migrate.blockers import Blocker, marked
 from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.edits import lines_of
 
-_OF_KERAS = re.compile(rf"^\s*{re.escape(TODO)} keras-", re.MULTILINE)
+_MARK = re.compile(rf"^\s*{re.escape(TODO)} ", re.MULTILINE)
+_ESTIMATORS = "from estimator_bridge import estimator"
 
 
-def is_marked(text: str) -> bool:
-    return _OF_KERAS.search(text) is not None
+def are_marked(texts: Sequence[str]) -> bool:
+    """Whether a program keeps its estimators, and has marks that say why."""
+    return any(map(_MARK.search, texts)) and any(_ESTIMATORS in each for each in texts)
 
 
 def with_marks(text: str, blockers: Iterable[Blocker]) -> str:

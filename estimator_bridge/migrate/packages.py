@@ -152,12 +152,12 @@ def _or_kept(
         Refused: the program needs other modules, or the bridge cannot run anything of it either.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
-        return rewrite(form, sources)
-    if form.marks_kept and any(kept_marks.is_marked(each.text) for each in sources):
+        return _best(form, sources, rewrite)
+    if form.marks_kept and kept_marks.are_marked([each.text for each in sources]):
         done = Line(0, "by hand", "", "", _KEPT_BEFORE, KEEP)
         return {each.name: Rewritten(each.text, (done,)) for each in sources}
     try:
-        results = rewrite(form, sources)
+        results = _best(form, sources, rewrite)
         reasons = [each.split(": ", 1)[1] for each in left_to_do(results)]
         if not reasons or form.marks_kept:
             return results
@@ -177,6 +177,43 @@ def _or_kept(
     )
     kept = dataclasses.replace(results[first], lines=(*lines, *results[first].lines))
     return {**results, first: kept}
+
+
+def _best(
+    form: Form,
+    sources: Sequence[SourceFile],
+    rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
+) -> dict[str, Rewritten]:
+    """Rewrites files to a form, or as it does otherwise where that leaves something to a person.
+
+    Raises:
+        Refused: with the blockers of the form's other way, if it has one.
+    """
+    results: dict[str, Rewritten] | None = None
+    if form.otherwise is None:
+        return rewrite(form, sources)
+    try:
+        results = rewrite(form, sources)
+        if not [*left_to_do(results)]:
+            return results
+    except errors.Untranslatable as refused:
+        blockers = getattr(refused, "blockers", ())
+        if any(each.rule == "imports-legacy-module" for each in blockers):
+            raise
+    try:
+        others = rewrite(form._replace(rewrite=form.otherwise, rewrite_package=None), sources)
+        if left := [*left_to_do(others)]:
+            raise Refused(sources[0].name, [*map(_blocker_of, left)])
+    except Refused:
+        if results is None:
+            raise
+        return results
+    return others
+
+
+def _blocker_of(left: str) -> Blocker:
+    place, rule, why = left.split(": ", 2)
+    return Blocker(0, rule, place, why.rstrip("."), "Change it, and migrate again")
 
 
 def _marked(sources: Sequence[SourceFile], blockers: Sequence[Blocker]) -> Iterator[SourceFile]:
@@ -232,11 +269,12 @@ def _rewrite_all(
         ]
         return form.rewrite_package(texts, folder.name, selected)
     known = dict(pair for each in sources for pair in _bound(each, modules_of[each.name]))
+    of_all = "\n".join(each.text for each in sources)
     results: dict[str, Rewritten] = {}
     blockers: list[Blocker] = []
     for source in sources:
         is_package = source.path.name == "__init__.py"
-        modules = Modules(modules_of[source.name] or "__main__", is_package, known)
+        modules = Modules(modules_of[source.name] or "__main__", is_package, known, of_all)
         try:
             results[source.name] = _of_file(form, source, selected, modules)
         except Refused as refused:

@@ -223,6 +223,7 @@ class Findings:
         failures: what failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
         diagnoses: of wrong updates, if the verdict already needed them.
+        complete: whether all steps were compared; else the comparison ended at a difference.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -244,6 +245,7 @@ class Findings:
     undecided: list[str] = dataclasses.field(default_factory=list)
     about: dict[str, str] = dataclasses.field(default_factory=dict)
     diagnoses: Sequence[Object] | None = None
+    complete: bool = True
 
     @property
     def first(self) -> Series | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress, no_progress
@@ -67,11 +67,13 @@ def side_by_side(
             python = (options.pythons or {}).get(role, sys.executable)
             processes.query_exported_models(side, a, python, options.examples)
             progress(phase, 1, 1)
-    result = comparison.compare(a, b, progress=progress)
-    if options.measure and not result.numbers_agree and _may_be_rounding(result):
+
+    def perturbed(result: Result) -> Recording:
         followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
         record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
-        result = comparison.compare(a, b, Recording(place_perturbed), progress)
+        return Recording(place_perturbed)
+
+    result = _compared(a, b, perturbed if options.measure else None, progress)
     search = _explained(result, options.search, progress)
     if options.measure:
         result.causes = localise(record, result, request_b, search)
@@ -95,16 +97,34 @@ def of_recordings(
             f"{directory_b} is no replay of {directory_a}. Give first the recording that `record` "
             "wrote, then the folder that Replay wrote from it."
         )
-    result = comparison.compare(a, b, progress=progress)
-    if not result.numbers_agree and _may_be_rounding(result):
-        if a.measured is None:
-            result.notes.append(
-                "Side A was recorded with --no-measure, so it is unknown how far its model "
-                "amplifies rounding. Record it without to know whether the difference is rounding."
-            )
-        else:
-            result = comparison.compare(a, b, a.measured, progress)
+    measured = a.measured
+    result = _compared(a, b, None if measured is None else lambda _: measured, progress)
+    if measured is None and not result.numbers_agree and _may_be_rounding(result):
+        result.notes.append(
+            "Side A was recorded with --no-measure, so it is unknown how far its model "
+            "amplifies rounding. Record it without to know whether the difference is rounding."
+        )
     result.notes.extend(filter(None, [_explained(result, seconds, progress).note]))
+    return result
+
+
+def _compared(
+    a: Recording,
+    b: Recording,
+    measured: Callable[[Result], Recording | None] | None,
+    progress: Progress,
+) -> Result:
+    """Compares two recordings, with the perturbed run from `measured` if the verdict depends on it.
+
+    That is known behind the first step that differs, so all steps are compared only once.
+    """
+    result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
+    if measured is not None and not result.numbers_agree and _may_be_rounding(result):
+        return comparison.compare(a, b, measured(result), progress)
+    if result.complete:
+        return result
+    known, result = result.diagnoses, comparison.compare(a, b, progress=progress)
+    result.diagnoses = known
     return result
 
 

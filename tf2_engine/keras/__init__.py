@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TableModel,
         TableSummaryCallback,
         TPUEmbedding,
+        TrainerModel,
         layer_for,
         preprocessing_for,
     )
@@ -108,6 +109,7 @@ __getattr__, __dir__ = lazy.exports(
             "TableModel",
             "TableSummaryCallback",
             "TPUEmbedding",
+            "TrainerModel",
             "layer_for",
             "preprocessing_for",
         ],

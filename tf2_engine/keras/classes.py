@@ -20,6 +20,7 @@ from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, Prep
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.rule_optimizer import RateByStepBase, RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.keras.trainer_model import TrainerModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 _LAYERS = (
@@ -126,6 +127,7 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     ),
     "TPUEmbedding": layer_for,
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
+    "TrainerModel": lambda keras: _subclass("TrainerModel", (TrainerModelBase, keras.Model)),
 }
 
 

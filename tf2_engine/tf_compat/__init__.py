@@ -88,10 +88,12 @@ from tf2_engine.tf_compat.keras_internals import (
     start_keras_optimizer,
     tf1_style_regularizers,
     track,
+    update_of_metric,
     v1_layers,
     weigh_losses,
 )
 from tf2_engine.tf_compat.nests import flatten_with_paths, nest
+from tf2_engine.tf_compat.patching import equal_by_identity
 from tf2_engine.tf_compat.protos import (
     GradientAccumulationStatus,
     HotIdReplicationConfiguration,
@@ -120,6 +122,7 @@ from tf2_engine.tf_compat.sessions import (
     path_of_saver,
     publish_checkpoint,
     read_global_step,
+    read_logged_variables,
     set_global_step_read,
     summary_ops,
     summary_writer_initializers,

@@ -33,6 +33,24 @@ def v1_layers() -> Object:
     return keras2_v1().__internal__.legacy.layers
 
 
+def update_of_metric(metric: Object) -> Op | None:
+    """Returns the op that updates a Keras metric, or None if nothing updates it.
+
+    In the graph of a function Keras keeps no updates. There they are the ops that get variables of
+    the metric and not only read them.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if metric.updates or not hasattr(graph, "capture"):
+        return metric.updates[0] if metric.updates else None
+    handles = {graph.capture(each.handle).name for each in metric.variables}
+    updates = [
+        op
+        for op in graph.get_operations()
+        if op.type != "ReadVariableOp" and not handles.isdisjoint(each.name for each in op.inputs)
+    ]
+    return tf.group(*updates) if updates else None
+
+
 broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
 """Broadcasts weights to the shape of their values."""
 

@@ -34,6 +34,16 @@ def count_evaluation_step() -> Op:
     return tf.compat.v1.assign_add(step, 1, use_locking=True)
 
 
+def read_logged_variables(hook: Object) -> None:
+    """Gives a LoggingTensorHook tensors in the place of variables, which are in no graph."""
+    tensors = getattr(hook, "_tensors", None)
+    if isinstance(tensors, dict):
+        hook._tensors = {
+            tag: tf.identity(each) if isinstance(each, tf.Variable) else each
+            for tag, each in tensors.items()
+        }
+
+
 def add_saving_listener(hook: Object, listener: object) -> None:
     if listener not in hook._listeners:
         hook._listeners.append(listener)

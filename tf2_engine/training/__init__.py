@@ -31,6 +31,18 @@ if TYPE_CHECKING:
         stop_if_no_increase_hook,
     )
     from tf2_engine.training.evaluated_training import train_and_evaluate
+    from tf2_engine.training.in_graphs import (
+        placeholder,
+        shared_embedding_columns,
+        shared_embeddings,
+    )
+    from tf2_engine.training.initial_values import (
+        init_from_checkpoint,
+        list_variables,
+        load_checkpoint,
+        load_variable,
+    )
+    from tf2_engine.training.iterators import make_iterator, numpy_input_fn, pandas_input_fn
     from tf2_engine.training.losses import (
         get_regularization_loss,
         get_regularization_losses,
@@ -68,6 +80,18 @@ __getattr__, __dir__ = lazy.exports(
             "stop_if_no_increase_hook",
         ],
         "tf2_engine.training.evaluated_training": ["train_and_evaluate"],
+        "tf2_engine.training.in_graphs": [
+            "placeholder",
+            "shared_embedding_columns",
+            "shared_embeddings",
+        ],
+        "tf2_engine.training.initial_values": [
+            "init_from_checkpoint",
+            "list_variables",
+            "load_checkpoint",
+            "load_variable",
+        ],
+        "tf2_engine.training.iterators": ["make_iterator", "numpy_input_fn", "pandas_input_fn"],
         "tf2_engine.training.losses": [
             "get_regularization_loss",
             "get_regularization_losses",

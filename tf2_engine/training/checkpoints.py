@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, tf_compat
+from tf2_engine.training.initial_values import load_checkpoint
 from tf2_engine.training.model import Model
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import WarmStartSettings
-from tf2_engine.types import Object
+from tf2_engine.types import Object, Variable
 
 _NAME = "model.ckpt"
 
@@ -95,6 +95,7 @@ class Checkpoints:
             self._start and new
         ):  # Otherwise a variable might get the value of another one with its name.
             names.check_complete(self._start, self._store.variables)
+        self._take_starts(new)
         for name, variable in new.items():
             if name in self._store.averaged:
                 variable.assign(self._store.variables[self._store.averaged[name]])
@@ -109,6 +110,13 @@ class Checkpoints:
                 self._start_warm(self._warm_start)
         if self._restored is not None:
             self._restored.assert_existing_objects_matched().expect_partial()
+
+    def _take_starts(self, new: Mapping[str, Variable]) -> None:
+        """Gives new variables the values of which the model_fn has told `init_from_checkpoint`."""
+        known = () if self._start else self._store.starts
+        for name in new.keys() & set(known):
+            checkpoint, old = self._store.starts[name]
+            new[name].assign(load_checkpoint(checkpoint).get_tensor(old))
 
     def keep(self, saver: Saver | None) -> None:
         """Decides how many checkpoints to keep, by the model's saver or else by the config."""
@@ -189,12 +197,15 @@ class Checkpoints:
         """Initializes variables and tables from another model's, with the same legacy names."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
-        reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)
+        reader = load_checkpoint(settings.ckpt_to_initialize_from)
         for name, variable in self._store.variables.items():
-            if variable.trainable and re.match(settings.vars_to_warm_start, name):
-                variable.assign(reader.get_tensor(names.key_of_variable(name)))
+            old = settings.old_name(name, trainable=variable.trainable)
+            if old is not None:
+                variable.assign(reader.get_tensor(old))
         for table, variable in self._model.engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
-            if re.match(settings.vars_to_warm_start, name.removeprefix("tbl_")):
-                variable.assign(reader.get_tensor(names.key_of_table(name)))
+            old = settings.old_name(name.removeprefix("tbl_"))
+            if old is not None:
+                same = old == name.removeprefix("tbl_")
+                variable.assign(reader.get_tensor(name if same else old))
         self._model.engine.load()

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
+from tf2_engine import errors, log, tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 v1 = tf.compat.v1
 
-_NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook, v1.train.ProfilerHook)
+_NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 
 
 class _Session:
@@ -57,7 +57,7 @@ class HookRunner:
     """
 
     def __init__(self, step: Variable, hooks: Sequence[Object] = ()) -> None:
-        self._hooks_of_call = list(hooks)
+        self._hooks_of_call = _without_profilers(hooks)
         self._hooks: list[Object] = []
         self._fetched: list[dict[int, int]] = []
         self._ops: list[Op] = []
@@ -72,7 +72,7 @@ class HookRunner:
     def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
         """Begins the hooks while a step is traced; returns the tensors that each hook requests."""
         self._check(of_model or ())
-        self._hooks = [*self._hooks_of_call, *(of_model or ())]
+        self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]
         self._fetched, self._ops = [], []
         outputs = []
         with v1.name_scope(None):
@@ -80,6 +80,7 @@ class HookRunner:
         self._context.session.step_read = step_read
         tf_compat.set_global_step_read(step_read)
         for hook in self._hooks:
+            tf_compat.read_logged_variables(hook)
             with self._global_step():
                 hook.begin()
                 tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
@@ -160,6 +161,13 @@ class HookRunner:
                     f"{type(hook).__name__} needs a session, and in TensorFlow 2 there is none. "
                     "Trainer writes checkpoints as its RunConfig says; leave the hook out."
                 )
+
+
+def _without_profilers(hooks: Sequence[Object]) -> list[Object]:
+    kept = [each for each in hooks if not isinstance(each, v1.train.ProfilerHook)]
+    if len(kept) < len(hooks):
+        log.warning("A ProfilerHook profiles sessions, and here is none. Use tf.profiler.")
+    return kept
 
 
 def _fetches(asked: Object) -> Nest:

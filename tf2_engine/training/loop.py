@@ -48,8 +48,11 @@ class Loop:
 
     def run(
         self, spec: ModelSpec, run_step: Function, batches: Iterator[Nest], max_steps: int | None
-    ) -> None:
-        """Runs steps until `max_steps`, the end of the input, or a request to stop."""
+    ) -> Iterator[Sequence[Tensor]]:
+        """Runs steps until `max_steps`, the end of the input, or a request to stop.
+
+        Yields the losses of each step's replicas.
+        """
         self._host = HostCall(spec.host_call)
         self._hooks.start()
         self._tell("on_train_begin")
@@ -67,6 +70,7 @@ class Loop:
                 break
             step += 1
             self._finish_step(step, asked, outputs)
+            yield self._trainer.strategy.experimental_local_results(outputs["loss"])
         if self._checkpoints.at is None:
             self._save(step, is_last=True)
         self._end(step)

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 import tf2_engine
-from tf2_engine import errors, log, specs, tpu_columns
+from tf2_engine import errors, log, specs, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.backends import sparse_core_arithmetic
 from tf2_engine.calls import call
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.training import differentiation, dummies, short_batches
 from tf2_engine.training.context import ReplicaContext
+from tf2_engine.training.iterators import dataset_of
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
-from tf2_engine.training.trainer_tables import Embedding
+from tf2_engine.training.trainer_tables import Embedding, WithoutTables
 from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor, Variable
 
 PreparedBatch = dict[str, Nest]
@@ -45,25 +46,23 @@ class Model:
         self,
         model_fn: Function,
         config: RunConfig,
-        params: Mapping[str, Object],
+        params: Object,
         batch_sizes: Mapping[str, int | None],
         embedding_config_spec: Object,
         arithmetic: str = "tpu",
         sparse_core_limits: Object = None,
     ) -> None:
-        self.model_fn, self.config, self.params = model_fn, config, dict(params)
+        self.model_fn, self.config = model_fn, config
+        self.params = dict(params) if isinstance(params, Mapping) else params
         self._batch_sizes = batch_sizes
         specs.check_choice("", "arithmetic", arithmetic, ("tpu", sparse_core_arithmetic.NAME))
         sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
         if config.tf_random_seed is not None:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
-        if embedding_config_spec is None:
-            raise errors.InvalidInput(
-                "The embedding_config_spec of a Trainer is None, and it trains models with tables. "
-                "Give it a spec; train a model without tables with Keras, or stay with the bridge."
-            )
-        self.spec = embedding_config_spec
+        self.spec = WithoutTables() if embedding_config_spec is None else embedding_config_spec
+        # Only a TPUEstimator tells the program's functions the batch size.
+        self._tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
         with self.strategy.scope():
             self.step = tf.Variable(
                 0,
@@ -74,7 +73,7 @@ class Model:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             # The FeatureConfigs, their optimizers, and the conversion of raw features to ids.
-            self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
+            self.embedding = self.spec.to_tf2(step=self._read_step)
             # A TPU is configured for one batch size; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
@@ -88,7 +87,11 @@ class Model:
                     "`train_batch_size` is not set, but a TPU needs a fixed batch size. "
                     "Set `train_batch_size`."
                 )
-            self.engine = tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
+            self.engine = (
+                self.spec
+                if isinstance(self.spec, WithoutTables)
+                else tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
+            )
             if self._on_sparse_cores:
                 self.engine.build()  # Stacks cannot be made while a step is traced.
             self._dummies = dummies.create(table.name for table in engine_spec.tables)
@@ -110,11 +113,11 @@ class Model:
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
         """Returns arguments for a program's function, with a mode's batch sizes in `params`."""
-        sizes = {
-            "batch_size": self._batch_sizes[mode],
-            "context": ReplicaContext(self.strategy),
-        }
-        return {"mode": mode, "params": {**self.params, **sizes}, "config": self.config, **data}
+        params = self.params
+        if self._tells_sizes:
+            context = ReplicaContext(self.strategy)
+            params = {**params, "batch_size": self._batch_sizes[mode], "context": context}
+        return {"mode": mode, "params": params, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
         """Makes distributed batches of ids, weights, lengths, other features, and labels.
@@ -124,6 +127,9 @@ class Model:
         prepare, weight_keys = self.preprocessing()
 
         def prepared(features: Nest, labels: Nest = None) -> PreparedBatch:
+            if not self._tables:  # Features may have any structure.
+                batch = {"ids": {}, "weights": {}, "lengths": {}, "rest": features}
+                return batch if labels is None else {**batch, "labels": labels}
             ids = prepare(self._with_sparse_ids(features, prepare.columns))
             batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
             # The input of a strategy must not contain None.
@@ -135,7 +141,7 @@ class Model:
             size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
             return batch if size is None else short_batches.filled(batch, size)
 
-        dataset: Dataset = call(input_fn, self.arguments(mode))
+        dataset: Dataset = dataset_of(lambda: call(input_fn, self.arguments(mode)))
         if not isinstance(dataset, tf.data.Dataset):
             raise errors.WrongType(
                 f"input_fn returned {dataset!r}; in TensorFlow 2 it must return a tf.data.Dataset "
@@ -165,7 +171,7 @@ class Model:
         return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
     def call(
-        self, mode: str, batch: PreparedBatch, outputs_of: Callable[[ModelSpec], Nest]
+        self, mode: str, batch: PreparedBatch, outputs_of: Callable[[ModelSpec], tuple[Nest, Nest]]
     ) -> Nest:
         """Calls the model_fn with the batch of a replica. In training it also updates the tables.
 
@@ -173,7 +179,9 @@ class Model:
         example, a train_op that the model_fn makes in every mode does not train there.
 
         Args:
-            outputs_of: computes the outputs of a step from the model_fn's result.
+            outputs_of: computes the outputs of a step from the model_fn's result, and the final
+                values of metrics, a dict. The values are read once the outputs are computed, and
+                become the output "metrics".
 
         Raises:
             InvalidInput: in training, no loss trains variables, or several losses train one table.
@@ -183,12 +191,14 @@ class Model:
         activations, update = self.engine.differentiable_lookup(
             batch["ids"], weights, training=trains, name=mode
         )
-        features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
+        features = batch["rest"]
+        if activations:
+            features = {**features, **tpu_columns.as_features(activations, batch["lengths"])}
         data = {"features": features, "labels": batch.get("labels")}
         self._traced_step = tf.identity(self.step)
         if trains:
             spec = self._train(data, activations, update)
-            outputs = outputs_of(spec)
+            outputs, _ = outputs_of(spec)
         else:
             outputs, changes = _fetched(lambda inputs: outputs_of(self._result(mode, inputs)), data)
             self.changes[mode] = changes
@@ -200,6 +210,8 @@ class Model:
     ) -> ModelSpec:
         with differentiation.recorded(self._dummies) as differentiated:
             spec = self._result(ModeKeys.TRAIN, data, list(self._dummies.values()))
+        if not activations:
+            return spec
         gradients = differentiated.gradients(activations, self._tables)
         if self.embedding.gradient_multiplier is not None:
             factor = self.embedding.gradient_multiplier()
@@ -209,13 +221,17 @@ class Model:
 
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
         arguments = self.arguments(mode, **data)
-        arguments["params"] = {**arguments["params"], "use_tpu": True}  # as tables are trained
+        if self._tells_sizes:  # On every device tables are trained as on a TPU.
+            arguments["params"] = {**arguments["params"], "use_tpu": bool(self._tables)}
         with _seeded(self.config.tf_random_seed):
             return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
-        spec: ModelSpec = call(self.model_fn, arguments)
-        scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
+        # Without tables, columns look up variables of the model.
+        columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
+        with columns(), tf_compat.equal_by_identity():
+            spec = ModelSpec.of(call(self.model_fn, arguments))
+        scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)
         return spec
 
@@ -224,7 +240,7 @@ class Model:
         return self.step if self._traced_step is None else self._traced_step
 
 
-def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool]:
+def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tuple[Nest, bool]:
     """Computes the outputs of a function of tensors, and runs only the ops that they need.
 
     (A tf.function runs every op with an effect, whether or not its result is used.)
@@ -241,16 +257,24 @@ def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool
         return function(copies)
 
     traced = tf.compat.v1.wrap_function(compute, [])
-    pruned = traced.prune([], traced.outputs)
+    structure, metrics = traced.structured_outputs
+    count = len(traced.outputs) - len(tf.nest.flatten(metrics))
+    pruned = traced.prune([], traced.outputs[:count])
     changes = any(
         op.op_def.is_stateful and op.type not in _READING for op in pruned.graph.get_operations()
     )
-    results = iter(pruned())
+    computed = pruned()
+    results = iter(computed)
     outputs = tf.nest.map_structure(
         lambda each: None if each is None else next(results),
-        traced.structured_outputs,
+        structure,
         expand_composites=True,
     )
+    if metrics:
+        # Once inlined, a call of a function waits for the outputs of another one, not for the call.
+        with tf.control_dependencies([tf.identity(each) for each in computed]):
+            values = traced.prune([], traced.outputs[count:])()
+        outputs = {**outputs, "metrics": tf.nest.pack_sequence_as(metrics, values)}
     return outputs, changes
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine import errors, tf_compat
 from tf2_engine.training import dummies
 from tf2_engine.types import Array, Object, Tensor, Variable
 
@@ -65,7 +65,7 @@ def _scope_class() -> type[tf.Module]:
             # Unnamed layers, Keras' and others, are numbered from the start in each call.
             v1.keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
-            with scope, tpu_columns.reading_activations():
+            with scope:
                 return function()
 
     return TF1Scope
@@ -90,6 +90,7 @@ class ModelVariables:
         local: variables in the collection of local variables, such as those of metrics; in no
             checkpoint.
         averaged: maps averages among the variables to the name of the averaged variable.
+        starts: a checkpoint and a name in it, by the name of a variable that starts from there.
     """
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class ModelVariables:
         self.local: dict[str, Variable] = {}
         self._local_starts: dict[str, Array] = {}
         self.averaged: dict[str, str] = {}
+        self.starts: dict[str, tuple[str, str]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         self._scope = _scope_class()("tf1_scope")
 
@@ -189,7 +191,9 @@ class ModelVariables:
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
-            is_local = v1.GraphKeys.LOCAL_VARIABLES in (settings.get("collections") or ())
+            collections = settings.get("collections")
+            # Metrics of Keras are in no collection.
+            is_local = collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
             known = self.local if is_local else self._holding(name)
             if name not in known:
                 # Initial values with equal seeds are equal, as with the ops of a graph.

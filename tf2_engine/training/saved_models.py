@@ -119,9 +119,10 @@ def _by_name(
 
 
 def _features(model: Model, receiver: Object) -> Nest:
-    if isinstance(receiver.features, tf.Tensor):
+    spec = model.embedding.engine_spec
+    if isinstance(receiver.features, tf.Tensor) or not spec.features:
         return receiver.features
-    features, spec = dict(receiver.features), model.embedding.engine_spec
+    features = dict(receiver.features)
     if getattr(model.spec, "feature_columns", None):
         return {**features, **_cut_sequences(model, features)}
     prepare, weight_keys = model.preprocessing()

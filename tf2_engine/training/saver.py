@@ -50,3 +50,4 @@ class Scaffold:
     """Replaces `tf.compat.v1.train.Scaffold` in the result of a model_fn."""
 
     saver: Saver | None = None
+    summary_op: object = None  # has no effect: all summaries are written

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ from tf2_engine.training.trainer_specs import (
     RunConfig,
     WarmStartSettings,
 )
-from tf2_engine.types import Array, Nest, Object, Tensor, Variable
+from tf2_engine.types import Array, Nest, Object, Op, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -49,7 +49,7 @@ class Trainer:
         model_dir: by default the config's.
         params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
-        embedding_config_spec: an `Embedding`, or a legacy spec.
+        embedding_config_spec: an `Embedding`, or a legacy spec. None is a model without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
         arithmetic: "tpu" computes the numbers of the first TPU generations, "sparsecore" those of
             TPU v5p, v6e and TPU7x: with `HostDriver(arithmetic="sparsecore")` on a host, and with
@@ -59,11 +59,12 @@ class Trainer:
             audit --sample` proposes. The default is stock's. A host has no limits.
 
     Attributes:
-        engine: the `tf2_engine.TPUEmbedding`.
+        engine: the `tf2_engine.TPUEmbedding`, or its stand-in in a model without tables.
         step: the global step.
         variables: the variables of the model and its optimizers, by legacy name. The first batch
             creates them.
         stop_training: set this to end the training after the current step.
+        drive: takes an iterator to its end, which runs a step and yields the replicas' losses.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
@@ -77,12 +78,12 @@ class Trainer:
         model_fn: Function,
         model_dir: str | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Object] | None = None,
+        params: Object = None,
         *,
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         predict_batch_size: int | None = None,
-        embedding_config_spec: Object,
+        embedding_config_spec: Object = None,
         warm_start_from: str | WarmStartSettings | None = None,
         arithmetic: str = "tpu",
         sparse_core_limits: Object = None,
@@ -91,6 +92,7 @@ class Trainer:
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
         if self.model_dir not in (model_dir, self.config.model_dir):
             log.info("There is no model_dir; %s is used.", self.model_dir)
+        self.config = self.config.replace(model_dir=self.model_dir)  # for the model_fn
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -111,6 +113,7 @@ class Trainer:
         self.step = self._model.step
         self.variables: dict[str, Variable] = self._model.store.variables
         self.stop_training = False
+        self.drive: Callable[[Iterator[Sequence[Tensor]]], object] = _run_all
         self._checkpoints = Checkpoints(self.model_dir, self._model, warm_start_from)
         self._steps: dict[str, Function] = {}
         self._specs: dict[str, ModelSpec] = {}  # the model_fn's latest result
@@ -220,7 +223,7 @@ class Trainer:
             self._model.store.start_local()
             self._checkpoints.keep(self._model.saver)
             loop = Loop(self, steps, self._checkpoints, self._hooks, callbacks, listeners)
-            loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
+            self.drive(loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps))
 
     @tf_compat.eagerly()
     def evaluate(
@@ -240,9 +243,10 @@ class Trainer:
             checkpoint_path: by default the latest.
         """
         losses, metrics = [], None
+        in_graph: dict[str, Object] = {}
         batches = self._results(ModeKeys.EVAL, input_fn, steps, hooks, checkpoint_path)
         try:
-            for loss, values in batches:
+            for (loss, values), in_graph in batches:  # noqa: B007 - the last one is final
                 losses.append(loss)
                 metric_fn, _ = self._specs[ModeKeys.EVAL].eval_metrics or (None, [])
                 if metric_fn is not None:
@@ -252,7 +256,7 @@ class Trainer:
             raise interrupt.with_traceback(None) from None
         if not losses:
             raise errors.InvalidInput("evaluate: the input_fn returned no batch.")
-        results = metrics.results() if metrics is not None else {}
+        results = {**in_graph, **(metrics.results() if metrics is not None else {})}
         results["loss"] = sum(losses) / len(losses)
         results["global_step"] = step = int(self.step.numpy())
         log.info("Evaluation at step %d: %s", step, results)
@@ -279,7 +283,7 @@ class Trainer:
         while True:
             try:
                 with tf_compat.eagerly():
-                    batch = next(batches, None)
+                    batch, _ = next(batches, (None, None))
             except KeyboardInterrupt as interrupt:
                 raise interrupt.with_traceback(None) from None
             if batch is None:
@@ -364,7 +368,8 @@ class Trainer:
                 local = self.strategy.experimental_local_results
                 runner.after(asked, local(outputs["hooks"])[0])
                 host.run(local(outputs["host"]), int(self.step.numpy()))
-                yield tf.nest.map_structure(_merge_replicas, *local(outputs["result"]))
+                results = (outputs["result"], outputs.get("metrics", {}))
+                yield tf.nest.map_structure(_merge_replicas, *local(results))
                 num_batches += 1
         runner.end()
 
@@ -398,7 +403,9 @@ class Trainer:
     def _step_on_replica(self, mode: str, batch: PreparedBatch) -> dict[str, Nest]:
         return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
 
-    def _outputs(self, mode: str, batch: PreparedBatch, spec: ModelSpec) -> dict[str, Nest]:
+    def _outputs(
+        self, mode: str, batch: PreparedBatch, spec: ModelSpec
+    ) -> tuple[dict[str, Nest], dict[str, Tensor]]:
         self._specs[mode] = spec
         _, host_arguments = spec.host_call or (None, [])
         outputs = {"hooks": self._hooks.trace(_hooks_of(spec)), "host": host_arguments}
@@ -407,18 +414,36 @@ class Trainer:
             named = predictions if isinstance(predictions, dict) else {"output": predictions}
             if short_batches.PRESENT in batch:
                 named = {**named, short_batches.PRESENT: batch[short_batches.PRESENT]}
-            return {**outputs, "result": self._hooks.with_ops(named)}
+            return {**outputs, "result": self._hooks.with_ops(named)}, {}
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])
-            return {**outputs, "result": self._hooks.with_ops((spec.loss, values))}
+            ops = (spec.eval_metric_ops or {}).items()
+            metrics = {name: _pair(each) for name, each in ops}
+            with tf.control_dependencies([update for _, update in metrics.values()]):
+                loss = tf.identity(spec.loss)
+            final = {name: tf.convert_to_tensor(value) for name, (value, _) in metrics.items()}
+            return {**outputs, "result": self._hooks.with_ops((loss, values))}, final
         # A TPU cannot compute strings, and legacy programs write no summaries there either.
         merged = None if self._model.on_tpu else v1.summary.merge_all()
         summaries = [] if merged is None else [merged]
-        return {**outputs, "loss": spec.loss, "summaries": summaries}
+        return {**outputs, "loss": spec.loss, "summaries": summaries}, {}
 
 
 # For `help`, because Python would show the signature of `__new__`.
 Trainer.__new__.__signature__ = inspect.signature(Trainer.__init__)  # type: ignore[attr-defined]
+
+
+def _pair(metric: Object) -> tuple[Tensor, Op]:
+    """Returns the value of a metric and the op that updates it."""
+    if hasattr(metric, "update_state"):
+        return metric.result(), tf_compat.update_of_metric(metric) or tf.no_op()
+    value, update = metric
+    return value, update
+
+
+def _run_all(steps: Iterator[Sequence[Tensor]]) -> None:
+    for _ in steps:
+        pass
 
 
 def _is_callback(hook: Object) -> bool:
@@ -427,7 +452,7 @@ def _is_callback(hook: Object) -> bool:
 
 def _hooks_of(spec: ModelSpec) -> list[Object]:
     hooks = {
-        ModeKeys.TRAIN: spec.training_hooks,
+        ModeKeys.TRAIN: [*(spec.training_hooks or ()), *(spec.training_chief_hooks or ())],
         ModeKeys.EVAL: spec.evaluation_hooks,
         ModeKeys.PREDICT: spec.prediction_hooks,
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tf2_engine.types import Function, Nest, Object, Op, Tensor
@@ -32,6 +33,10 @@ class ModelSpec(NamedTuple):
         host_call: a pair: a function that runs on the host after each step of any mode, for example
             to write summaries, and its arguments.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
+        eval_metric_ops: (value, update) by name, as `tf.compat.v1.metrics` returns them. An
+            Estimator has them in the place of `eval_metrics`.
+        scaffold: a `Scaffold`, in the place of `scaffold_fn`.
+        training_chief_hooks: further hooks of a training.
     """
 
     mode: str
@@ -45,6 +50,17 @@ class ModelSpec(NamedTuple):
     training_hooks: Sequence[Object] | None = None
     evaluation_hooks: Sequence[Object] | None = None
     prediction_hooks: Sequence[Object] | None = None
+    eval_metric_ops: Mapping[str, tuple[Tensor, Op]] | None = None
+    scaffold: Object = None
+    training_chief_hooks: Sequence[Object] | None = None
+
+    @classmethod
+    def of(cls, spec: Object) -> ModelSpec:
+        """Returns the spec, or one with the fields of an estimator's spec."""
+        if isinstance(spec, cls):
+            return spec
+        fields: list[Object] = [getattr(spec, name, None) for name in cls._fields]
+        return cls._make(fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +78,7 @@ class RunConfig:
         log_step_count_steps: steps between two lines of the log. 0 or None logs none.
         cluster: a cluster resolver of the TPU. None takes the strategy in scope.
         master: the address of a TPU, if there is no `cluster`.
+        session_config, device_fn, protocol, tpu_config: have no effect. Calls with `**` pass them.
     """
 
     model_dir: str | None = None
@@ -74,6 +91,10 @@ class RunConfig:
     log_step_count_steps: int | None = 100
     cluster: Object = None
     master: str | None = None
+    session_config: Object = None
+    device_fn: Object = None
+    protocol: str | None = None
+    tpu_config: Object = None
 
     # This is the only process of the job.
     is_chief = True
@@ -117,12 +138,25 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """Which trainable variables and tables to initialize from another model's checkpoint.
+    """Which variables and tables to initialize from another model's checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or the directory of one.
-        vars_to_warm_start: a regular expression that has to match at the start of a name.
+        vars_to_warm_start: a regular expression that has to match at the start of the name of a
+            table or of a trainable variable; or several, which may match other variables too.
+        var_name_to_prev_var_name: names in that checkpoint, by the names in this model, where they
+            differ.
     """
 
     ckpt_to_initialize_from: str
-    vars_to_warm_start: str = ".*"
+    vars_to_warm_start: str | Sequence[str] = ".*"
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+    def old_name(self, name: str, *, trainable: bool = True) -> str | None:
+        """Returns the name from which a variable starts; None if it does not start from there."""
+        wanted = self.vars_to_warm_start
+        if isinstance(wanted, str):
+            wanted = [wanted] if trainable else []
+        if not any(re.match(each, name) for each in wanted):
+            return None
+        return (self.var_name_to_prev_var_name or {}).get(name, name)

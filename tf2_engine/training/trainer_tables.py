@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Mapping
 
+import tensorflow as tf
+
 from tf2_engine import preprocessing, specs
-from tf2_engine.types import Object, TensorLike
+from tf2_engine.types import Nest, Object, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,3 +55,35 @@ class Embedding:
                 (key, preprocessing.Sequence(ids) if feature.max_sequence_length else ids)
             )
         return columns
+
+
+class WithoutTables(tf.Module):
+    """Replaces both the `Embedding` and the engine of a model without tables."""
+
+    engine_spec: Object = types.SimpleNamespace(tables=(), features=(), structure={})
+    gradient_multiplier = None
+    tables: Mapping[str, Object] = types.MappingProxyType({})
+    embedding_tables = tables
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.preprocessing_of_ids = preprocessing.Preprocessing({})
+
+    def to_tf2(self, step: Object = None) -> WithoutTables:
+        """Returns this object. A legacy spec would be translated here."""
+        return self
+
+    def differentiable_lookup(
+        self, *batch: Nest, **options: Object
+    ) -> tuple[dict[str, Object], Callable[[Nest], None]]:
+        """Returns no activations, and an update that does nothing."""
+        return {}, lambda gradients: None
+
+    def load(self) -> None:
+        """Does nothing."""
+
+    def retrieve(self) -> None:
+        """Does nothing."""
+
+    def observe(self, observer: Object) -> None:
+        """Does nothing."""

@@ -211,7 +211,7 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 
 
 def is_keras_form(program: Source) -> bool:
-    models = ("tf2_engine.keras.TableModel", "tf2_engine.keras.FunctionModel")
+    models = [f"tf2_engine.keras.{each}Model" for each in ("Table", "Function", "Trainer")]
     return any(each in models for each in program.aliases.values())
 
 

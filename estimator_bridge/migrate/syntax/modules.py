@@ -16,11 +16,13 @@ class Modules:
         is_package: whether it is the `__init__.py` of its package.
         names: maps the full name of each name that a module imports or assigns to what it stands
             for, such as "job.common.tf" to "tensorflow.compat.v1".
+        source: the source of all modules, one after another.
     """
 
     name: str = ""
     is_package: bool = False
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    source: str = ""
 
     def full(self, name: str) -> str:
         """Resolves a name, such as ".common.tf.train", to the full name that it stands for."""

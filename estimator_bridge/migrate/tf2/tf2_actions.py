@@ -49,10 +49,12 @@ class Tf2Actions:
             Action.DROP: self.comment_out,
             Action.OBJECT: self._replace_by_object,
             Action.REFUSE: self.refuse,
+            Action.REFUSE_ALONE: self.refuse,
         }
         self.of_methods: Mapping[Action, Handler] = {
             Action.EXPORT: self._replace_export,
             Action.CALL: self._call_function,
+            Action.FIT: self._fit,
             Action.REFUSE: self.refuse,
         }
 
@@ -90,7 +92,7 @@ class Tf2Actions:
                 "carried"
             )
             add(call, "arguments-without-names", why, "Write their names")
-        if any(each.star for each in call.args):
+        if any(each.star for each in call.args) and not rule.unpacked:
             why = f"the arguments of {name} are not known here, and not all are carried"
             add(call, "arguments-unpacked", why, "Write them in the call")
         for each in call.args:
@@ -120,6 +122,13 @@ class Tf2Actions:
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
+    def check_partitioner(self, call: cst.Call) -> None:
+        """Refuses partitioned variables in a program that becomes a `TrainerModel`."""
+        by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
+        if self._tf2_edits.keras and by_keyword.get("partitioner", "None") != "None":
+            why = "variables of TensorFlow 2 are not partitioned, and would have other names"
+            self._tf2_edits.blockers.add(call, "partitioner", why, "Do without the partitioner")
+
     def keep_quirks(self, call: cst.Call) -> None:
         named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
@@ -128,7 +137,7 @@ class Tf2Actions:
             self._tf2_edits.say(call, "added", "", new, "keep-quirks", quirks.KEPT)
 
     def replace_quoted(self, node: cst.CSTNode, name: QuotedName, full: str) -> None:
-        rule = tf2_rules.of_name(full)
+        rule = self._tf2_edits.rule_of(full)
         if rule is None:
             return
         rule = tf2_rules.of_type(full, rule, is_annotation=True)
@@ -175,9 +184,10 @@ class Tf2Actions:
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule | None:
         """Selects the rule of a name at this place: as a type it creates no object."""
-        if rule.unless and rule.unless in self._program.module.code:
+        program = f"{self._program.module.code}{self._program.modules.source}"
+        if rule.unless and rule.unless in program:
             return None
-        if rule.action is Action.REPORT_ALONE and not self._is_alone(node):
+        if rule.action in (Action.REPORT_ALONE, Action.REFUSE_ALONE) and not self._is_alone(node):
             return None
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
@@ -250,13 +260,32 @@ class Tf2Actions:
         """Turns a call of an optimizer's method into `function(optimizer, ...)`."""
         method = call.func
         # A function of an imported module may have the same name as the method.
-        if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
+        names = self._program.imported_names(method)
+        if not all(each.startswith("tensorflow") for each in names):
             return
+        if names and self._tf2_edits.rule_of(names[0]) is not None:
+            return  # That rule is applied to the name.
         new = self._tf2_edits.import_name(rule.new, rule.module, call)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
-        self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
+        if call.args:
+            self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
+        else:
+            self._edits.replace(end, self._edits.span(call)[1], ")")
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
+
+    def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
+        """Renames a method of what is surely an estimator, and its arguments."""
+        by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
+        is_model = code_of(call.func.value) in self._tf2_edits.models
+        has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
+        if not has_data or any(each.star for each in call.args):
+            return  # A `TrainerModel` has methods of these names too.
+        for old, new in (("input_fn", "x"), ("hooks", "callbacks")):
+            if old in by_name and (old != "hooks" or rule.new == "fit"):
+                self._edits.replace_node(by_name[old].keyword, new)
+        self._edits.replace_node(call.func.attr, rule.new)
+        self._tf2_edits.say(call, "name", call.func.attr.value, rule.new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
         """Keeps a call that exports a model for predictions; refuses other exports."""

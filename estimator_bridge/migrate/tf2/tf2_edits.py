@@ -22,20 +22,29 @@ class Tf2Edits:
     Attributes:
         program, edits, removal, comments, blockers: of this program.
         imported: the names that are imported from each module.
+        keras: whether the program becomes a `TrainerModel`.
+        models: the names that are assigned such a model.
         left: first parts of dotted names that stay because their rule is not selected.
     """
 
-    def __init__(self, program: ParsedProgram, edits: Edits, selected: Selection) -> None:
+    def __init__(
+        self, program: ParsedProgram, edits: Edits, selected: Selection, *, keras: bool = False
+    ) -> None:
         self.program = program
+        self.keras = keras
         self.edits = edits
         self.removal = Removal(program)
         self.comments = Comments(program, edits, self.removal)
         self.blockers = Blockers(program, self.removal)
         self.imported: dict[str, set[str]] = {}
         self.left: set[str] = set()
+        self.models: set[str] = set()
         self._selected = selected
         self._taken = set(names.names_in(program))
         self._lines: list[tuple[cst.CSTNode, Line]] = []
+
+    def rule_of(self, full: str) -> NameRule | None:
+        return tf2_rules.of_name(full, keras=self.keras)
 
     def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:
         """Whether a rule is applied at a node; if it is not, adds that to the report."""

@@ -21,9 +21,11 @@ from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rul
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
+from estimator_bridge.run.stock_names import NAMESPACE
 
 NO_TRAINING = "no-training"
 
+_DIMENSION = "dimension-value"
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
 
@@ -34,6 +36,8 @@ def migrate(
     selected: Selection = ALL,
     modules: Modules = ALONE,
     target: str | None = None,
+    *,
+    keras: bool = False,
 ) -> Rewritten:
     """Rewrites a program so that a `Trainer` of `tf2_engine.training` replaces its `TPUEstimator`.
 
@@ -45,6 +49,7 @@ def migrate(
         selected: the rules to apply; if some are left out, the program may not run.
         modules: the other modules of its package, one of which makes the TPUEstimator.
         target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
+        keras: writes a `TrainerModel` of `tf2_engine.keras` in the place of every estimator.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -58,7 +63,7 @@ def migrate(
         nothing = Line(0, "by hand", "", "", text)
         return Rewritten(source, (nothing,))
     edits = Edits(program, source)
-    visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected), target)
+    visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected, keras=keras), target)
     program.module.visit(visitor)
     lines, trains = visitor.finish()
     new = edits.apply()
@@ -110,9 +115,7 @@ class _RuleVisitor(cst.CSTVisitor):
         if self._tf2_edits.removal.is_removed(node):
             return
         name, rule = self._rule_of(node.func)
-        if name == tf2_rules.ESTIMATOR:
-            self._estimators.append(node)
-            self._actions.require_tables(node)
+        self._visit_estimator(node, name)
         if rule is not None and rule.arguments is not None:
             self._actions.leave_out_arguments(node, name, tf2_rules.rule_id(name), rule)
         if name == _SPEC:
@@ -120,11 +123,22 @@ class _RuleVisitor(cst.CSTVisitor):
         if self._on_sparse_cores:
             sparse_core_rules.apply(self._tf2_edits, node, is_trainer=name == tf2_rules.ESTIMATOR)
         self._visit_method(node)
+        self._actions.check_partitioner(node)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "replace":
             self._actions.leave_out(node, _CONFIG, tf2_rules.NOT_IN_REPLACE.__contains__)
 
+    def _visit_estimator(self, call: cst.Call, name: str) -> None:
+        if self._tf2_edits.keras and name in tf2_rules.ESTIMATORS:
+            self._estimators.append(call)
+            statement = self._program.parent(call)
+            if isinstance(statement, cst.Assign):
+                self._tf2_edits.models.update(code_of(each.target) for each in statement.targets)
+        elif name == tf2_rules.ESTIMATOR:
+            self._estimators.append(call)
+            self._actions.require_tables(call)
+
     def _visit_method(self, node: cst.Call) -> None:
-        rule = _rule_of_method(node.func)
+        rule = self._rule_of_method(node.func)
         if rule is not None:
             rule_id = tf2_rules.rule_id(node.func.attr.value)
             if self._tf2_edits.takes(node, rule_id, rule):
@@ -137,13 +151,24 @@ class _RuleVisitor(cst.CSTVisitor):
             new = self._program.in_its_quotes(".name.split(':')[0]")
             edits.replace(edits.span(node.value.value)[1], edits.span(node)[1], new)
             self._tf2_edits.say(node, "name", code_of(node), new, "variable-op-name")
-        rule = _rule_of_method(node)
+        if _is_of_dimension(node) and self._tf2_edits.takes_other(_DIMENSION):
+            self._replace_value(node)
+        rule = self._rule_of_method(node)
         parent = self._program.parent(node)
         called = isinstance(parent, cst.Call) and parent.func is node
         if rule is not None and rule.action is Action.CALL and not called:
             self._refuse_alias(node)
         self._check_setting(node)
         return self._visit_name(node)
+
+    def _replace_value(self, node: cst.Attribute) -> None:
+        """Reads a size without `.value`, which sizes of TensorFlow 2 do not have."""
+        edits = self._tf2_edits.edits
+        function = self._tf2_edits.import_name("dimension_value", "tensorflow.compat.v1", node)
+        start, end = edits.span(node.value)
+        edits.insert(start, f"{function}(")
+        edits.replace(end, edits.span(node)[1], ")")
+        self._tf2_edits.say(node, "name", code_of(node), function, _DIMENSION)
 
     def visit_Name(self, node: cst.Name) -> None:
         self._visit_name(node)
@@ -161,7 +186,7 @@ class _RuleVisitor(cst.CSTVisitor):
             return False
         for full in self._program.imported_names(node):
             self._check_module(node, full)
-            rule = tf2_rules.of_name(full)
+            rule = self._tf2_edits.rule_of(full)
             if rule is None:
                 continue
             rule = self._actions.rule_here(node, full, rule)
@@ -181,7 +206,7 @@ class _RuleVisitor(cst.CSTVisitor):
         above, _, short = full.rpartition(".")
         if self._program.is_stored(node):
             return False
-        if self._program.is_alias(node) and tf2_rules.of_name(above) is not rule:
+        if self._program.is_alias(node) and self._tf2_edits.rule_of(above) is not rule:
             return (
                 False  # The alias is part of a name whose rule is applied where the alias is made.
             )
@@ -195,7 +220,14 @@ class _RuleVisitor(cst.CSTVisitor):
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
-            self._actions.comment_out(dotted, "other-stock", rule)
+            if not self._tf2_edits.keras:
+                self._actions.comment_out(dotted, "other-stock", rule)
+            elif stock_replacements.module_of(full) == NAMESPACE:
+                # The module is passed around; the bridge's has the same names.
+                new = self._tf2_edits.import_name("estimator", "estimator_bridge")
+                self._tf2_edits.edits.replace_node(dotted, new)
+            else:
+                self._actions.refuse(dotted, "other-stock", rule)
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
@@ -267,6 +299,8 @@ class _RuleVisitor(cst.CSTVisitor):
         """Raises Refused if nothing is left to train, or the program would train something else."""
         blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
+        if blockers and self._tf2_edits.keras:
+            raise Refused(name, blockers)
         if not trains and self._program.modules is ALONE:
             removal = self._tf2_edits.removal
             kept = {
@@ -278,12 +312,21 @@ class _RuleVisitor(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}"
             )
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
-        elif self._program.modules is ALONE and trains_unseen([self._program.module.code]):
+        elif self._program.modules is ALONE and self._trains_unseen():
             blockers.append(no_training(name))
-        if any(each.stops for each in blockers):
+        if any(each.stops or self._tf2_edits.keras for each in blockers):
             raise Refused(name, blockers)
         for statement, blocker in self._tf2_edits.blockers.marks():
             self._tf2_edits.comments.mark(statement, blocker)
+
+    def _trains_unseen(self) -> bool:
+        code = self._program.module.code
+        return trains_unseen([code]) and (not self._tf2_edits.keras or _SPEC in code)
+
+    def _rule_of_method(self, node: cst.CSTNode) -> NameRule | None:
+        if not isinstance(node, cst.Attribute):
+            return None
+        return tf2_rules.of_method(node.attr.value, keras=self._tf2_edits.keras)
 
     def _uses_keras(self) -> bool:
         """Whether the program uses Keras; matters for modules in which nothing else changes."""
@@ -294,16 +337,20 @@ class _RuleVisitor(cst.CSTVisitor):
         """Finds the last part of an imported name that has a rule, and the rule."""
         if isinstance(node, cst.Name | cst.Attribute):
             for full in self._program.imported_names(node):
-                rule = tf2_rules.of_name(full)
+                rule = self._tf2_edits.rule_of(full)
                 if rule is not None:
                     return full.rpartition(".")[2], rule
         return "", None
 
 
+def _is_of_dimension(node: cst.Attribute) -> bool:
+    """Whether a node is like `x.shape[1].value`."""
+    if node.attr.value != "value" or not isinstance(node.value, cst.Subscript):
+        return False
+    of = code_of(node.value.value).removesuffix(".dims")
+    return of.endswith((".shape", ".get_shape()")) or of in ("shape", "input_shape")
+
+
 def _is_op_name(node: cst.Attribute) -> bool:
     of_op = isinstance(node.value, cst.Attribute) and node.value.attr.value == "op"
     return of_op and node.attr.value == "name"
-
-
-def _rule_of_method(node: cst.CSTNode) -> NameRule | None:
-    return tf2_rules.METHODS.get(node.attr.value) if isinstance(node, cst.Attribute) else None

@@ -29,6 +29,7 @@ class Action(enum.Enum):
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
     CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
+    FIT = "the method `new` of a Keras model replaces it, with `x` and `callbacks`"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
     DROP = "its statement is left out; those that depend on it stay as comments"
@@ -39,6 +40,7 @@ class Action(enum.Enum):
     LOOK = "it stays, and a line of the report says what to look at"
     OTHER = "see the reason"
     REFUSE = "the program is refused"
+    REFUSE_ALONE = "the same, where a call of it is a whole statement of a function with `mode`"
 
 
 class NameRule(NamedTuple):
@@ -51,6 +53,7 @@ class NameRule(NamedTuple):
         positional: how many arguments mean the same when passed by position.
         refused: arguments without which the program would do something else.
         way_out: what to do about a refusal; by default, to do without the code.
+        unpacked: whether calls may have arguments of `**`, all of which are carried.
         unless: a text; the rule does not apply to a program that contains it.
     """
 
@@ -62,6 +65,7 @@ class NameRule(NamedTuple):
     positional: int | None = None
     refused: tuple[str, ...] = ()
     way_out: str = ""
+    unpacked: bool = False
     unless: str = ""
 
     @property
@@ -81,6 +85,7 @@ _EFFECTS = {
     Action.LOOK: selection.NEEDS_A_LOOK,
     Action.COMMENT_OUT: selection.NEEDS_A_LOOK,
     Action.REFUSE: selection.REFUSED,
+    Action.REFUSE_ALONE: selection.REFUSED,
 }
 
 
@@ -94,6 +99,9 @@ NO_COUNTERPART = "the new program has no counterpart"
 
 TRAINING = "tf2_engine.training"
 """The library that the new program uses."""
+
+KERAS = "tf2_engine.keras"
+"""The library with the `TrainerModel` of a program in the Keras form."""
 
 _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
 _HOOKS = "there is no session that runs hooks"
@@ -115,6 +123,7 @@ _UPDATE_OPS = (
     "another module runs UPDATE_OPS: they stay at their initial values, in evaluation and "
     "predictions too; in TensorFlow 2 the layer updates them while it trains"
 )
+_RUN_UPDATES = "Make the train_op depend on these updates, or leave the layer out"
 _ASSERTIONS = (
     "equal greater greater_equal integer less less_equal near negative non_negative non_positive "
     "none_equal positive rank rank_at_least rank_in scalar shapes type"
@@ -190,8 +199,9 @@ STOCK: Mapping[str, NameRule] = {
     "EvalSpec": _training("EvalSpec", "input_fn steps name hooks exporters"),
     "WarmStartSettings": _training(
         "WarmStartSettings",
-        "ckpt_to_initialize_from vars_to_warm_start",
-        refused="var_name_to_vocab_info var_name_to_prev_var_name",
+        "ckpt_to_initialize_from vars_to_warm_start var_name_to_prev_var_name",
+        positional=2,
+        refused="var_name_to_vocab_info",
     ),
     "train_and_evaluate": _training("train_and_evaluate", "estimator train_spec eval_spec"),
     "ModeKeys": _training("ModeKeys"),
@@ -218,6 +228,51 @@ STOCK: Mapping[str, NameRule] = {
 """Names of stock's estimator, by their last part."""
 
 _OF_TRAIN = "tensorflow.compat.v1.train"
+
+ESTIMATORS = (ESTIMATOR, "Estimator")
+
+_MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
+
+_OF_KERAS: Mapping[str, NameRule] = {
+    **_rows(_MODEL, "TPUEstimator Estimator"),
+    "EstimatorSpec": _training("ModelSpec")._replace(positional=4),
+    "numpy_input_fn": _training("numpy_input_fn"),
+    "pandas_input_fn": _training("pandas_input_fn"),
+    "RunConfig": STOCK["RunConfig"]._replace(unpacked=True),
+    **{
+        f"train.{name}": _training(name)
+        for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
+    },
+    "placeholder": _training("placeholder"),
+    **{
+        f"feature_column.{name}": _training(name)
+        for name in ("shared_embedding_columns", "shared_embeddings")
+    },
+    **_rows(
+        NameRule(Action.REFUSE, _UPDATE_OPS, unless="UPDATE_OPS", way_out=_RUN_UPDATES),
+        "layers.batch_normalization layers.BatchNormalization",
+    ),
+    "keras.layers.BatchNormalization": NameRule(
+        Action.REFUSE, _MOVING_AVERAGES, unless="updates", way_out=_RUN_UPDATES
+    ),
+    **_rows(
+        _training("make_iterator"),
+        "data.make_one_shot_iterator data.make_initializable_iterator",
+    ),
+    "train.Scaffold": _training(
+        "Scaffold", "saver summary_op", 0, "init_op init_fn init_feed_dict local_init_op"
+    ),
+    **_rows(
+        NameRule(
+            Action.REFUSE,
+            "it makes an estimator with a model_fn of its own",
+            way_out="Write its model_fn",
+        ),
+        " ".join([*stock_names.CANNED, *stock_names.CANNED_EXPERIMENTAL]),
+    ),
+}
+"""Names below `tensorflow`, and names of stock's estimator by their last part, that have another
+rule where the program becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(
     [
@@ -338,6 +393,21 @@ METHODS: Mapping[str, NameRule] = {
 }
 """Methods of estimators and of optimizers."""
 
+_METHODS_OF_KERAS: Mapping[str, NameRule] = {
+    **_rows(
+        NameRule(Action.CALL, new="make_iterator", module=TRAINING),
+        "make_one_shot_iterator make_initializable_iterator",
+    ),
+    "train": NameRule(Action.FIT, new="fit"),
+    "predict": NameRule(Action.FIT, new="predictions"),
+}
+
+
+def of_method(name: str, *, keras: bool = False) -> NameRule | None:
+    """Finds the rule of a method; see `of_name`."""
+    return (_METHODS_OF_KERAS if keras else {}).get(name) or METHODS.get(name)
+
+
 NOT_IN_CONFIG: Mapping[str, NameRule] = {
     f"config.{name}": NameRule(
         Action.REFUSE, _NO_SUCH_SETTING, way_out="Take the value from where the config gets it"
@@ -370,13 +440,37 @@ OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
 """The rule of all other names of stock; `stock_reason` gives the reason."""
 
 
-def of_name(full: str) -> NameRule | None:
-    """Finds the rule of a full name; None if the name stays as it is."""
+_NOT_FETCHED_BY_KERAS = NameRule(
+    Action.REFUSE_ALONE,
+    "in the legacy program nothing runs this op, because nothing uses its result; in TensorFlow 2 "
+    "it would run in every training step",
+    way_out="Leave the statement out, or make the train_op depend on it",
+)
+
+_OF_BRIDGE = {
+    each.name: each.namespace
+    for each in stock_names.SYMBOLS
+    if each.namespace in ("", "experimental")
+    and each.home.startswith("estimator_bridge.canned.heads.")
+}
+"""Heads, which are the bridge's where a program becomes a `TrainerModel`, by their namespace."""
+
+
+def of_name(full: str, *, keras: bool = False) -> NameRule | None:
+    """Finds the rule of a full name; None if the name stays as it is.
+
+    Args:
+        keras: whether the program becomes a `TrainerModel`.
+    """
     short = full.rpartition(".")[2]
     below = stock_replacements.below_tensorflow(full)
-    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below)
+    others = _OF_KERAS if keras else {}
+    if keras and short == "ProfilerHook":  # A trainer takes it, and does not profile.
+        return OTHERS["session-hooks"] if stock_replacements.is_stock(full) else None
+    rule = _ANYWHERE.get(short) or others.get(below) or TENSORFLOW.get(below)
     if below in _WITH_EFFECTS:
-        return OTHERS[NOT_FETCHED]
+        refuses = keras and "assert" not in below.lower()
+        return _NOT_FETCHED_BY_KERAS if refuses else OTHERS[NOT_FETCHED]
     if rule is not None or not stock_replacements.is_stock(full):
         return rule
     if short in _SESSION_HOOKS:
@@ -384,7 +478,10 @@ def of_name(full: str) -> NameRule | None:
     place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
         return OTHERS["parameters"]._replace(why="", module=place.module)
-    return STOCK.get(short, OTHER_STOCK)
+    known = others.get(short) or STOCK.get(short)
+    if known is None and keras and short in _OF_BRIDGE:
+        return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
+    return known or OTHER_STOCK
 
 
 _LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
@@ -419,6 +516,8 @@ def id_of(full: str, rule: NameRule) -> str:
     """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
+    if rule is _NOT_FETCHED_BY_KERAS:
+        return NOT_FETCHED
     for each in ("annotation", NOT_FETCHED):
         if rule is OTHERS[each]:
             return each
@@ -452,6 +551,9 @@ OTHERS: Mapping[str, NameRule] = {
     ),
     "depends-on-left-out": NameRule(Action.COMMENT_OUT, "it uses what is left out, or only that"),
     "import-stock": NameRule(Action.OTHER, "imports of stock are removed, others are added"),
+    "dimension-value": NameRule(
+        Action.OTHER, "`.value` of a size in a shape, which TensorFlow 2 has as a number"
+    ),
     "imports-legacy-module": NameRule(
         Action.REFUSE, "a module beside the program has to be migrated with it"
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
+import operator
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from types import GeneratorType, SimpleNamespace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from estimator_bridge.run import keras_choice, public_names
@@ -113,7 +115,8 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
     """Whether a condition depends on which TensorFlow is installed, in parts without a known value.
 
-    `attributes` are the names of attributes of objects that depend on it.
+    Args:
+        attributes: names of attributes of objects that depend on it.
     """
     if isinstance(test, ast.BoolOp):
         unknown = (each for each in test.values if truth(each, known) is None)
@@ -170,35 +173,90 @@ def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
 
     It executes only operators, string methods and a few builtins, on known values.
     """
-    if isinstance(node, ast.Name) and isinstance(known.get(node.id), SimpleNamespace):
-        return known[node.id]
     if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN
     try:
-        value: Object = eval(compile(ast.Expression(node), "<condition>", "eval"), _Values(known))
-        return [*value] if isinstance(value, GeneratorType) else value
+        return _Evaluation(known).of(node)
     except Exception:  # The program's own errors, which it will raise when it runs.
         return UNKNOWN
 
 
-class _Values(dict[str, Object]):
-    """Looks names up when an expression reads them; an unknown name raises KeyError."""
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Object, Object], bool]] = {
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le},
+    **{ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
+    ast.In: lambda one, others: one in others,
+    ast.NotIn: lambda one, others: one not in others,
+}
+_UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
+    **{ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos},
+}
+
+
+class _Evaluation:
+    """Computes expressions without side effects. An unknown name raises KeyError."""
 
     def __init__(self, known: Mapping[str, Object]) -> None:
-        super().__init__(__builtins__={})
         self._known = known
 
-    def __missing__(self, name: str) -> Object:
-        value = self._known[name] if name in self._known else _BUILTINS[name]
-        if value is UNKNOWN or value is ASKED:
-            raise KeyError(name)
-        if isinstance(value, SimpleNamespace):
-            return SimpleNamespace(**{k: v for k, v in vars(value).items() if v is not ASKED})
-        if not isinstance(value, PublicName):
-            return value
-        if loads_keras(value.parts):
-            raise KeyError(name)
-        return value.value()
+    def of(self, node: ast.AST | None) -> Object:
+        return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
+
+    def _constant(self, node: ast.Constant) -> Object:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Object:
+        return _value(node.id, self._known)
+
+    def _attribute(self, node: ast.Attribute) -> Object:
+        value: Object = getattr(self.of(node.value), node.attr)
+        return _checked(node.attr, value)
+
+    def _subscript(self, node: ast.Subscript) -> Object:
+        return self.of(node.value)[self.of(node.slice)]
+
+    def _slice(self, node: ast.Slice) -> Object:
+        return slice(self.of(node.lower), self.of(node.upper), self.of(node.step))
+
+    def _tuple(self, node: ast.Tuple) -> Object:
+        return tuple(map(self.of, node.elts))
+
+    def _list(self, node: ast.List) -> Object:
+        return [*map(self.of, node.elts)]
+
+    def _unaryop(self, node: ast.UnaryOp) -> Object:
+        return _UNARY[type(node.op)](self.of(node.operand))
+
+    def _boolop(self, node: ast.BoolOp) -> Object:
+        values = map(self.of, node.values)
+        decides = isinstance(node.op, ast.Or)
+        last = next(values)
+        while bool(last) != decides and (following := next(values, UNKNOWN)) is not UNKNOWN:
+            last = following
+        return last
+
+    def _ifexp(self, node: ast.IfExp) -> Object:
+        return self.of(node.body if self.of(node.test) else node.orelse)
+
+    def _compare(self, node: ast.Compare) -> Object:
+        operands = [*map(self.of, (node.left, *node.comparators))]
+        pairs = zip(node.ops, itertools.pairwise(operands), strict=True)
+        return all(_COMPARISONS[type(op)](*pair) for op, pair in pairs)
+
+    def _call(self, node: ast.Call) -> Object:
+        by_name = {str(each.arg): self.of(each.value) for each in node.keywords}
+        return self.of(node.func)(*map(self.of, node.args), **by_name)
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
+        [one] = node.generators
+        target = one.target.id  # type: ignore[attr-defined]  # others are an AttributeError
+        values = []
+        for value in self.of(one.iter):
+            inner = _Evaluation({**self._known, target: value})
+            if all(map(inner.of, one.ifs)):
+                values.append(inner.of(node.elt))
+        return values
+
+    _generatorexp = _listcomp
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
@@ -223,3 +281,16 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
     if isinstance(owner, ast.Name) and isinstance(known.get(owner.id), SimpleNamespace):
         return True
     return isinstance(called, ast.Attribute) and called.attr in _METHODS
+
+
+def _value(name: str, known: Mapping[str, Object]) -> Object:
+    value = _checked(name, known[name] if name in known else _BUILTINS[name])
+    if isinstance(value, PublicName) and loads_keras(value.parts):
+        raise KeyError(name)
+    return value.value() if isinstance(value, PublicName) else value
+
+
+def _checked(name: str, value: Object) -> Object:
+    if value is UNKNOWN or value is ASKED:
+        raise KeyError(name)
+    return value

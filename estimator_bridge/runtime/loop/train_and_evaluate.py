@@ -158,6 +158,7 @@ def start_delay(config: Object) -> float:
 class _EvaluationListener(tf.train.CheckpointSaverListener):
     def __init__(self, evaluator: _Evaluator, throttle_secs: float) -> None:
         self._evaluator, self._throttle_secs = evaluator, throttle_secs
+        self._has_cut_off = False
         self.results: _Results = (None, None)
 
     def begin(self) -> None:
@@ -178,11 +179,23 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
     def end(self, session: Session, global_step_value: int) -> None:
         if global_step_value != self._timer.last_triggered_step():
             self._evaluate(global_step_value)
-        self._evaluator.warn_of_final_exports(global_step_value)
+        if not self._has_cut_off:
+            self._evaluator.warn_of_final_exports(global_step_value)
 
     def _evaluate(self, step: int) -> None:
         self._timer.update_last_triggered_step(step)
-        results = self._evaluator.evaluate_and_export()
+        try:
+            results = self._evaluator.evaluate_and_export()
+        except tf.errors.OutOfRangeError:
+            self._has_cut_off = True
+            log.warning(
+                "The evaluation of step %d raises an OutOfRangeError, which the training takes for "
+                "the end of its own input, as in stock: it ends at this step. A hook that reads "
+                "after the end of the evaluation's input raises it, such as LoggingTensorHook with "
+                "at_end=True. Leave at_end out of the hooks of the EvalSpec.",
+                step,
+            )
+            raise
         if results is None:
             raise errors.NoNewCheckpoint(
                 f"Step {step} cannot be evaluated, because no checkpoint was written since the "

@@ -50,20 +50,25 @@ def compare(
     b: Recording,
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
+    *,
+    until_different: bool = False,
 ) -> Result:
-    """Compares two recordings without searching for causes; a perturbed run widens tolerances."""
+    """Compares two recordings without searching for causes; a perturbed run widens tolerances.
+
+    With `until_different` it ends behind the first step that differs; the result is not `complete`.
+    """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
     tolerance = _tolerance(a, b, perturbed, num_terms)
-    steps = _steps(a, b, perturbed, tolerance, progress)
+    steps = _steps(a, b, perturbed, tolerance, progress, until_different=until_different)
     every = list(steps.series.values())
     for series in every:
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.numbers[0], a, settings[0])
     compared: list[findings.Outcome] = []
-    if settings[1]["engine"] != CHECKPOINT:
+    if steps.complete and settings[1]["engine"] != CHECKPOINT:
         compared.extend(
             outcomes.compare_outcomes(a, b, _carried(a, b, steps, tolerance, perturbed))
         )
@@ -83,6 +88,7 @@ def compare(
         undecided=list(_undecided(every)),
         not_compared=list(not_compared(a, b)),
         failures=list(failures(a, b)),
+        complete=steps.complete,
     )
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
@@ -99,14 +105,17 @@ def _steps(
     perturbed: Recording | None,
     tolerance: Tolerance,
     progress: Progress,
+    *,
+    until_different: bool = False,
 ) -> ComparedSteps:
     pairing = Pairing(a, b)
     paired = pairing.steps()
     steps = ComparedSteps(a, b, pairing.only, lockstep=b.follows)
     if b.follows:
-        steps.run(judged_in_lockstep(paired, a, b, perturbed), progress)
+        judged = judged_in_lockstep(paired, a, b, perturbed)
     else:
-        steps.run(judged_freely(paired, tolerance), progress)
+        judged = judged_freely(paired, tolerance)
+    steps.run(judged, progress, until_different=until_different)
     return steps
 
 

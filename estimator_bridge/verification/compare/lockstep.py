@@ -29,6 +29,7 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
     SMALLEST_NORMAL,
     UNIT_ROUNDOFF,
     known,
+    rounded,
 )
 from estimator_bridge.verification.compare.arithmetic.shadow import (
     ShadowInputs,
@@ -226,10 +227,12 @@ def table_residuals(
         same_arrays(a.gradients, b.gradients) for a, b in zip(ours_in, theirs_in, strict=True)
     )
     with np.errstate(all="ignore"):
-        ours = shadow.advance(before, ours_in)
+        sums = shadow.row_gradients(ours_in)
+        ours = shadow.applied(before, ours_in, sums)
         theirs = ours if same else shadow.advance(before, theirs_in)
         # Errors of sums have no preferred direction; those of a rule may.
-        alone = TableShadow(table, exact_sums=True).advance(before, ours_in)
+        exact = [(rows, rounded(gradients.value)) for rows, gradients in sums]
+        alone = shadow.applied(before, ours_in, exact)
     names = [table["variable"], *table["slots"]]
     pairs = {name: (after[0][name], after[1][names_b[name]]) for name in names}
     described = any(

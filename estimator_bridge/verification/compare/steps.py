@@ -93,6 +93,7 @@ class ComparedSteps:
         numbers: the global steps that were compared, starting with the initial state.
         only: the arrays that only one side has, by group and name.
         remarks: other reasons why the sides are not equal.
+        complete: whether all steps were compared.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ComparedSteps:
         self.only = only
         self.remarks: list[str] = []
         self.evidence: Evidence | None = None
+        self.complete = True
         self._sides, self._lockstep = (a, b), lockstep
         self._histories: dict[Key, ArrayHistory] = {}
         self._states: tuple[StepPair, ...] = ()
@@ -114,11 +116,20 @@ class ComparedSteps:
     def num_updates(self) -> int:
         return self.numbers[-1] - self.numbers[0] if self.numbers else 0
 
-    def run(self, steps: Iterable[tuple[PairedStep, Iterator[Judged]]], progress: Progress) -> None:
+    def run(
+        self,
+        steps: Iterable[tuple[PairedStep, Iterator[Judged]]],
+        progress: Progress,
+        *,
+        until_different: bool,
+    ) -> None:
         total, others = (len(side.numbers()) for side in self._sides)
         for step, judged in steps:
             progress("comparing", len(self.numbers), total)
             self._add(step, judged)
+            if until_different and self.evidence is not None and self.evidence.following:
+                self.complete = False
+                break
         progress("comparing", total, total)
         if total != others:
             self.remarks.append(f"side {'A' if total > others else 'B'} made more steps")

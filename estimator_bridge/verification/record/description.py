@@ -93,7 +93,8 @@ def describe(
 
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
     legacy, side, engine = program.legacy, program.side, trainer.engine
-    assert legacy is not None
+    if legacy is None:
+        return _without_tables(program, TF2, tf.__version__)
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
     tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
     for name, table in engine.tables.items():
@@ -116,6 +117,24 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
         "arithmetic": program.arithmetic,
         "cuts_exports": _cuts_exports(legacy),
+    }
+
+
+def _without_tables(program: Program, engine: str, tensorflow: str) -> SideDescription:
+    return {
+        "program": program.name,
+        "side": program.side.name,
+        "engine": engine,
+        "tensorflow": tensorflow,
+        "use_tpu": False,
+        "where": "no tables",
+        "cores": 1,
+        "quirks": "none",
+        "every": program.every,
+        "settings": [],
+        "tables": [],
+        "config": {},
+        "cuts_exports": False,
     }
 
 

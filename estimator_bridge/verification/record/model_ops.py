@@ -61,7 +61,7 @@ def sketching_model_fn(
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
     """Lists the floats from which a step computes the loss and updates such as moving averages.
 
-    Ops inside branches and ops that depend on a write are left out.
+    Ops inside branches, ops that depend on a write, and reference variables are left out.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()
@@ -69,7 +69,7 @@ def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
     for op in graph.get_operations()[before:]:
         if _is_left_out(op, left_out):
             left_out.add(op.name)
-        elif op.name in used:
+        elif op.name in used and not _is_of_reference(op):
             tensors.extend(each for each in op.outputs if each.dtype.is_floating)
         if op is loss.op:
             break
@@ -94,6 +94,13 @@ def _is_left_out(op: Op, left_out: set[str]) -> bool:
         return False
     sources = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return any(source.name in left_out for source in sources)
+
+
+def _is_of_reference(op: Op) -> bool:
+    """Whether the output is a variable's own memory, which the training may update meanwhile."""
+    is_read = op.type == "Identity"
+    tensors = [*op.outputs, *(op.inputs if is_read else ())]
+    return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)
 
 
 def _described(tensor: Object) -> ModelOp:

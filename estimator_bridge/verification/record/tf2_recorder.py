@@ -25,6 +25,7 @@ from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.training.trainer import Trainer
 from tf2_engine.types import Function, Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
@@ -102,9 +103,9 @@ class Tf2Recorder:
 
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
         recorder = self._recorder
-        self._check(type(trainer).__name__, arguments)
-        spec = arguments["embedding_config_spec"]
-        legacy = read_spec(spec)
+        self._check(type(trainer), arguments)
+        spec = arguments.get("embedding_config_spec")
+        legacy = None if spec is None else read_spec(spec)
         model_dir = arguments.get("model_dir")
         model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
         arguments["model_dir"] = recorder.directory(model_dir)
@@ -117,16 +118,16 @@ class Tf2Recorder:
             trainer,
             spec,
             legacy,
-            use_tpu=True,
-            every=recorder.every(legacy.pipeline_execution_with_tensor_core),
+            use_tpu=legacy is not None,
+            every=recorder.every(bool(legacy and legacy.pipeline_execution_with_tensor_core)),
             batch_size=arguments.get("train_batch_size"),
             arithmetic=arithmetic,
         )
         self._has_trainers = True
         original(trainer, **arguments)
 
-    def _check(self, name: str, arguments: Arguments) -> None:
-        side = self._recorder.side
+    def _check(self, kind: type, arguments: Arguments) -> None:
+        side, name = self._recorder.side, kind.__name__
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
                 f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
@@ -137,7 +138,8 @@ class Tf2Recorder:
                 f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
                 f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
             )
-        if arguments.get("embedding_config_spec") is None or arguments.get("model_fn") is None:
+        has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
+        if not has_spec or arguments.get("model_fn") is None:
             raise errors.InvalidInput(
                 f"{name} is made without `embedding_config_spec` or `model_fn`, by which verify "
                 "knows its tables and activations. Compare what the program saves: "
@@ -176,7 +178,7 @@ class Tf2Recorder:
             if object_graph.KEY in reader.tensors:
                 return path
         converted = os.path.join(self._recorder.writer.directory, "converted")
-        convert(path, converted, spec=spec, allow=("*",))
+        convert(path, converted, spec=spec, allow=("*",), no_tables=spec is None)
         return find(converted)
 
 

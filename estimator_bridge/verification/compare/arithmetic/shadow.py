@@ -35,6 +35,10 @@ class ShadowInputs(NamedTuple):
         )
 
 
+RowGradients = tuple[Array, Rounded]
+"""The numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
+
+
 class ShadowRows(NamedTuple):
     """The numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
@@ -43,15 +47,9 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """Updates a table by its rule, or by a `variant` of the rule.
+    """Updates a table by its rule, or by a `variant` of the rule."""
 
-    With `exact_sums`, the rounding of summed gradients is ignored.
-    """
-
-    def __init__(
-        self, table: TableDescription, *, exact_sums: bool = False, variant: Rule | None = None
-    ) -> None:
-        self._exact_sums = exact_sums
+    def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
         rule = table["rule"]
         assert rule is not None
         self._table, self._description = table, rule
@@ -59,7 +57,14 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        sums = [self._row_gradients(step) for step in steps]
+        return self.applied(state, steps, self.row_gradients(steps))
+
+    def row_gradients(self, steps: Sequence[ShadowInputs]) -> list[RowGradients]:
+        return [self._row_gradients(step) for step in steps]
+
+    def applied(
+        self, state: Values, steps: Sequence[ShadowInputs], sums: Sequence[RowGradients]
+    ) -> ShadowRows:
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))
         else:
@@ -85,7 +90,7 @@ class TableShadow:
         for name, value in {self._table["variable"]: w, **named}.items():
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
-    def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
+    def _row_gradients(self, step: ShadowInputs) -> RowGradients:
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0
         ids, terms = [], []
@@ -106,8 +111,7 @@ class TableShadow:
             np.concatenate([np.broadcast_to(part, (len(part), dim)) for part in parts])
             for parts in ([t.value for t in terms], [t.error for t in terms])
         )
-        rows, sums = lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
-        return rows, rounded(sums.value) if self._exact_sums else sums
+        return lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
 
 
 def _rate(rule: RuleDescription, position: int) -> Rounded:

@@ -1,0 +1,31 @@
+"""What TensorFlow makes in graphs only, and programs make where there is none."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf2_engine.types import Object, Tensor
+
+
+def placeholder(*args: Object, **settings: Object) -> Tensor:
+    """Makes a placeholder in the default graph, or one that only tells its type and shape."""
+    if not tf.executing_eagerly():
+        return tf.compat.v1.placeholder(*args, **settings)
+    with tf.Graph().as_default():
+        return tf.compat.v1.placeholder(*args, **settings)
+
+
+def shared_embedding_columns(*args: Object, **settings: Object) -> list[Object]:
+    """Calls the function of this name of `tf.compat.v1.feature_column`, in a graph."""
+    with tf.Graph().as_default():
+        columns: list[Object] = tf.compat.v1.feature_column.shared_embedding_columns(
+            *args, **settings
+        )
+        return columns
+
+
+def shared_embeddings(*args: Object, **settings: Object) -> list[Object]:
+    """Calls `tf.feature_column.shared_embeddings` in a graph."""
+    with tf.Graph().as_default():
+        columns: list[Object] = tf.feature_column.shared_embeddings(*args, **settings)
+        return columns

@@ -33,13 +33,13 @@ struct Field {
   int64_t AsInt() const { return static_cast<int64_t>(value); }  // of kVarint
   bool AsBool() const { return value != 0; }                     // of kVarint
   std::string AsString() const { return std::string(data, size); }  // of kBytes
-  int key() const { return number << 3 | wire; }
+  uint32_t key() const { return static_cast<uint32_t>(number) << 3 | static_cast<uint32_t>(wire); }
 };
 
 // The `key` of a field, given its number.
-constexpr int Varint(int number) { return number << 3 | Field::kVarint; }
-constexpr int Bytes(int number) { return number << 3 | Field::kBytes; }
-constexpr int Fixed32(int number) { return number << 3 | Field::kFixed32; }
+constexpr uint32_t Varint(uint32_t number) { return number << 3 | Field::kVarint; }
+constexpr uint32_t Bytes(uint32_t number) { return number << 3 | Field::kBytes; }
+constexpr uint32_t Fixed32(uint32_t number) { return number << 3 | Field::kFixed32; }
 
 // Goes through the fields of one message; see `ForEachField`.
 class WireReader {

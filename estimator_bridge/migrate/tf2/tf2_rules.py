@@ -19,6 +19,7 @@ from estimator_bridge.settings import quirks
 _Value = TypeVar("_Value")
 
 
+@enum.unique
 class Action(enum.Enum):
     """What a rule does with a name or a method."""
 
@@ -40,7 +41,7 @@ class Action(enum.Enum):
     LOOK = "it stays, and a line of the report says what to look at"
     OTHER = "see the reason"
     REFUSE = "the program is refused"
-    REFUSE_ALONE = "the same, where a call of it is a whole statement of a function with `mode`"
+    REFUSE_ALONE = "the program is refused where a call of it is a whole such statement"
 
 
 class NameRule(NamedTuple):

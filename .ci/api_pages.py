@@ -108,6 +108,7 @@ MADE_ELSEWHERE = {
     ),
     "tf2_engine.keras.classes.FunctionModel": "tf2_engine.keras.in_model.FunctionModelBase",
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
+    "tf2_engine.keras.classes.TrainerModel": "tf2_engine.keras.trainer_model.TrainerModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (
         "tf2_engine.keras.callbacks.step_logs.TableSummaryCallbackBase"
     ),

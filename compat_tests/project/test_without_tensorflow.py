@@ -85,7 +85,7 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
         ("migrate --check train.py", "estimator_bridge"),
         ("migrate --form tf2 --check train.py", "Trainer"),
         ("migrate --form tf2 --target sparsecore --check train.py", "sparsecore"),
-        ("migrate --form keras --diff train.py", "TableModel"),
+        ("migrate --form keras --diff train.py", "+from tf2_engine.keras"),
         ("migrate --diff train.py", "+from estimator_bridge"),
     ],
 )

@@ -54,7 +54,8 @@ def model_fn(features: Tensor, labels: Tensor, mode: str, params: Any) -> object
     assert trained[0] not in trained[1:]
     with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
         train_op = v1.train.AdamOptimizer(rate).minimize(loss, step)
-    hooks = [v1.train.LoggingTensorHook({"loss": loss, "step": step}, every_n_iter=1)]
+    logged = {"loss": loss, "step": step}
+    hooks = [v1.train.LoggingTensorHook(logged, every_n_iter=1, at_end=True)]
     return training.ModelSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 

@@ -20,29 +20,37 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 
 
 class _Session:
-    """Replaces a session for hooks: it reads variables, and the step as a tensor."""
+    """Replaces a session for hooks: it reads variables and what the last step computed for hooks.
+
+    A session would compute the tensors anew, from another batch, as a LoggingTensorHook asks at the
+    end. There is no such batch here.
+    """
 
     graph = None
 
     def __init__(self, step: Variable) -> None:
         self._step = step
         self.step_read: Tensor | None = None
+        self.computed: dict[int, Tensor] = {}
 
     def run(self, fetches: Nest, feed_dict: Object = None) -> Nest:
-        """Returns the values of variables.
+        """Returns the values of variables, and of tensors that hooks request of each step.
 
         Raises:
-            OutOfOrder: a fetch is not a variable.
+            OutOfOrder: a fetch is neither.
         """
-        fetches = tf.nest.map_structure(
-            lambda each: self._step if each is self.step_read else each, fetches
-        )
-        if feed_dict or not all(isinstance(each, tf.Variable) for each in tf.nest.flatten(fetches)):
+        values = tf.nest.map_structure(self._value, fetches)
+        if feed_dict or any(each is None for each in tf.nest.flatten(values)):
             raise errors.OutOfOrder(
                 f"A hook runs {fetches!r} in a session, and in TensorFlow 2 there is none. Return "
                 "the tensors from `before_run`, or write a callback; see docs/training.md."
             )
-        return tf.nest.map_structure(lambda variable: variable.numpy(), fetches)
+        return values
+
+    def _value(self, fetch: Object) -> Object:
+        source = self._step if fetch is self.step_read else self.computed.get(id(fetch), fetch)
+        read = getattr(source, "numpy", None)  # Tensors of a graph have no values.
+        return None if read is None else read()
 
 
 class HookRunner:
@@ -123,6 +131,7 @@ class HookRunner:
         for hook, fetches, places, computed in zip(
             self._hooks, asked, self._fetched, values, strict=True
         ):
+            self._context.session.computed.update((key, computed[at]) for key, at in places.items())
             flat = []
             for each in () if fetches is None else tf.nest.flatten(fetches):
                 if id(each) not in places:

@@ -105,4 +105,5 @@ def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
         has_labels = not isinstance(result, tuple) or result[-1] is not None
         return result if has_labels else result[0]
 
-    return dataset.map(deliver, tf.data.AUTOTUNE, deterministic=True)
+    # One after another, because the function may have effects, and ran so in an estimator.
+    return dataset.map(deliver)

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.recording.files import Values, read_arrays
 from estimator_bridge.verification.record.capture import with_signature_of
+from tf2_engine.training.iterators import dataset_of
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
@@ -35,7 +36,9 @@ class InputRecord(NamedTuple):
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
     def call(*args: Object, **kwargs: Object) -> Object:
-        inputs, number = input_fn(*args, **kwargs), record.begin()
+        # Trainers call a function that asks an iterator anew for each batch.
+        inputs = dataset_of(lambda: input_fn(*args, **kwargs))
+        number = record.begin()
         if isinstance(inputs, tuple) and len(inputs) == 2 and inputs[1] is None:
             return fed(inputs[0], number), None
         return fed(inputs, number)

@@ -94,6 +94,23 @@ def test_the_model_fn_stays_and_the_calls_are_those_of_keras() -> None:
     assert migrated(new) == new
 
 
+def test_each_estimator_is_a_model() -> None:
+    """A program may have several, of one model_fn or of more, and functions that make them."""
+    other = "make('other')\n  other.train(input_fn, steps=1)\n"
+    maker = """\
+def make(name):
+  return tf.estimator.Estimator(model_fn, name, params={'rate': 0.1})
+
+
+def main("""
+    source = PROGRAM.replace("def main(", maker)
+    source = source.replace("  estimator.train(", f"  other = {other}  estimator.train(")
+    new = migrated(source)
+
+    assert new.count(" TrainerModel(model_fn, ") == 2
+    assert "  other = make('other')\n  other.train(input_fn, steps=1)\n" in new
+
+
 @pytest.mark.parametrize(
     "old, new, rule",
     [

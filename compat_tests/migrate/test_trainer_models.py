@@ -114,8 +114,6 @@ def main("""
 @pytest.mark.parametrize(
     "old, new, rule",
     [
-        ("tf.get_collection(tf.GraphKeys.UPDATE_OPS)", "[]", "batch-normalization"),
-        ("  loss =", "  tf.assign_add(step, 1)\n  loss =", "not-fetched"),
         (".estimator.Estimator(", ".estimator.DNNClassifier(", "dnn-classifier"),
     ],
 )

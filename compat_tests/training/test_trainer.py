@@ -555,6 +555,26 @@ def test_evaluations_and_predictions_run_only_what_they_return(tmp_path: pathlib
     assert int(another.train(input_fn, steps=1).step.numpy()) == 4
 
 
+def test_a_step_runs_what_the_returned_train_op_needs(tmp_path: pathlib.Path) -> None:
+    """Another train_op, assignments and assertions that nothing returns do not run."""
+
+    def choosing(features: Any, labels: Any) -> training.ModelSpec:
+        weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+        counts = v1.get_variable("counts", [2], initializer=v1.zeros_initializer(), trainable=False)
+        loss = weight + 0.0 * tf.reduce_sum(features["word"])
+        training.minimize(v1.train.GradientDescentOptimizer(100.0), loss)
+        v1.assign_add(counts, [1.0, 0.0])
+        tf.debugging.assert_negative(tf.abs(weight))
+        with tf.control_dependencies([v1.assign_add(counts, [0.0, 1.0])]):
+            train_op = training.minimize(v1.train.GradientDescentOptimizer(0.5), loss)
+        v1.assign(weight, 7.0)
+        return training.ModelSpec("train", loss=loss, train_op=train_op)
+
+    trained = values(make(choosing, tmp_path).train(input_fn, steps=3))
+    assert trained["weight"] == -1.5
+    np.testing.assert_array_equal(trained["counts"], [0.0, 3.0])
+
+
 def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     """Makes layers and variables of which two each have a seed."""
     shared = v1.random_normal_initializer(seed=5)

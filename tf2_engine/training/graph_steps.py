@@ -36,6 +36,8 @@ def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
     names = _needed_by(step.outputs)
     graph_def = step.graph.as_graph_def()
     kept = [each for each in graph_def.node if each.name in names]
+    for each in kept:
+        each.attr.pop("_class", None)  # says where an op is that may not be needed
     del graph_def.node[:]
     graph_def.node.extend(kept)
     here = v1.get_default_graph()

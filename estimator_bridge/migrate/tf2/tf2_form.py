@@ -190,8 +190,6 @@ class _RuleVisitor(cst.CSTVisitor):
             if rule is None:
                 continue
             rule = self._actions.rule_here(node, full, rule)
-            if rule is None:
-                return True
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)

@@ -79,7 +79,7 @@ def migrate_to_keras(
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):
-        done = Line(0, "by hand", "", "", "The program is in the Keras form already")
+        done = Line(0, "note", "", "", "The program is in the Keras form already")
         return Rewritten(source, (done,))
     source = _without_tabs(source)
     straight = straightening.straight(source, name)

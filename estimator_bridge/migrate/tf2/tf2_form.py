@@ -60,7 +60,7 @@ def migrate(
         text = "The program is in the tf2 form already"
         if target is not None:
             text += f"; give its Trainer `{sparse_core_rules.ARITHMETIC}`"
-        nothing = Line(0, "by hand", "", "", text)
+        nothing = Line(0, "note", "", "", text)
         return Rewritten(source, (nothing,))
     edits = Edits(program, source)
     visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected, keras=keras), target)

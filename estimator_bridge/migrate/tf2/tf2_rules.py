@@ -536,9 +536,9 @@ OTHERS: Mapping[str, NameRule] = {
 """Rules that do not belong to one name, by id."""
 
 
-def listed() -> dict[str, NameRule]:
-    """Collects every rule by id, in the order of ids."""
-    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
+def listed(*, keras: bool = False) -> dict[str, NameRule]:
+    """Collects every rule by id, in the order of ids; for `keras` see `of_name`."""
+    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG, _OF_KERAS if keras else {})
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
         argument_rule(name): NameRule(Action.DROP_ARGUMENT, why) for name, why in ARGUMENTS.items()

@@ -18,7 +18,8 @@ Kind: TypeAlias = Literal[
 ]
 """The kind of a line: an import or a name was replaced; code was added; code stays but behaves
 differently in TensorFlow 2; code has no counterpart and is commented out; something is left to
-the user; the program as a whole stays as it is, or keeps its estimators; or code stays because its rule is not selected.
+the user; the program as a whole stays as it is, or keeps its estimators; or code stays because its
+rule is not selected.
 """
 
 

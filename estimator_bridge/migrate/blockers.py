@@ -21,7 +21,7 @@ BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 _WIDTH = 88  # does not depend on the indentation, so the first line of a mark can be searched for
 
 _STOPS = (
-    *("no-estimator", "no-training", "no-tables", "loses-training", "loses-a-name"),
+    *("no-estimator", "no-training", "loses-training", "loses-a-name"),
     *("imports-star", "imports-legacy-module"),
     *(
         "gradient-tape",

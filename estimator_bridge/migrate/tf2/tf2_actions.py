@@ -8,7 +8,6 @@ from typing import TypeAlias
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate.blockers import BRIDGE_FORM
 from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.syntax.quoted_names import QuotedName
 from estimator_bridge.migrate.tf2 import tf2_rules
@@ -112,17 +111,10 @@ class Tf2Actions:
         ]
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
-    def require_tables(self, call: cst.Call) -> None:
-        """Refuses estimators of models without tables."""
-        by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
-        if by_keyword.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
-            why = tf2_rules.OTHERS["no-tables"].why
-            self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
-
     def check_partitioner(self, call: cst.Call) -> None:
-        """Refuses partitioned variables in a program that becomes a `TrainerModel`."""
+        """Refuses partitioned variables, which the library does not have."""
         by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
-        if self._tf2_edits.keras and by_keyword.get("partitioner", "None") != "None":
+        if by_keyword.get("partitioner", "None") != "None":
             why = "variables of TensorFlow 2 are not partitioned, and would have other names"
             self._tf2_edits.blockers.add(call, "partitioner", why, "Do without the partitioner")
 

@@ -128,14 +128,11 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.leave_out(node, _CONFIG, tf2_rules.NOT_IN_REPLACE.__contains__)
 
     def _visit_estimator(self, call: cst.Call, name: str) -> None:
-        if self._tf2_edits.keras and name in tf2_rules.ESTIMATORS:
+        if name in tf2_rules.ESTIMATORS:
             self._estimators.append(call)
             statement = self._program.parent(call)
             if isinstance(statement, cst.Assign):
                 self._tf2_edits.models.update(code_of(each.target) for each in statement.targets)
-        elif name == tf2_rules.ESTIMATOR:
-            self._estimators.append(call)
-            self._actions.require_tables(call)
 
     def _visit_method(self, node: cst.Call) -> None:
         rule = self._rule_of_method(node.func)
@@ -218,12 +215,12 @@ class _RuleVisitor(cst.CSTVisitor):
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
-            if not self._tf2_edits.keras:
-                self._actions.comment_out(dotted, "other-stock", rule)
-            elif stock_replacements.module_of(full) == NAMESPACE:
+            if stock_replacements.module_of(full) == NAMESPACE:
                 # The module is passed around; the bridge's has the same names.
                 new = self._tf2_edits.import_name("estimator", "estimator_bridge")
                 self._tf2_edits.edits.replace_node(dotted, new)
+            elif not self._tf2_edits.keras:
+                self._actions.comment_out(dotted, "other-stock", rule)
             else:
                 self._actions.refuse(dotted, "other-stock", rule)
         return False
@@ -319,7 +316,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _trains_unseen(self) -> bool:
         code = self._program.module.code
-        return trains_unseen([code]) and (not self._tf2_edits.keras or _SPEC in code)
+        return trains_unseen([code]) and _SPEC in code
 
     def _rule_of_method(self, node: cst.CSTNode) -> NameRule | None:
         if not isinstance(node, cst.Attribute):

@@ -103,14 +103,9 @@ _TAPE = (
     "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
 )
 _NO_COLLECTION = "outside of a graph the collection is empty"
-_ONE_ESTIMATOR = (
-    "Make the TPUEstimator in both cases: the strategy determines whether there is a TPU"
-)
-_METRICS = "Return a TPUEstimatorSpec with `eval_metrics`, a function and its tensors"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"
-_ITERATORS = "Trainer takes datasets, and makes iterators of them itself"
 _DATASET = "Return the tf.data.Dataset from the input_fn"
 
 
@@ -142,23 +137,21 @@ STOCK: Mapping[str, NameRule] = {
         "model_fn model_dir config params train_batch_size eval_batch_size predict_batch_size "
         "embedding_config_spec warm_start_from",
         positional=4,
-    ),
-    "Estimator": NameRule(Action.REFUSE, "it has no tables", way_out=_ONE_ESTIMATOR),
+    )._replace(unpacked=True),
+    "Estimator": _training(
+        "Trainer", "model_fn model_dir config params warm_start_from", 4
+    )._replace(unpacked=True),
     "TPUEstimatorSpec": _training("ModelSpec"),
-    "EstimatorSpec": _training(
-        "ModelSpec",
-        "mode predictions loss train_op export_outputs training_hooks evaluation_hooks "
-        "prediction_hooks",
-        positional=3,
-        refused="eval_metric_ops scaffold training_chief_hooks",
-    )._replace(way_out=_METRICS),
+    "EstimatorSpec": _training("ModelSpec")._replace(positional=4),
     "RunConfig": _training(
         "RunConfig",
         "model_dir tf_random_seed save_summary_steps save_checkpoints_steps save_checkpoints_secs "
         "keep_checkpoint_max keep_checkpoint_every_n_hours log_step_count_steps cluster master",
         positional=0,
         refused="train_distribute eval_distribute",
-    ),
+    )._replace(unpacked=True),
+    "numpy_input_fn": _training("numpy_input_fn"),
+    "pandas_input_fn": _training("pandas_input_fn"),
     "TrainSpec": _training("TrainSpec", "input_fn max_steps hooks saving_listeners"),
     "EvalSpec": _training("EvalSpec", "input_fn steps name hooks exporters"),
     "WarmStartSettings": _training(
@@ -188,37 +181,6 @@ STOCK: Mapping[str, NameRule] = {
     ),
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
     **_rows(NameRule(Action.DROP, _TPU), "TPUConfig InputPipelineConfig"),
-}
-"""Names of stock's estimator, by their last part."""
-
-_OF_TRAIN = "tensorflow.compat.v1.train"
-
-ESTIMATORS = (ESTIMATOR, "Estimator")
-
-_MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
-
-_OF_KERAS: Mapping[str, NameRule] = {
-    **_rows(_MODEL, "TPUEstimator Estimator"),
-    "EstimatorSpec": _training("ModelSpec")._replace(positional=4),
-    "numpy_input_fn": _training("numpy_input_fn"),
-    "pandas_input_fn": _training("pandas_input_fn"),
-    "RunConfig": STOCK["RunConfig"]._replace(unpacked=True),
-    **{
-        f"train.{name}": _training(name)
-        for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
-    },
-    "placeholder": _training("placeholder"),
-    **{
-        f"feature_column.{name}": _training(name)
-        for name in ("shared_embedding_columns", "shared_embeddings")
-    },
-    **_rows(
-        _training("make_iterator"),
-        "data.make_one_shot_iterator data.make_initializable_iterator",
-    ),
-    "train.Scaffold": _training(
-        "Scaffold", "saver summary_op", 0, "init_op init_fn init_feed_dict local_init_op"
-    ),
     **_rows(
         NameRule(
             Action.REFUSE,
@@ -228,8 +190,14 @@ _OF_KERAS: Mapping[str, NameRule] = {
         " ".join([*stock_names.CANNED, *stock_names.CANNED_EXPERIMENTAL]),
     ),
 }
-"""Names below `tensorflow`, and names of stock's estimator by their last part, that have another
-rule where the program becomes a `TrainerModel`."""
+"""Names of stock's estimator, by their last part."""
+
+_OF_TRAIN = "tensorflow.compat.v1.train"
+
+ESTIMATORS = (ESTIMATOR, "Estimator")
+
+_MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS)
+"""The rule of both estimators where the program becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(
     [
@@ -246,10 +214,6 @@ _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.leg
 """Modules of the bridge with the names that specs use."""
 
 _STOCK_REASONS: Mapping[str, str] = {
-    **dict.fromkeys(
-        stock_names.CANNED,
-        "canned estimators have no TPU embeddings; the bridge form of `migrate` runs them",
-    ),
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
@@ -263,9 +227,9 @@ TENSORFLOW: Mapping[str, NameRule] = {
     ),
     "train.Scaffold": _training(
         "Scaffold",
-        "saver",
+        "saver summary_op",
         positional=0,
-        refused="init_op init_fn init_feed_dict local_init_op ready_op ready_for_local_init_op",
+        refused="init_op init_fn init_feed_dict local_init_op",
     ),
     "train.Saver": _training(
         "Saver", "var_list max_to_keep keep_checkpoint_every_n_hours", positional=1
@@ -280,23 +244,27 @@ TENSORFLOW: Mapping[str, NameRule] = {
     ),
     "GradientTape": NameRule(Action.REFUSE, _TAPE),
     **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),
-    "train.init_from_checkpoint": NameRule(
-        Action.REFUSE,
-        "variables of TensorFlow 2 get their values when they are created",
-        way_out="Pass the checkpoint, converted, as `warm_start_from` of the TPUEstimator",
+    **{
+        f"train.{name}": _training(name)
+        for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
+    },
+    "placeholder": _training("placeholder"),
+    **{
+        f"feature_column.{name}": _training(name)
+        for name in ("shared_embedding_columns", "shared_embeddings")
+    },
+    **_rows(
+        _training("make_iterator"),
+        "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
     **_rows(
         NameRule(Action.REFUSE, _HOOKS + " with a graph", way_out="Leave the hook out"),
-        "train.CheckpointSaverHook train.ProfilerHook train.FinalOpsHook",
+        "train.CheckpointSaverHook train.FinalOpsHook",
     ),
     **_rows(
         NameRule(Action.REFUSE, _QUEUES, way_out=_DATASET),
         "train.batch train.shuffle_batch train.string_input_producer train.input_producer "
         "train.start_queue_runners train.slice_input_producer",
-    ),
-    **_rows(
-        NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
-        "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
     **_rows(NameRule(Action.UNWRAP_TENSOR, _TENSOR), "keras.layers.Input keras.Input"),
 }
@@ -332,7 +300,7 @@ METHODS: Mapping[str, NameRule] = {
         way_out=f"{_EXPORT[:1].upper()}{_EXPORT[1:]}",
     ),
     **_rows(
-        NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
+        NameRule(Action.CALL, new="make_iterator", module=TRAINING),
         "make_one_shot_iterator make_initializable_iterator",
     ),
     **{
@@ -346,10 +314,6 @@ METHODS: Mapping[str, NameRule] = {
 """Methods of estimators and of optimizers."""
 
 _METHODS_OF_KERAS: Mapping[str, NameRule] = {
-    **_rows(
-        NameRule(Action.CALL, new="make_iterator", module=TRAINING),
-        "make_one_shot_iterator make_initializable_iterator",
-    ),
     "train": NameRule(Action.FIT, new="fit"),
     "predict": NameRule(Action.FIT, new="predictions"),
 }
@@ -398,7 +362,7 @@ _OF_BRIDGE = {
     if each.namespace in ("", "experimental")
     and each.home.startswith("estimator_bridge.canned.heads.")
 }
-"""Heads, which are the bridge's where a program becomes a `TrainerModel`, by their namespace."""
+"""The namespaces of heads, which are those of the bridge."""
 
 
 def of_name(full: str, *, keras: bool = False) -> NameRule | None:
@@ -409,19 +373,18 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
     """
     short = full.rpartition(".")[2]
     below = stock_replacements.below_tensorflow(full)
-    others = _OF_KERAS if keras else {}
-    if keras and short == "ProfilerHook":  # A trainer takes it, and does not profile.
-        return OTHERS["session-hooks"] if stock_replacements.is_stock(full) else None
-    rule = _ANYWHERE.get(short) or others.get(below) or TENSORFLOW.get(below)
+    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below)
     if rule is not None or not stock_replacements.is_stock(full):
         return rule
+    if keras and short in ESTIMATORS:
+        return _MODEL
     if short in _SESSION_HOOKS:
         return TENSORFLOW.get(f"train.{short}", OTHERS["session-hooks"])
     place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
         return OTHERS["parameters"]._replace(why="", module=place.module)
-    known = others.get(short) or STOCK.get(short)
-    if known is None and keras and short in _OF_BRIDGE:
+    known = STOCK.get(short)
+    if known is None and short in _OF_BRIDGE:
         return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
     return known or OTHER_STOCK
 
@@ -433,8 +396,6 @@ def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
     """Finds the rule of a full name used as a type, where no object is created."""
     if not stock_replacements.is_stock(full):
         return rule
-    if rule is STOCK["Estimator"]:
-        return STOCK[ESTIMATOR]  # TPUEstimator's base class
     # `isinstance` with `object` would be true for everything.
     leaves_out = is_annotation and rule.action in _LEFT_OUT
     return OTHERS["annotation"] if leaves_out else rule
@@ -513,10 +474,6 @@ OTHERS: Mapping[str, NameRule] = {
         "library what is trained",
         way_out="Call one of them in the model_fn, in the program or in a module of its folder",
     ),
-    "no-tables": NameRule(
-        Action.REFUSE,
-        "it has no `embedding_config_spec`, and the library is for models with tables",
-    ),
     "other-stock": OTHER_STOCK,
     "parameters": NameRule(
         Action.IMPORT,
@@ -538,7 +495,7 @@ OTHERS: Mapping[str, NameRule] = {
 
 def listed(*, keras: bool = False) -> dict[str, NameRule]:
     """Collects every rule by id, in the order of ids; for `keras` see `of_name`."""
-    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG, _OF_KERAS if keras else {})
+    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
         argument_rule(name): NameRule(Action.DROP_ARGUMENT, why) for name, why in ARGUMENTS.items()

@@ -30,7 +30,6 @@ _TEXTS: Mapping[str, str] = {
     "keras-missing-name": "a name that the new program would use and not have",
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
     "keras-model-fn": "a model_fn that does not become a class of Keras, with --target alone",
-    "keras-no-training": "a reduction over cores that is no mean",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",

@@ -90,11 +90,6 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict of metrics, or "
         "migrate to the tf2 form",
     ),
-    "tpu.CrossShardOptimizer": (
-        "keras-no-training",
-        "a step of a Keras model takes the mean of all cores, and no other reduction",
-        "Leave the reduction out",
-    ),
     "train.": (
         "keras-of-train",
         "it belongs to the training loop of TensorFlow 1, which the new program does not have",

@@ -215,7 +215,7 @@ class _RuleVisitor(cst.CSTVisitor):
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
-            if stock_replacements.module_of(full) == NAMESPACE:
+            if dotted is node and stock_replacements.module_of(full) == NAMESPACE:
                 # The module is passed around; the bridge's has the same names.
                 new = self._tf2_edits.import_name("estimator", "estimator_bridge")
                 self._tf2_edits.edits.replace_node(dotted, new)
@@ -316,7 +316,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _trains_unseen(self) -> bool:
         code = self._program.module.code
-        return trains_unseen([code]) and _SPEC in code
+        return trains_unseen([code]) and (_SPEC in code or "embedding_config_spec" in code)
 
     def _rule_of_method(self, node: cst.CSTNode) -> NameRule | None:
         if not isinstance(node, cst.Attribute):

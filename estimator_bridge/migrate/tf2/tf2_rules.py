@@ -95,6 +95,7 @@ TRAINING = "tf2_engine.training"
 KERAS = "tf2_engine.keras"
 """The library with the `TrainerModel` of a program in the Keras form."""
 
+_CANNED = "canned-estimator"
 _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
 _HOOKS = "there is no session that runs hooks"
 _TPU = "the strategy determines the cores and the loop of the TPU"
@@ -181,14 +182,6 @@ STOCK: Mapping[str, NameRule] = {
     ),
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
     **_rows(NameRule(Action.DROP, _TPU), "TPUConfig InputPipelineConfig"),
-    **_rows(
-        NameRule(
-            Action.REFUSE,
-            "it makes an estimator with a model_fn of its own",
-            way_out="Write its model_fn",
-        ),
-        " ".join([*stock_names.CANNED, *stock_names.CANNED_EXPERIMENTAL]),
-    ),
 }
 """Names of stock's estimator, by their last part."""
 
@@ -383,6 +376,8 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
     place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
         return OTHERS["parameters"]._replace(why="", module=place.module)
+    if short in stock_names.CANNED | stock_names.CANNED_EXPERIMENTAL:
+        return OTHERS[_CANNED]
     known = STOCK.get(short)
     if known is None and short in _OF_BRIDGE:
         return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
@@ -419,8 +414,9 @@ def id_of(full: str, rule: NameRule) -> str:
     """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
-    if rule is OTHERS["annotation"]:
-        return "annotation"
+    for name in ("annotation", _CANNED):
+        if rule is OTHERS[name]:
+            return name
     if rule is STOCK[ESTIMATOR]:
         return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
@@ -440,6 +436,11 @@ def argument_rule(name: str) -> str:
 
 
 OTHERS: Mapping[str, NameRule] = {
+    _CANNED: NameRule(
+        Action.REFUSE,
+        "it makes an estimator with a model_fn of its own",
+        way_out="Write its model_fn",
+    ),
     "annotation": NameRule(
         Action.OBJECT, "an annotation by a class that the new program has no counterpart of"
     ),

@@ -234,7 +234,7 @@ class Recording:
             )
         if not self.is_described or not self.step_files():
             raise errors.InvalidInput(
-                f"{self.directory} has no settings or no steps: what wrote the recording ended "
+                f"{self.directory} has no settings or no steps: its writer ended "
                 "too early. Record it again."
             )
 

@@ -50,7 +50,7 @@ class RuleDescription(TypedDict):
 
     Attributes:
         kind: the name of the engine's class.
-        multipliers: of the activations' gradients in each step; empty means 1.
+        multipliers: the factors on the activations' gradients in each step; empty means 1.
     """
 
     kind: str

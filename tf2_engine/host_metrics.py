@@ -32,7 +32,6 @@ class Metrics:
         self._session.run(self._updates, dict(feeds))
 
     def results(self) -> dict[str, Object]:
-        """Returns the values over all batches, and closes the session."""
         results = dict(self._session.run(self._values))
         self._session.close()
         return results

@@ -243,7 +243,7 @@ def _tables(
     for known in variable_names.tables_of_spec(program.spec):
         variable = names.get(known.name)
         if variable is None:
-            # The shape would be that of all parts; a single part is found by its name.
+            # The shape would be that of all parts together; a single part is found by its name.
             variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}

@@ -324,7 +324,11 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
 @pytest.mark.parametrize(
     "old, new, words",
     [
-        ("tpu.TPUEstimator(", "DNNClassifier(", "makes no TPUEstimator .* canned"),
+        (
+            "tpu.TPUEstimator(",
+            "DNNClassifier(",
+            r"line 31: \[canned-estimator\] .* model_fn of its own",
+        ),
         (
             "model_fn, use_tpu",
             "model_fn, 'model', None, {}, True, use_tpu",
@@ -458,12 +462,16 @@ def test_a_training_that_is_not_seen_is_refused(train_op: str) -> None:
 
 
 def test_hooks_of_sessions_are_those_of_train() -> None:
-    """`tf.estimator` and `tf.train` share their hooks; some need a session under either name."""
+    """`tf.estimator` and `tf.train` share their hooks; some need a session under either name.
+
+    A ProfilerHook is taken, and profiles nothing.
+    """
     code = """\
   class Stop(tf_estimator.SessionRunHook):
     def before_run(self, run_context):
       return tf_estimator.SessionRunArgs(tf.train.get_global_step())
   estimator.train(input_fn, hooks=[Stop(), tf_estimator.StopAtStepHook(2)])
+  tf_estimator.ProfilerHook(1)
   return estimator
 """
     new = migrate(PROGRAM.replace("  return estimator\n", code)).source
@@ -474,9 +482,12 @@ def test_hooks_of_sessions_are_those_of_train() -> None:
     (of_train,) = (each for each in imports if each.module == "tensorflow.compat.v1.train")
     namespace: dict[str, object] = {}
     exec(ast.unparse(of_train), namespace)
-    assert {"SessionRunArgs", "SessionRunHook", "StopAtStepHook"} <= namespace.keys()
-    with pytest.raises(errors.Untranslatable, match=r"\[profiler-hook\]"):
-        migrate(PROGRAM.replace("  return estimator\n", "  tf_estimator.ProfilerHook(1)\n"))
+    names = {"ProfilerHook", "SessionRunArgs", "SessionRunHook", "StopAtStepHook"}
+    assert names <= namespace.keys()
+    with pytest.raises(errors.Untranslatable, match=r"\[checkpoint-saver-hook\]"):
+        migrate(
+            PROGRAM.replace("  return estimator\n", "  tf_estimator.CheckpointSaverHook('x')\n")
+        )
 
 
 @pytest.mark.parametrize(
@@ -509,9 +520,7 @@ def test_a_mode_under_another_name_is_carried() -> None:
     "old, new, rule",
     [
         ("  return estimator\n", "  tf.GradientTape()\n  return estimator\n", "gradient-tape"),
-        ("embedding_config_spec=", "predict_batch_size=1, params=", "no-tables"),
-        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.DNNClassifier(", "no-estimator"),
-        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.Estimator(", "no-estimator"),
+        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.DNNClassifier(", "canned-estimator"),
     ],
 )
 def test_what_would_need_an_edit_keeps_its_estimators(old: str, new: str, rule: str) -> None:
@@ -536,9 +545,9 @@ def test_all_blockers_are_named_at_once() -> None:
     source = source.replace("optimizer.minimize(loss)", "step(optimizer.minimize)")
     source = source.replace(
         "  return tf_estimator.export.ServingInputReceiver({}, {})",
-        "  tf.train.init_from_checkpoint('x', {})\n"
+        "  tf.train.shuffle_batch([x], 8, 100, 10)\n"
         "  tf.train.Scaffold(init_fn=print)\n"
-        "  return tf.data.Dataset.range(1).make_one_shot_iterator().get_next()",
+        "  return tf.model_variables()",
     )
     with pytest.raises(errors.Untranslatable) as refused:
         migrate(source, "job.py")
@@ -550,11 +559,42 @@ def test_all_blockers_are_named_at_once() -> None:
     assert all(named)
     assert [(int(each[1]), each[2]) for each in named if each] == [
         (23, "minimize"),
-        (27, "init-from-checkpoint"),
+        (27, "shuffle-batch"),
         (28, "scaffold"),
-        (29, "make-one-shot-iterator"),
+        (29, "model-variables"),
         (44, "gradient-tape"),
     ]
+
+
+@pytest.mark.parametrize(
+    "old, new, carried",
+    [
+        ("embedding_config_spec=", "predict_batch_size=1, params=", "Trainer("),
+        ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.Estimator(", "Trainer("),
+        (
+            "  return estimator\n",
+            "  tf.train.init_from_checkpoint('x', {})\n",
+            "init_from_checkpoint(",
+        ),
+        (
+            "  return estimator\n",
+            "  tf.data.Dataset.range(1).make_one_shot_iterator()\n",
+            "make_iterator(tf.data.Dataset.range(1))",
+        ),
+        (
+            "  return estimator\n",
+            "  hasattr(tf.tpu.experimental, 'x')\n",
+            "hasattr(tf.tpu.experimental",
+        ),
+        ("  return estimator\n", "  run(tf_estimator)\n", "run(tf2_estimator)"),
+    ],
+)
+def test_trainer_takes_what_a_model_fn_needs(old: str, new: str, carried: str) -> None:
+    """Models without tables, checkpoints, iterators, and modules of stock passed around."""
+    source = PROGRAM.replace(old, new)
+
+    assert source != PROGRAM
+    assert carried in migrate(source).source
 
 
 def test_gradients_averages_and_regularization_are_carried() -> None:

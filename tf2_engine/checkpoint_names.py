@@ -109,6 +109,6 @@ def check_converted(
     if partition_strategy != "div":
         words.append(f"--from_partition {partition_strategy}")
     raise errors.InvalidInput(
-        f"{checkpoint} is of the legacy program. Convert it, and resume from the result: "
+        f"{checkpoint} was written by the legacy program. Convert it, and resume from the result: "
         + " ".join(words)
     )

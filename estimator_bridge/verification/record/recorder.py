@@ -195,7 +195,8 @@ class Recorder:
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
         legacy = None if spec is None else read_spec(spec, quirks)
-        if self.side.use_tpu is not None:
+        # Without tables a TPU changes nothing but what the program itself makes of `use_tpu`.
+        if self.side.use_tpu is False or (self.side.use_tpu and legacy is not None):
             arguments["use_tpu"] = self.side.use_tpu
         use_tpu = bool(arguments.get("use_tpu", True))
         pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu

@@ -124,7 +124,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Whether predictions end with the first batch again: so stock on a TPU signals the end."""
+        """Whether predictions end with the first batch again, as stock's do on a TPU."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 

@@ -286,7 +286,8 @@ def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
     assert sorted(names) == ["dense/bias", "dense/kernel", "scale"]
     for name in names:
         expected = steps[0][name]
-        for number, step in enumerate(steps[1:]):
+        # The averages wait for the train_op, so they read the step that it has counted.
+        for number, step in enumerate(steps[1:], 1):
             used = min(decay, (1 + number) / (10 + number))
             expected = expected + (1 - used) * (step[name] - expected)
             average = step[f"{name}/ExponentialMovingAverage"]
@@ -298,7 +299,12 @@ def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
         spec = inner(features, labels, mode)
         average = training.ExponentialMovingAverage(decay)
         saver = training.Saver(average.variables_to_restore())
-        return spec._replace(scaffold_fn=lambda: training.Scaffold(saver=saver))
+
+        def scaffold() -> training.Scaffold:
+            assert v1.trainable_variables()[0] not in v1.trainable_variables()[1:]
+            return training.Scaffold(saver=saver)
+
+        return spec._replace(scaffold_fn=scaffold)
 
     trainer = make(evaluated, tmp_path)
     scale = trainer.evaluate(input_fn, steps=1)["scale"]

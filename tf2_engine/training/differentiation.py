@@ -137,15 +137,19 @@ def minimize(
     Args:
         optimizer: an optimizer of `tf.compat.v1.train`, or one with the same methods.
         loss: a scalar. The gradient of this replica's share of it is applied.
-        global_step: no effect, because `Trainer` counts every step.
+        global_step: incremented with the variables, as a session does. `Trainer` counts every step,
+            also without it.
         var_list: by default all trainable variables, including all tables.
         *args, **settings: further arguments of `optimizer.minimize`.
     """
     with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
         kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
         if variables and not kept:
-            return tf.no_op()  # The model only has tables.
-        return optimizer.minimize(share, None, kept or var_list, *args, **settings)
+            # The model only has tables.
+            return (
+                tf.no_op() if global_step is None else global_step.assign_add(1, read_value=False)
+            )
+        return optimizer.minimize(share, global_step, kept or var_list, *args, **settings)
 
 
 def compute_gradients(

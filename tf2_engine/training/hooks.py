@@ -77,14 +77,19 @@ class HookRunner:
     def stopped(self) -> bool:
         return self._context.stop_requested
 
-    def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
-        """Begins the hooks while a step is traced; returns the tensors that each hook requests."""
+    def trace(
+        self, of_model: Sequence[Object] | None, step_before: Tensor
+    ) -> list[list[Tensor | None]]:
+        """Begins the hooks while a step is traced; returns the tensors that each hook requests.
+
+        Hooks read `step_before`, because the train_op may count before they do.
+        """
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]
         self._fetched, self._ops = [], []
         outputs = []
         with v1.name_scope(None):
-            step_read = tf.identity(self._step, name="global_step")
+            step_read = tf.identity(step_before, name="global_step")
         self._context.session.step_read = step_read
         tf_compat.set_global_step_read(step_read)
         for hook in self._hooks:

@@ -73,7 +73,7 @@ class Model:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             # The FeatureConfigs, their optimizers, and the conversion of raw features to ids.
-            self.embedding = self.spec.to_tf2(step=self._read_step)
+            self.embedding = self.spec.to_tf2(step=self.read_step)
             # A TPU is configured for one batch size; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
@@ -248,11 +248,11 @@ class Model:
         columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
         with columns(), tf_compat.equal_by_identity():
             spec = ModelSpec.of(call(self.model_fn, arguments))
-        scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
+            scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)
         return spec
 
-    def _read_step(self) -> Tensor:
+    def read_step(self) -> Tensor:
         """Reads the step at the start of a traced step, because the model_fn may increment it."""
         return self.step if self._traced_step is None else self._traced_step
 

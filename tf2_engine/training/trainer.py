@@ -408,7 +408,10 @@ class Trainer:
     ) -> tuple[dict[str, Nest], dict[str, Tensor]]:
         self._specs[mode] = spec
         _, host_arguments = spec.host_call or (None, [])
-        outputs = {"hooks": self._hooks.trace(_hooks_of(spec)), "host": host_arguments}
+        outputs = {
+            "hooks": self._hooks.trace(_hooks_of(spec), self._model.read_step()),
+            "host": host_arguments,
+        }
         if mode == ModeKeys.PREDICT:
             predictions = spec.predictions
             named = predictions if isinstance(predictions, dict) else {"output": predictions}

@@ -244,7 +244,8 @@ class _RuleVisitor(cst.CSTVisitor):
             return
         if isinstance(parent, cst.Attribute | cst.AssignTarget) or self._program.is_followed(node):
             return
-        if isinstance(parent, cst.Arg) and code_of(self._program.parent(parent).func) == "hasattr":
+        call = self._program.parent(parent)
+        if isinstance(call, cst.Call) and code_of(call.func) == "hasattr":
             return
         why = "the module is passed around, so that it is not known which names are used"
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")

@@ -36,15 +36,16 @@ def input_fn():
 
 
 sequence = columns.sequence_categorical_column_with_identity("s", 5)
+tanh = tf.nn.tanh  # All units of a network of rectifiers may be 0 from the start.
 KINDS = {
-    "DNN": lambda: estimators.DNNClassifier([3], shared()),
+    "DNN": lambda: estimators.DNNClassifier([3], shared(), activation_fn=tanh),
     "DNNLinearCombined": lambda: estimators.DNNLinearCombinedClassifier(
-        dnn_feature_columns=shared(), dnn_hidden_units=[3]
+        dnn_feature_columns=shared(), dnn_hidden_units=[3], dnn_activation_fn=tanh
     ),
     "RNN": lambda: estimators.experimental.RNNClassifier(
         [columns.indicator_column(sequence)], shared(), units=[2]
     ),
-    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier([3], shared()),
+    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier([3], shared(), activation_fn=tanh),
 }
 moved = {}
 for kind, make in KINDS.items():

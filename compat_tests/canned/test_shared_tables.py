@@ -45,7 +45,9 @@ KINDS = {
     "RNN": lambda: estimators.experimental.RNNClassifier(
         [columns.indicator_column(sequence)], shared(), units=[2]
     ),
-    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier([3], shared(), activation_fn=tanh),
+    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier(
+        [3], shared(), activation_fn=tanh
+    ),
 }
 moved = {}
 for kind, make in KINDS.items():

@@ -13,7 +13,6 @@ from tf2_engine.types import Tensor
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """Makes columns of `tf.compat.v1.tpu.experimental` read activations, as on a TPU."""
     if tf_compat.in_tpu_shard_context():
         yield
         return

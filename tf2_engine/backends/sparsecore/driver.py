@@ -33,13 +33,13 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""For a core that does not say how many it has. Stock assumes a v5p then, too."""
+"""For a core that does not say how many SparseCores it has. Stock also assumes a v5p."""
 
 
 class SparseCoreCores(TpuCores):
     """The cores of a TPUStrategy, each of which reads its own ids.
 
-    Ids reach the lookup as tensors and not through a queue, so `enqueue` and `dequeue` both belong
+    Ids reach the lookup as tensors, not through a queue, so `enqueue` and `dequeue` both belong
     inside `strategy.run`.
     """
 
@@ -77,7 +77,8 @@ class SparseCoreDriver(ReplicaDriver):
         limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
             means stock's defaults.
 
-    Raises OutOfOrder if the current strategy is not a TPUStrategy.
+    Raises:
+        OutOfOrder: the current strategy is not a TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
@@ -213,8 +214,8 @@ def _check_eager() -> None:
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise errors.InvalidSpec(
-                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph, as of a "
-                "TPUEstimator. Migrate the program to TensorFlow 2, or use driver='host'."
+                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph such as "
+                "a TPUEstimator's. Migrate the program to TensorFlow 2, or use driver='host'."
             )
 
 

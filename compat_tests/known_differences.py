@@ -285,6 +285,17 @@ OF_SETTINGS: Mapping[str, Tests] = {
         ("canned/test_shared_tables.py::test_quirks_decide_whether_shared_tables_are_trained",),
         ("canned/test_shared_tables.py::test_stock_never_trains_shared_tables",),
     ),
+    "canned_outside": Tests(
+        ("canned/test_shared_tables.py::test_variables_of_an_input_fn_are_trained_as_by_stock",),
+        (
+            "canned/test_shared_tables.py::test_stock_trains_variables_of_an_input_fn_in_some_models",
+        ),
+    ),
+    "export_to_tpu": Tests(
+        ("estimator/test_tpu_estimator_export.py::test_what_of_an_export_is_not_for_tpus",)
+    ),
+    "model_parallelism": Tests(("estimator/test_replicas.py::test_a_split_model_runs_whole",)),
+    "one_core": Tests(("estimator/test_cores.py::test_cores_share_a_batch",)),
     "ids_out_of_range": Tests(("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",)),
     "iterations_per_loop": Tests(
         (f"{_LOOP}a_loop_may_be_given_in_seconds",),
@@ -377,6 +388,21 @@ REMAINING = (
             (
                 "estimator/test_estimator_hooks.py::test_stock_evaluates_nothing_after_the_first_time",
             ),
+        ),
+    ),
+    OfEstimators(
+        "`InMemoryEvaluatorHook` and a model with its own saver or init_fn",
+        "refused",
+        "accepted",
+        "the hook evaluates a checkpoint, which such a model can read",
+        Tests(
+            *[
+                (
+                    "estimator/test_stock_behaviours.py::"
+                    "test_an_evaluation_in_memory_with_an_own_saver",
+                )
+            ]
+            * 2
         ),
     ),
     OfEstimators(

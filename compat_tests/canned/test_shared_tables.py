@@ -1,8 +1,9 @@
-"""Canned estimators of TensorFlow 2 and the tables of `shared_embeddings`."""
+"""Variables that canned estimators train or not: shared tables, and those of an input_fn."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -35,15 +36,18 @@ def input_fn():
 
 
 sequence = columns.sequence_categorical_column_with_identity("s", 5)
+tanh = tf.nn.tanh  # All units of a network of rectifiers may be 0 from the start.
 KINDS = {
-    "DNN": lambda: estimators.DNNClassifier([3], shared()),
+    "DNN": lambda: estimators.DNNClassifier([3], shared(), activation_fn=tanh),
     "DNNLinearCombined": lambda: estimators.DNNLinearCombinedClassifier(
-        dnn_feature_columns=shared(), dnn_hidden_units=[3]
+        dnn_feature_columns=shared(), dnn_hidden_units=[3], dnn_activation_fn=tanh
     ),
     "RNN": lambda: estimators.experimental.RNNClassifier(
         [columns.indicator_column(sequence)], shared(), units=[2]
     ),
-    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier([3], shared()),
+    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier(
+        [3], shared(), activation_fn=tanh
+    ),
 }
 moved = {}
 for kind, make in KINDS.items():
@@ -80,3 +84,60 @@ def test_stock_never_trains_shared_tables() -> None:
     moved, _ = _moved("stock")
 
     assert moved == {kind: kind == OF_TENSORFLOW_1 for kind in moved}
+
+
+OUTSIDE = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+
+if sys.argv[1] == "bridge":
+    from estimator_bridge import install
+
+    install.install(replace=True)
+
+
+def input_fn():
+    scale = tf.compat.v1.get_variable("scale", [], initializer=tf.compat.v1.ones_initializer())
+    return {"x": scale * [[1.0], [2.0]]}, tf.constant([[1.0], [3.0]])
+
+
+x = tf.feature_column.numeric_column("x")
+KINDS = {
+    "DNN": lambda names: names.DNNRegressor([], [x]),
+    "Linear": lambda names: names.LinearRegressor([x]),
+    "DNNLinearCombined": lambda names: names.DNNLinearCombinedRegressor(
+        linear_feature_columns=[x], dnn_feature_columns=[x], dnn_hidden_units=[2]
+    ),
+}
+moved = {}
+for kind, make in KINDS.items():
+    for version in ("v1", "v2"):
+        job = make(getattr(tf.compat, version).estimator)
+        job.train(input_fn, steps=3)
+        moved[f"{kind} {version}"] = bool(job.get_variable_value("scale") != 1.0)
+print(json.dumps(moved))
+"""
+
+
+def _moved_outside(subject: str) -> Any:
+    ran = fresh.code(OUTSIDE, subject, check=True)
+    moved = json.loads(ran.stdout.splitlines()[-1])
+    assert moved == {kind: kind in ("DNN v1", "Linear v1") for kind in moved}
+    assert len(moved) == 6
+    return ran.stderr
+
+
+@pytest.mark.full
+def test_variables_of_an_input_fn_are_trained_as_by_stock() -> None:
+    """Where they are not trained, a warning names them."""
+    log = _moved_outside("bridge")
+
+    assert log.count("the variable scale is made before the model") == 4
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_stock_trains_variables_of_an_input_fn_in_some_models() -> None:
+    """Estimators of TensorFlow 2, and combined ones, hand optimizers their own variables."""
+    _moved_outside("stock")

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import tiny
 from estimator_bridge import errors, estimator
+from tf2_engine.summaries.events import scalars_by_step
 
 SIDES = {"bridge": estimator}
 if HAS_STOCK:
@@ -225,6 +226,27 @@ def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: path
     hook = SIDES[side].experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
     with pytest.raises(ValueError, match="does not support saveables"):
         trained.train(batches, steps=1, hooks=[hook])
+
+
+@pytest.mark.parametrize("own", ["saver", "init_fn"])
+@both_sides
+def test_an_evaluation_in_memory_with_an_own_saver(
+    side: str, own: str, tmp_path: pathlib.Path
+) -> None:
+    """Stock refuses such a model; the bridge's hook evaluates a checkpoint of it."""
+
+    def fields() -> Any:
+        makes = {"saver": tf.train.Saver, "init_fn": lambda: lambda scaffold, session: None}
+        return {"scaffold": tf.train.Scaffold(**{own: makes[own]()})}
+
+    trained = job(side, tmp_path, fields)
+    hook = SIDES[side].experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
+    if side == "stock":
+        with pytest.raises(ValueError, match=f"does not support custom {own}"):
+            trained.train(batches, steps=1, hooks=[hook])
+        return
+    trained.train(batches, steps=1, hooks=[hook])
+    assert list(scalars_by_step(trained.eval_dir())) == [0, 1]
 
 
 # With use_tpu=True, where stock needs a TPU.

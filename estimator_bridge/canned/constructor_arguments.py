@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
@@ -15,8 +16,11 @@ from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, 
 from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.program_types import Columns, ModelFn
-from tf2_engine import tf_compat
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.program_types import Columns, ModelFn, ModelSpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.row import TRAINING
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Nest, Object
 
 
@@ -74,6 +78,8 @@ def constructor(
     model_fn_of: Callable[[Object, Arguments], ModelFn],
     names: str,
     base: type | None = None,
+    *,
+    trains_all: bool | None = None,
     **own_defaults: Object,
 ) -> Callable[[_Class], _Class]:
     """Decorates a canned estimator with a constructor.
@@ -82,6 +88,8 @@ def constructor(
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
         base: the canned estimator whose constructor this one replaces, if any.
+        trains_all: whether it also trains variables that an input_fn makes; None means that those
+            of TensorFlow 1 do.
         own_defaults: the defaults that differ between estimators.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
@@ -101,8 +109,11 @@ def constructor(
                 raise TypeError(f"{kind.__name__}: {error}.") from None
             bound.apply_defaults()
             arguments = Arguments(**bound.arguments)
+            model_fn = model_fn_of(_head(version, arguments), arguments)
+            if not (version is V1 if trains_all is None else trains_all):
+                model_fn = _training_its_own(model_fn)
             super(base or kind, self).__init__(  # type: ignore[arg-type]
-                model_fn_of(_head(version, arguments), arguments),
+                model_fn,
                 arguments.model_dir,
                 arguments.config,
                 warm_start_from=getattr(arguments, "warm_start_from", None),
@@ -114,6 +125,19 @@ def constructor(
         return kind
 
     return decorate
+
+
+def _training_its_own(model_fn: ModelFn) -> ModelFn:
+    """Warns of variables that exist before the model: neither stock nor the bridge trains them."""
+
+    @functools.wraps(model_fn)
+    def warned(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+        names = ", ".join(each.op.name for each in tf.trainable_variables())
+        if names and mode == ModeKeys.TRAIN:
+            log.warning("%s", render.warning("canned_outside", TRAINING, value=names))
+        return model_fn(features, labels, mode, config)
+
+    return warned
 
 
 def _head(version: Version, arguments: Arguments) -> Object:

@@ -173,7 +173,7 @@ def _check_not_synchronous(optimizer: Object) -> None:
         )
 
 
-@constructor(V1, _v1_model_fn, _CLASSIFIER)
+@constructor(V1, _v1_model_fn, _CLASSIFIER, trains_all=False)
 class DNNLinearCombinedClassifier(Estimator):
     """Classifies with a linear model and a neural network; of `tf.compat.v1.estimator`.
 
@@ -202,7 +202,7 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
     """
 
 
-@constructor(V1, _v1_model_fn, _ESTIMATOR)
+@constructor(V1, _v1_model_fn, _ESTIMATOR, trains_all=False)
 class DNNLinearCombinedEstimator(Estimator):
     """A linear model and a neural network with any head; of `tf.compat.v1.estimator`.
 
@@ -222,7 +222,7 @@ class DNNLinearCombinedEstimatorV2(EstimatorV2):
     """
 
 
-@constructor(V1, _v1_model_fn, _REGRESSOR)
+@constructor(V1, _v1_model_fn, _REGRESSOR, trains_all=False)
 class DNNLinearCombinedRegressor(Estimator):
     """Predicts numbers; see `DNNRegressor` and `DNNLinearCombinedClassifier`."""
 

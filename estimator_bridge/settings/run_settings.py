@@ -22,8 +22,10 @@ RUNS: Mapping[str, SettingRow] = {
     ),
     "export_to_tpu": kinds.plain(
         cpu="no graph for TPUs is exported",
-        tpu="a graph for TPUs is exported as well (not by the bridge)",
+        tpu="a graph for TPUs is exported as well",
         tf2="a SavedModel of TensorFlow's own ops",
+        bridge="no graph for TPUs is exported, and a line of the log says so",
+        why="such a graph loads on TPU hardware alone",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
             on.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
@@ -98,13 +100,17 @@ RUNS: Mapping[str, SettingRow] = {
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
         way_out="the bridge accepts one core",
+        bridge="works",
+        why="it only concerns TPU hardware",
         sparse_core=kinds.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
     "model_parallelism": kinds.fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
-        "several cores share a replica; the bridge runs each replica whole, with a warning",
+        "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
+        bridge="each replica runs whole, and a line of the log says so",
+        why="it is a layout for TPU hardware, and changes no number",
         sparse_core=kinds.other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": kinds.refused(
@@ -158,6 +164,20 @@ RUNS: Mapping[str, SettingRow] = {
         warnings={
             (on.TRAINING, "stock"): "{where}the shared table {value} is not trained, as stock's "
             'estimators of tf.estimator do not train it. quirks="documented" trains it.',
+        },
+    ),
+    "canned_outside": kinds.surprising(
+        cpu="a variable that an input_fn makes is never trained by estimators of tf.estimator and "
+        "the DNNLinearCombined ones of tf.compat.v1.estimator; the others train it",
+        tpu="the same",
+        tf2="a model trains its own variables",
+        way_out="make the variable in a model_fn, or a layer, of your own",
+        bridge="the same, with a warning",
+        why="models have been trained without training it",
+        warnings={
+            on.TRAINING: "the variable {value} is made before the model, by the input_fn, and is "
+            "not trained, as stock's estimator does not train it. Make it in a model_fn of your "
+            "own to train it.",
         },
     ),
     "canned_rate": kinds.surprising(

@@ -40,6 +40,8 @@ def differences(a: Array, b: Array) -> Array:
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
+    if a.dtype == b.dtype and np.array_equal(a, b):  # most arrays are, and this is faster
+        return np.zeros(a.shape)
     if is_float(a.dtype) or is_float(b.dtype):
         return _between_floats(wide(a), wide(b))
     return _between_integers(a, b)

@@ -32,6 +32,9 @@ SEEN_BY = "values of metrics: "
 
 _UNIT_ROUNDOFF = 2.0**-24
 _ROUNDINGS_OF_VALUE = 16
+_BLOCK = 2**18
+"""Elements that are compared at a time; their float64 copies fit into a processor's cache."""
+
 FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
@@ -273,6 +276,14 @@ class SampleDifferences:
                 return
 
     def _add_alike(self, a: Array, b: Array) -> None:
+        if not a.ndim:
+            self._add_block(a, b)
+            return
+        rows = max(1, _BLOCK // max(1, a[:1].size))
+        for start in range(0, len(a), rows):
+            self._add_block(a[start : start + rows], b[start : start + rows])
+
+    def _add_block(self, a: Array, b: Array) -> None:
         apart = elements.differences(a, b)
         self.scale = max(self.scale, elements.magnitude(a, b))
         self._different += elements.count_rows(apart)

@@ -184,8 +184,8 @@ class Tf2Actions:
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule | None:
         """Selects the rule of a name at this place: as a type it creates no object."""
-        program = f"{self._program.module.code}{self._program.modules.source}"
-        if rule.unless and rule.unless in program:
+        sources = (self._program.source, self._program.modules.source)
+        if rule.unless and any(rule.unless in each for each in sources):
             return None
         if rule.action in (Action.REPORT_ALONE, Action.REFUSE_ALONE) and not self._is_alone(node):
             return None

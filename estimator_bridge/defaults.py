@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # Commands that need neither NumPy nor TensorFlow import this
 
 @dataclasses.dataclass
 class Defaults:
-    """What `estimator-bridge run` sets from its options, before the program starts.
+    """The process's defaults; `estimator-bridge run` sets them before the program starts.
 
     Attributes:
         quirks: "stock" or "documented".

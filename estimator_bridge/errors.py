@@ -1,7 +1,7 @@
 """The errors of the bridge; each class also derives from the built-in type that stock raises.
 
-`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that callers catch a
-setting refused by either layer under one name.
+`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that callers can catch a
+refused setting of either layer by one class.
 """
 
 from __future__ import annotations

@@ -17,15 +17,14 @@ Progress = Callable[[str, int, int], None]
 
 _SECONDS = 0.2
 _SECONDS_OF_LOG = 30.0
-"""Time between lines if stderr is no terminal; a log without lines looks like a job that hangs."""
+"""The time between lines if stderr is no terminal; without lines a job would seem to hang."""
 _WIDTH = 79
 
 SHORT = 2.0
 """Seconds; shorter work needs no estimate."""
 
 
-def no_progress(phase: str, done: int, total: int) -> None:
-    """Reports nothing."""
+def no_progress(phase: str, done: int, total: int) -> None: ...
 
 
 class Phase:
@@ -43,7 +42,7 @@ class Phase:
 class ProgressLine:
     """Updates one line per phase on a terminal; elsewhere writes a line every 30 seconds.
 
-    It is a `Progress`. After two seconds of a phase the line estimates the remaining time, at the
+    It is a `Progress`. After two seconds of a phase the line estimates the remaining time, by the
     pace since the first units were done: the time before may include the start of a process.
 
     Args:
@@ -96,7 +95,6 @@ class ProgressLine:
         ProgressLine.is_open = not is_end
 
     def _left(self, now: float, done: int, total: int) -> str:
-        """The remaining time at the pace of the phase; "" while the pace is unknown."""
         if self._first is None or now - self._began[0] < SHORT:
             return ""
         since, before = self._first
@@ -106,19 +104,16 @@ class ProgressLine:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal that can return to the start of a line."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def end_line() -> None:
-    """Ends a line left open by a progress line, before other output."""
     if ProgressLine.is_open:
         ProgressLine.is_open = False
         sys.stderr.write("\n")
 
 
 def _write_line(text: str) -> None:
-    """Writes a line that will not be overwritten."""
     sys.stderr.write(plain_text.plain(f"estimator-bridge: {text}") + "\n")
     sys.stderr.flush()
 

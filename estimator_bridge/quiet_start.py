@@ -17,9 +17,7 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable with TensorFlow's C++ log level; users who set it see everything that it lets
-through.
-"""
+"""The variable with TensorFlow's C++ log level. If users set it, they see what it lets through."""
 
 _QUIET = "3"
 """The log level that shows only fatal errors; other errors are raised as well."""
@@ -62,7 +60,6 @@ class _QuietImport(importlib.abc.MetaPathFinder):
 
 class _QuietLoader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: types.ModuleType) -> None:
-        """Loads a module and hides the noise that it writes."""
         with _without_noise():
             super().exec_module(module)
 
@@ -89,6 +86,5 @@ def _without_noise() -> Iterator[None]:
 
 
 def without_noise(text: bytes) -> bytes:
-    """Removes the lines of TensorFlow's start from a text written to stderr."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not _NOISE.match(line.decode("utf-8", "replace")))

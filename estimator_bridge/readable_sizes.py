@@ -4,7 +4,6 @@ from __future__ import annotations
 
 
 def readable(count: int) -> str:
-    """Formats a number of bytes with a unit, such as "1.5 MiB"."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:

@@ -23,7 +23,6 @@ def element(tag: str, content: str = "", **attributes: str | float) -> str:
 
 
 def text(x: float, y: float, content: str, anchor: str = "middle", **attributes: str) -> str:
-    """Draws text that starts, ends or is centred at a point."""
     return element(
         "text", html.escape(plain_text.plain(content)), x=x, y=y, text_anchor=anchor, **attributes
     )
@@ -34,7 +33,6 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: 
 
 
 def curve(points: Points, colour: str, radius: float, content: str = "", **attributes: str) -> str:
-    """Joins points by straight lines, with a dot at each point."""
     dots = [element("circle", cx=x, cy=y, r=radius, fill=colour) for x, y in points]
     stroke = {"fill": "none", "stroke": colour, "stroke_width": "2", **attributes}
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -1,6 +1,6 @@
 """Checks the arguments of constructors against their type annotations.
 
-An error names the argument, its value and the expected type. The classes themselves check values.
+An error names the argument, its value and the expected type.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ def instead_of_raw_errors(
 
 
 def typed(kind: _Class) -> _Class:
-    """Decorates a class so that its constructor checks its arguments; see `check`."""
     name = "__init__" if "__init__" in vars(kind) else "__new__"
     constructor: Callable[..., Object] = vars(kind)[name]
     constructor = getattr(constructor, "__func__", constructor)

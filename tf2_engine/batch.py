@@ -22,7 +22,7 @@ from tf2_engine.types import Ids, Object, Op, Tensor
 
 
 class FeatureBatch(NamedTuple):
-    """The ids of one feature on one core, and their weights if any, as the user passed them."""
+    """The ids of one feature on one core, and their weights if any."""
 
     ids: Ids
     weights: Ids | None
@@ -30,10 +30,10 @@ class FeatureBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What one call enqueues, by the position of the replica or core, in the plan's order.
+    """The batch of one `enqueue` call.
 
-    If `of_replicas`, each part belongs to a replica, which may have several cores. Otherwise there
-    is a single part, for the core whose device the user named.
+    If `of_replicas`, the keys of `parts` are replicas, each of which may have several cores.
+    Otherwise the only key is the core whose device the user named.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -61,7 +61,7 @@ class FlatBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of one feature on one core, as three tensors of [num_ids].
+    """The occurrences of one feature on one core, as tensors [num_ids].
 
     Ids and cells are int64; cells are None if occurrence i belongs to cell i. Gains are float32, or
     None for ones. `num_cells` is an int or a scalar int64 tensor.
@@ -79,9 +79,9 @@ class Occurrences:
     splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
-        """Sums the rows, [num_ids, dim] float32, of each cell; a cell without ids is zero.
+        """Multiplies rows, [num_ids, dim] float32, by gains and sums those of each cell.
 
-        Rows are multiplied by gains before they are added, as on the device.
+        A cell without ids is zero.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -98,7 +98,6 @@ class Occurrences:
         )
 
     def compact(self) -> Columns:
-        """Converts to tensors for native ops: empty ones for None, and splits instead of cells."""
         by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
             lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32)
@@ -219,9 +218,8 @@ def check_kind(where: str, value: Object) -> None:
 def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error") -> Occurrences:
     """Checks a batch, and computes the row, cell and gain of each occurrence.
 
-    The gain of an occurrence is its weight times the scale of the combiner: 1 for "sum", 1 / (sum
-    of the cell's weights) for "mean", and 1 / sqrt(sum of their squares) for "sqrtn". It is 0 if
-    the denominator is 0, as in the scale functions of TensorFlow's SparseCore kernels. As on the
+    The gain is the weight times the combiner's scale: 1 for "sum", 1 / (sum of the cell's weights)
+    for "mean", 1 / sqrt(sum of their squares) for "sqrtn", and 0 if the denominator is 0. As on the
     device, gains are rounded to float32 before rows are summed.
 
     `out_of_range` says what happens to ids outside the table: "error" fails the step, "drop"
@@ -249,7 +247,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Makes occurrences wait for one check of all ids, as each check makes a GPU's host wait."""
+    """Checks the ids of all features at once, because each check makes the host wait for a GPU."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
@@ -275,10 +273,9 @@ def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 
 
 def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
-    """Checks the layout of a batch as far as its static shape allows.
+    """Checks the static shape of a batch, and returns the number of activations per input row.
 
-    Returns the number of activations per row of the input: 1 except for ragged sequences, or None
-    if it is only known at run time.
+    It is 1 except for ragged sequences, and None if it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 

@@ -30,10 +30,9 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Makes the op, once per graph, for which all reads and writes of checkpoints wait.
+    """Retrieves the tables once per graph, in an op for which all checkpoint ops wait.
 
-    The op is the result of `retrieve`. Outside a graph there is none, because an engine retrieves
-    before it is saved.
+    Outside a graph there is no op, because an engine retrieves before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -71,7 +70,7 @@ def table_tensors(
 
 
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
-    """Lists the variables that a SavedModel holds for an engine: the parameters of its tables.
+    """Lists the parameters of tables, which a SavedModel holds.
 
     Stock's SavedModel contains slots too, unless its optimizer is None.
     """
@@ -83,9 +82,9 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters or one slot of a table, in any number of shards, as one tensor.
+    """The parameters or one slot of a table, in any number of shards, as one tensor in id order.
 
-    Rows are in the order of ids, without the extra rows of tables with more hosts than rows.
+    If there are fewer rows than hosts, the extra rows of the last hosts are left out.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keys of checkpoints, and the command that converts the checkpoint of a legacy program."""
+"""Names variables and tables in checkpoints, and recognizes checkpoints of legacy programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names_of_variables(checkpoint: str) -> list[str]:
 
 
 def names_in(keys: Iterable[str]) -> list[str]:
-    """Lists the legacy names of variables (with the global step) and tables; leaves out slots."""
+    """Lists the legacy names of variables, with the global step, and of tables, without slots."""
     names = []
     for key in keys:
         if key == KEY_OF_STEP:
@@ -68,7 +68,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Refuses the checkpoint of a legacy program with the command that converts it."""
+    """Refuses the checkpoint of a legacy program; the message has the command to convert it."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return

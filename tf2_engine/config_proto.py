@@ -10,7 +10,6 @@ _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 
 
 def config_proto(plan: Plan) -> Message:
-    """Builds the proto, field by field as tpu_embedding_configuration.proto documents it."""
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()
     for table in plan.tables:

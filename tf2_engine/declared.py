@@ -1,4 +1,4 @@
-"""Declares classes of TensorFlow 2 programs that train, so that `verify` can run them."""
+"""Declares classes that train TensorFlow 2 models, so that `verify` can run them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _used: list[tuple[type, dict[str, object]]] = []
 def verifiable(kind: Kind) -> Kind:
     """Decorates a class whose training `verify` can run.
 
-    Outside `verify` the decorator changes nothing. `verify` records the calls of the following
-    methods, and replaces some arguments. It passes all arguments by name:
+    Outside `verify` the decorator changes nothing. `verify` records the calls of these methods,
+    replaces some of their arguments, and passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            The model_dir is replaced. Whoever calls `model_fn` passes the activations among the
-            features, by the names of the spec. It returns a NamedTuple with the `loss`, and is
-            called once for each trace of a tf.function, or once per step. Gradients of the model's
-            own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
+            `verify` replaces the model_dir. The class passes `model_fn` the activations among the
+            features, by the names of the spec. `model_fn` returns a NamedTuple with the `loss`, and
+            is called for each trace of a tf.function, or once per step. Gradients of the model's
+            own
+            optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
@@ -34,10 +35,9 @@ def verifiable(kind: Kind) -> Kind:
             Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
             The `tf2_engine.TPUEmbedding`; the variable that counts steps; and every other variable
-            by its legacy name, as soon as training begins.
-
-    A class that exports also has `export_saved_model(...)`, which returns the directory that it
-    wrote.
+            by its legacy name. They exist as soon as training begins.
+        export_saved_model(...)
+            Optional: returns the directory that it wrote.
     """
     for record in _recorders:
         record(kind)
@@ -45,7 +45,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a library's class while a recording is on, and restores it afterwards."""
+    """Makes a library's class verifiable during a recording; `recorded` restores it afterwards."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

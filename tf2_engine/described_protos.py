@@ -1,7 +1,4 @@
-"""Makes protocol buffer classes from declarations, independent of TensorFlow's classes.
-
-With them, files can be read where TensorFlow is missing or lacks the message.
-"""
+"""Makes protocol buffer classes from declarations, to read files without TensorFlow's classes."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from tf2_engine.types import Object
 
 
 def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Object]:
-    """Makes a class for each message, in a descriptor pool of their own.
+    """Makes the classes of messages, in a descriptor pool of their own.
 
     Args:
         package: a package name that no other call uses.
-        messages: the fields of each message in syntax 3, by its name, for instance {"Point": "int64
-            x = 1; int64 y = 2", "Line": "repeated Point points = 1"}.
+        messages: the fields of each message in proto3 syntax, for instance {"Point": "int64 x = 1;
+            int64 y = 2", "Line": "repeated Point points = 1"}.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"

@@ -23,14 +23,14 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Sees the inputs and gradients of each core, by feature, while a training step is traced."""
+"""Receives the inputs and gradients of each core, by feature, while a training step is traced."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BuiltEngine:
     """The parts of an engine that exist once it is built.
 
-    In a `tf.Graph`, `ops` configure the driver and hand it the tables. Elsewhere they are None.
+    In a `tf.Graph`, `ops` configure the driver and give it the tables. Elsewhere they are None.
     """
 
     plan: Plan
@@ -43,9 +43,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
     The class works eagerly, in tf.functions and in a `tf.Graph`, where the methods return ops for
-    the caller to run. Under a strategy with several replicas, the gradients of all replicas are
-    summed and each row is updated once. Under a TPUStrategy the TPU looks up and updates; call
-    `dequeue` and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
+    the caller to run. Under a strategy with several replicas, gradients of all replicas are summed
+    and each row is updated once. Under a TPUStrategy the TPU looks up and updates; call `dequeue`
+    and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
         with embedding.step():
@@ -71,7 +71,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         num_cores: how many cores to emulate on one machine; by default one per replica. With
             several cores outside a strategy, batches, activations and gradients are lists with one
             entry per core.
-        synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
+        synchronous: how many functions make up a step under ParameterServerStrategy. Each sends
             gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
             together. With None, each function updates the tables itself.
         num_hosts: how many hosts to emulate for the placement of rows. None is one, or the TPU's
@@ -81,7 +81,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
-        OutOfOrder: the driver needs a TPUStrategy, or an initialized TPU, that is missing.
+        OutOfOrder: the driver needs a TPUStrategy or an initialized TPU.
     """
 
     def __init__(
@@ -157,12 +157,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """The parameters of every table, [vocabulary, dim] float32.
 
         Keys are the `TableConfig` objects that were passed in, or table names for an `EngineSpec`.
-        Each value is a variable. With several hosts it is one variable made of all shards with
-        "div", and a tuple of shards with "mod".
+        Each value is one variable, or, with the strategy "mod" on several hosts, a tuple of shards.
 
         Raises:
-            OutOfOrder: the engine is not built; or a TPU holds the tables, except while a
-                SavedModel is written, which brings the variables up to date.
+            OutOfOrder: the engine is not built, or a TPU holds the tables and no SavedModel is
+                being written.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
@@ -189,8 +188,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 `per_replica_input_shapes` means the same.
 
         Returns:
-            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. Run
-            them once, in this order, after variables are initialized.
+            In a `tf.Graph` two ops: one configures the driver, the other gives it the tables. Run
+                them once, in this order, after variables are initialized.
 
         Raises:
             InvalidSpec: a shape is not known, or contradicts the feature's `output_shape`.
@@ -218,9 +217,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds for batches like this one, which may differ in size except on a TPU.
+        """Builds for batches like this one, unless already built.
 
-        Does nothing if the engine is already built.
+        Later batches may differ in size, except on a TPU.
         """
         if self._built is None:
             inputs = self._read(*unpacked(self._spec, features, None))
@@ -243,9 +242,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
-        Passing a packed batch to a tf.function takes less time than passing a nest of many
-        features. Methods that take `features` accept it instead, without weights, and compute
-        bitwise the same.
+        A packed batch is passed to a tf.function faster than a nest of many features. Methods that
+        take `features` accept it instead, without weights, and compute bitwise the same.
 
         Args:
             features, weights: as for `enqueue`, for one replica or core.
@@ -274,8 +272,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
-            name: tags the batch. `dequeue` and `apply_gradients` with the same name take it.
-            device: the worker device of the core whose part of the batch `features` is.
+            name: the tag with which `dequeue` and `apply_gradients` find the batch.
+            device: the worker device of the only core for which the batch is.
 
         Returns:
             In a `tf.Graph` an op, or None if there is nothing to run.
@@ -304,9 +302,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             For several emulated cores, a list of structures.
 
         Raises:
-            OutOfOrder: the engine is not built, or nothing is enqueued; or the gradients of the
-                previous training batch of this name never arrived (see `step` and `reset_batches`).
-                A running tf.function raises InvalidArgumentError instead.
+            OutOfOrder: the engine is not built, nothing is enqueued, or the previous training batch
+                of this name still waits for gradients (see `step` and `reset_batches`). A running
+                tf.function raises InvalidArgumentError instead.
         """
         plan = self._check_built("dequeue").plan
 
@@ -333,7 +331,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             In a `tf.Graph` the op that updates.
 
         Raises:
-            InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or
+            InvalidInput, WrongType: a gradient does not fit, and the message names the feature; or
                 `core` is out of range, missing, or given although the step is not synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
@@ -350,10 +348,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def apply_step(self) -> None:
-        """Updates the tables with the gradients of all cores of a synchronous step.
+        """Updates each row once, with the gradients of all cores of a synchronous step.
 
-        The coordinator calls this eagerly, between the functions of two steps. Each row is updated
-        once, with the sum over all cores in their order.
+        The coordinator calls this eagerly between two steps. Gradients are summed in the order of
+        cores.
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
@@ -376,9 +374,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def step(self) -> Iterator[None]:
         """Encloses the calls of one step, and drops the step's batches if the step fails.
 
-        Without it, the next step would take a batch that an exception left waiting, and the next
-        gradients would update that batch's rows. The context drops such batches, as `reset_batches`
-        does.
+        Otherwise an exception would leave a batch waiting, and the next step would take it.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
@@ -428,8 +424,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Looks features up, and returns a function that trains on them if there are gradients.
 
         This is for callers that do not know yet whether a step trains, such as a Keras layer. No
-        batch is left waiting if its gradients never come. Batches may differ in size, except on a
-        TPU or if the engine has a batch size.
+        batch is left waiting if gradients never come. Batches may differ in size, except on a TPU
+        or if the engine has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
@@ -438,14 +434,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             name: distinguishes the batches of a graph. It is required on a TPU.
 
         Returns:
-            The activations as from `dequeue`, and a function that takes gradients of the same
-            structure and updates the tables as `apply_gradients` does.
+            The activations as from `dequeue`, and a function that updates the tables as
+            `apply_gradients` does.
 
         Raises:
             As `enqueue`, and the function as `apply_gradients`.
         """
-        # When the calls of replicas are merged, the function of one of them is called for all. It
-        # is the same one here and when gradients come.
+        # The calls of replicas are merged, and the function of one replica is called for all: the
+        # same one here and when gradients come.
         updates: list[Update] = []
         batches: list[Batch] = []
 
@@ -472,7 +468,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         The function is called while a step is traced, and can add ops to it.
 
         Raises:
-            OutOfOrder: under a TPUStrategy, batches and tables are on a device.
+            OutOfOrder: under a TPUStrategy, where batches and tables are on the device.
         """
         if observer is not None and self._cores.tables_on_device:
             raise errors.OutOfOrder(
@@ -485,7 +481,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:
         """Looks features up at once, without enqueuing a batch or expecting gradients.
 
-        The numbers are those of `dequeue`, and pending updates are applied first.
+        Pending updates are applied first. The numbers equal those of `dequeue`.
 
         Args:
             features, weights: as for `enqueue`, for a single core and any batch size. Features may
@@ -496,7 +492,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: as `embedding_tables`.
-            InvalidInput, WrongType: an input does not fit; the message names the feature.
+            InvalidInput, WrongType: an input does not fit; the message names the feature.@
+                tf2_engine/arguments.py
         """
         tables = self._check_readable("embedding_lookup").tables
         features, weights = unpacked(self._spec, features, weights)

@@ -11,7 +11,7 @@ _WRAPPERS = ("in user code:", "Exception encountered when calling")
 class EngineError(Exception):
     """Base class of everything that the engine raises on purpose.
 
-    Its text is escaped, because it may contain names from other people's programs and checkpoints.
+    Its text is escaped, because it may quote names from programs and checkpoints.
     """
 
     # AutoGraph rebuilds an exception that leaves a tf.function in its own type only if its

@@ -1,4 +1,4 @@
-"""Directories of exports, named by the second in which they are written."""
+"""Makes, lists and removes directories of exports, which are named by the second of writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tf2_engine import log
 
 
 def new_directories(base: str) -> tuple[str, str]:
-    """Returns new paths below `base`, named by the second: an export's, and a temporary one."""
     while True:
         name = str(int(time.time()))
         # Servers ignore directories whose name is not a number.

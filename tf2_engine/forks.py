@@ -1,7 +1,7 @@
-"""Refuses to train in a fork of a process that has trained, which lacks TensorFlow's threads.
+"""Refuses to train in a fork of a process that has trained.
 
-Sessions and tf.functions would wait forever for the threads of TensorFlow; imports, existing
-objects and eager ops work in a fork.
+The fork lacks TensorFlow's threads, so sessions and tf.functions would wait for them forever.
+Imports, existing objects and eager ops work in a fork.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from tf2_engine.types import Object, Tensor
 def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
     """Checks the gradient of one feature's activation: [*output_shape, dim] float32.
 
-    The value is a tensor or IndexedSlices of that shape, whose first dimension covers all cores of
-    a replica. None counts as zeros, with a warning.
+    A value is a tensor or IndexedSlices whose first dimension covers all cores of a replica. None
+    counts as zeros, with a warning.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]

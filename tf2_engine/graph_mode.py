@@ -1,6 +1,6 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph` a call returns an op that its caller must run. Otherwise it returns None.
+In a plain `tf.Graph`, calls return an op that the caller must run. Otherwise they return None.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def building_graph() -> bool:
-    """Whether a plain `tf.Graph` is under construction, whose ops the caller must run."""
     return not tf.executing_eagerly() and not tf.inside_function()
 
 
 def to_run(op: Op | Sequence[Op]) -> Op:
-    """Returns the op, or the group of ops, that a caller must run in a plain graph; else None."""
+    """In a plain graph, groups the ops that a caller must run; elsewhere returns None."""
     if not building_graph():
         return None
     if isinstance(op, (list, tuple)):
@@ -38,7 +37,6 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 
 
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
-    """Runs an action if a bool, or a scalar bool tensor, is true; returns the op, if any."""
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)
     if isinstance(condition, bool):

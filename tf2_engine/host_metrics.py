@@ -46,7 +46,6 @@ class Metrics:
         return dict(self._session.run(self._values))
 
     def results(self) -> dict[str, Object]:
-        """Returns the values over all batches, and closes the session."""
         results = self.values()
         self._session.close()
         return results

@@ -1,8 +1,8 @@
 """Checks and calls the initializers of tables.
 
 An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
-An initializer with a `shard_info` argument gets the shape of the whole table, and `shard_info` says
-which part to return, as in stock's TPUEmbedding.
+If it has a `shard_info` argument, it gets the shape of the whole table, and `shard_info` says which
+part to return, as in stock's TPUEmbedding.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ def takes_shard_info(initializer: Initializer) -> bool:
 
 
 def filled(value: float) -> Initializer:
-    """Makes an initializer that fills with one number.
-
-    tf.constant_initializer would add a constant of the variable's size to a graph.
-    """
+    """Fills with one number, without the constant that tf.constant_initializer adds to a graph."""
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
@@ -65,8 +62,8 @@ class ByShard:
 
     The initializer gets the shape of the whole table, [vocabulary, dim], and the `shape` and
     `offset` of the part to return: with "div" a host's consecutive rows; with "mod" the whole
-    table, from which the host takes its rows. Rows that only exist because there are more hosts
-    than rows are zero.
+    table, from which the host takes its rows. If there are more hosts than rows, the extra rows are
+    zero.
     """
 
     initializer: Initializer

@@ -1,8 +1,8 @@
 """Ends steps on SIGTERM and Ctrl-C in time, even while TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while that thread waits inside
-TensorFlow, for instance for input. A separate thread learns of the signal, and if the step goes on
-waiting, it saves, cancels the step, and ends the process if the step still does not end.
+TensorFlow, for instance for input. So a separate thread learns of the signal. If the step goes on
+waiting, this thread saves, cancels the step, and ends the process if that does not help.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ReadingSteps(Steps):
             with reading.step():
                 ...
 
-    A step that does not return, so that no handler can run, is cancelled; inside a training, after
-    the training has been saved.
+    A step that does not return is cancelled. If it runs inside a training, the training is saved
+    first.
     """
 
     def __init__(self, what: str) -> None:
@@ -195,8 +195,8 @@ class ReadingSteps(Steps):
 def held_back(steps: SavedSteps) -> Iterator[None]:
     """Turns SIGTERM and Ctrl-C in the context into requests to stop; ends steps that only wait.
 
-    On exit the previous handlers are restored, and a SIGTERM is sent again. After Ctrl-C, a
-    KeyboardInterrupt says what is saved; a second Ctrl-C raises one at once. A program's own
+    On exit the previous handlers are restored. Then a SIGTERM is sent again, and Ctrl-C raises a
+    KeyboardInterrupt that says what is saved. A second Ctrl-C raises one at once. A program's own
     handler for Ctrl-C is called instead. Where `can_handle` is false, nothing is held back.
     """
     if not can_handle():
@@ -265,7 +265,7 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Restores the earlier handlers in a fork, so that its signals do not act on the training."""
+    """Restores the earlier handlers in a fork, whose signals must not act on the parent."""
     _Watch.holding = None
     with contextlib.suppress(ValueError):  # The fork has no interpreter of its own.
         if _watches:
@@ -279,8 +279,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    `holding` is the watch of the training in the main thread. `numbers` are the signals on which it
-    acts, and `ended_by` is the one for which it has ended a step.
+    `holding` is the watch of the training in the main thread. `numbers` are the signals to act on,
+    and `ended_by` is the signal for which a step was ended.
     """
 
     holding: _Watch | None = None

@@ -1,4 +1,4 @@
-"""Loggers that escape unsafe characters of names and messages from outside; see `plain_text`."""
+"""Loggers that escape unsafe characters in names and messages; see `plain_text`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tf2_engine import plain_text
 
 
 class PlainLogger:
-    """Writes escaped messages to a named logger."""
+    """Escapes messages and writes them to a named logger."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,7 +38,7 @@ class PlainLogger:
 
 
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
-    """Drops handlers that write to a stream to which the root logger also writes.
+    """Drops handlers of a stream to which the root logger also writes.
 
     TensorFlow adds a handler only if the root logger has none, but absl adds one to it later.
     """
@@ -65,7 +65,7 @@ class _TensorFlowLogger(PlainLogger):
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Sets a function that is called with those facts that the log does not show."""
+    """Sets a function that receives the facts that the log does not show."""
     global _say
     _say = say
 

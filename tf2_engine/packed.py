@@ -1,9 +1,9 @@
 """Packs a batch of ids into four tensors, and unpacks it.
 
 A tf.function takes its arguments one by one: 26 ragged features with weights are 104 tensors, and
-passing them takes more time than looking them up. The class of a packed batch tells during tracing
-which part belongs to which feature; one of the four tensors has the sizes that are only known at
-run time.
+passing them takes more time than looking them up. The class of a packed batch says during tracing
+which part belongs to which feature. Sizes that are only known at run time are in one of the four
+tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
 
 class FeatureLayout(NamedTuple):
-    """What is known of a feature's batches during tracing.
+    """The static properties of a feature's batches.
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
@@ -47,10 +47,10 @@ PackedLayout = tuple[FeatureLayout, ...]
 
 
 class PackedBatch(NamedTuple):
-    """The ids and weights of all features, in the order of the engine's features.
+    """The ids and weights of all features, in the engine's order, made by `TPUEmbedding.pack`.
 
-    `TPUEmbedding.pack` makes it. Its class has a name and a `layout` that depend on the features,
-    their kinds and shapes, so that a tf.function traces each combination once.
+    The name and `layout` of the class depend on the features, their kinds and shapes, so that a
+    tf.function traces each combination once.
 
     Attributes:
         ids: [num_ids] int64.
@@ -107,7 +107,6 @@ def flattened(
 
 
 def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
-    """Unpacks the features and weights of a packed batch. Returns other batches unchanged."""
     if not isinstance(features, PackedBatch):
         return features, weights
     if weights is not None:
@@ -136,7 +135,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
     """Makes the class of packed batches with this layout.
 
-    TensorFlow tells named tuples apart by class name, so the name contains the layout.
+    TensorFlow distinguishes named tuples by class name, so the name contains the layout.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
@@ -157,10 +156,9 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Completes the sizes of a batch and its layout; refuses a part of a batch.
+    """Fills in the sizes of a batch that has no samples, and refuses a part of a batch.
 
-    At the end of the data, a strategy gives some replicas empty tensors, which are a batch without
-    samples.
+    At the end of the data, a strategy gives such empty tensors to some replicas.
     """
     expected = sum(feature.num_sizes for feature in layout)
     shape = packed.sizes.shape

@@ -59,9 +59,9 @@ class TableSize:
 
 
 class RowRange(NamedTuple):
-    """The rows `first`, `first + step`, ... of a table, `rows` of them, in this order.
+    """The rows `first`, `first + step`, ... of a table, `rows` of them.
 
-    They belong to part `part`, whose server is in `TablePlacement.servers`.
+    They belong to part `part`, which is on server `TablePlacement.servers[part]`.
     """
 
     first: int
@@ -117,7 +117,7 @@ class TablePlacement:
 
     @functools.cached_property
     def lines(self) -> RowLines:
-        """The map from ids to parts as columns, for code that evaluates it with its own ops."""
+        """The row ranges as columns, for code that evaluates them with its own ops."""
         starts, filled = [], [0] * len(self.servers)
         for row_range in self.ranges:
             starts.append(filled[row_range.part])
@@ -136,8 +136,8 @@ class TablePlacement:
 class RowLines(NamedTuple):
     """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    The range of an id is the last one whose `first` is not above the id, or `id % number of parts`
-    in the layout "mod". The id is in row `(id - first) // step + start` of the range's `part`.
+    An id is in the last range whose `first` is not above the id; in the layout "mod", it is in the
+    range `id % number of parts`. Its row in the range's `part` is `(id - first) // step + start`.
     """
 
     first: Array

@@ -31,8 +31,7 @@ def plain(value: object, *, lines: bool = False) -> str:
     r"""Converts a value to text, and escapes every invisible character.
 
     For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
-    backslash. Only `Lines` keep their line breaks, so a name with a line break cannot forge a line
-    of a report.
+    backslash. Only `Lines` keep their line breaks, so a name cannot forge a line of a report.
 
     Args:
         lines: keeps the line breaks of any text, and turns tabs into spaces.

@@ -1,4 +1,4 @@
-"""The plan of an engine: a spec resolved for a number of hosts and cores. Has no side effects."""
+"""The plan of an engine: a spec resolved for a number of hosts and cores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Shape = tuple[int | None, ...]
 class TablePlan:
     """One table in the engine, with `vocabulary_size` rows, but at least one per host.
 
-    `table_id` is its position among the tables, and `rate_tag` that of its rate among the dynamic
-    rates, or None for a constant rate. `placement` says which parameter server holds which rows, if
-    any does.
+    `table_id` is its position among the tables. `rate_tag` is the position of its rate among the
+    dynamic rates, or None for a constant rate. `placement` says which parameter server holds which
+    rows, if there are any.
     """
 
     name: str
@@ -39,7 +39,7 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes the embeddings that a lookup combines, [num_ids, dim] float32, from rows."""
+        """Computes embeddings, [num_ids, dim] float32, from rows: what a lookup combines."""
         if self.quantization is not None:
             rows = self.quantization(rows)
         return self.optimizer.activation(rows)

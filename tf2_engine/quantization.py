@@ -53,7 +53,6 @@ class Quantization:
             )
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Quantizes rows, [num_ids, dim] float32, with the operations above, in float32."""
         lower, upper = np.float32(self.lower), np.float32(self.upper)
         quantum = optimization_barrier((upper - lower) / np.float32(self.num_buckets - 1))
         low = optimization_barrier(lower)

@@ -37,10 +37,10 @@ def cpu_embedding_lookup(
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec`, activations equal the engine's in training. With FeatureConfigs, they
-    equal those of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differs from a
-    TPU in three ways: rows are not quantized; dense ids keep all their dimensions; and if
-    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
-    so are ids whose weight is not positive, unless the combiner is "sum".
+    equal the result of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differs from
+    a TPU in three ways: rows are not quantized; dense ids keep all their dimensions; and if
+    `validate_weights_and_indices` is set or the rank is not 2, sparse ids are ignored if they are
+    below 0, or if their weight is not positive and the combiner is not "sum".
 
     A sample without ids is always zeros. An id outside its table fails with a message that names
     both.
@@ -51,7 +51,7 @@ def cpu_embedding_lookup(
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
         tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
             variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or
-            what `serving_table` makes.
+            the result of `serving_table`.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -99,7 +99,7 @@ class _Feature(FeaturePlan):
     """A feature that is looked up, named by its path in the config.
 
     `declared` is its `output_shape`. `as_engine` selects the engine's shapes and sequences instead
-    of stock's. With `prune`, sparse ids below 0 and weights that are not positive are ignored.
+    of stock's. `prune` ignores sparse ids below 0, and ids whose weight is not positive.
     """
 
     parameters: Table
@@ -187,7 +187,6 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 
 def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
-    """Cuts or pads sequences to [batch, length, dim], and sums each position's embeddings."""
     samples = _samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
     ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
@@ -216,7 +215,7 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 in the order of the device: gains first, then the sum."""
+    """Computes [cells, dim] float32 as the device does: gains first, then the sum."""
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))

@@ -42,7 +42,7 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Determines each shape: the feature's, else `derived`, else the batch size per core."""
+    """Completes shapes: the feature's own, else `derived`, else the batch size per core."""
     return [
         _one(feature, shape, batch_size)
         for feature, shape in zip(spec.features, derived, strict=True)

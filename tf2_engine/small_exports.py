@@ -79,9 +79,9 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables from the float32 ones; returns the variables to export.
+        """Fills the small variables from the float32 ones, and replaces those in the collections.
 
-        They replace the float32 ones in `variables` and in the graph's collections.
+        Returns `variables` with the same replacements, for export.
         """
         for each in self._replaced:
             _fill(session, each)

@@ -84,7 +84,7 @@ def shape_of(variable: Object) -> tuple[int, ...]:
 def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Array:
     """Encodes rows, [n, dim] float32, for a variable: [n, stored_width].
 
-    `where` and `first_row` are for the message if the type cannot hold a row.
+    `where` and `first_row` are for the error message if the type cannot hold a row.
     """
     fits, stored = _encode_int8(rows) if table_dtype == "int8" else _cast(rows, table_dtype)
     if not fits.all():

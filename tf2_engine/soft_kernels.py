@@ -12,7 +12,7 @@ from tf2_engine.native import build
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
     """Loads a library. Compiles it if neither the cache nor the wheel has it.
 
-    `taken` are the library's ops that already have a kernel: with a second one, every use would
+    `taken` are the library's ops that already have a kernel: with a second kernel, every use would
     fail. `what` begins the message.
     """
     if taken:

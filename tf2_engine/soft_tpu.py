@@ -81,7 +81,6 @@ def num_starts() -> int:
 
 
 def ops_with_kernels() -> list[str]:
-    """Lists the ops of `KERNELS` that have a kernel: all of them with a software TPU, else none."""
     return [name for name in KERNELS if tf_compat.num_kernels(name)]
 
 
@@ -90,17 +89,16 @@ def is_loaded() -> bool:
 
 
 def num_waiting() -> int:
-    """The number of ops that wait for a batch, for a feed, or for other cores."""
     waiting = int(_library.software_tpu_waiting()) if _library is not None else 0
     return waiting + soft_sparsecore.num_waiting()
 
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes code that looks for a TPU find one software core.
+    """Makes TensorFlow's own TPUEstimator find one software core where it looks for a TPU.
 
-    It is for TensorFlow's own TPUEstimator, which relies on the TPU's compiler to copy the
-    computation to each core.
+    It is a single core because TPUEstimator relies on the TPU's compiler to copy the computation to
+    each core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -203,8 +201,6 @@ _Device = collections.namedtuple("_Device", "name device_type")
 
 
 class _SoftExtended(tf_compat.TPUExtended):
-    """Overrides the parts of TPUStrategy that need a TPU."""
-
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
     ) -> Callable[..., Nest]:
@@ -235,10 +231,10 @@ class _SoftExtended(tf_compat.TPUExtended):
         return run_all
 
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
-        """Copies the first core's value to every core.
+        """Copies the first core's value to every core, as the `iterations` of optimizers need it.
 
-        Variables whose first copy counts, such as `iterations` of optimizers, need it. A TPU uses
-        AllToAll. Here the value's bits are summed with zeros from the other cores, which is exact.
+        A TPU uses AllToAll. Here the value's bits are summed with zeros from the other cores, which
+        is exact.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -290,9 +286,9 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 class _Computation:
     """Traces a function once for each core.
 
-    An op has to know its core, which its device does not tell: all cores are threads of the CPU
-    device. So a device function sets attributes on every op while it is made, also in control flow
-    and nested tf.functions.
+    All cores are threads of the CPU device, so an op's device does not tell its core. Instead, a
+    device function sets attributes on every op while it is made, also in control flow and nested
+    tf.functions.
     """
 
     _numbers = itertools.count()
@@ -381,10 +377,10 @@ def _check_placement() -> None:
 
 
 def _settle_placement() -> None:
-    """Turns soft placement on, after `_check_placement` has found it reported as on.
+    """Turns soft placement on.
 
-    If TensorFlow was initialized while a graph was built, it is off for all later eager ops all the
-    same.
+    If TensorFlow was initialized while a graph was built, soft placement is off for eager ops,
+    although `_check_placement` has found it reported as on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

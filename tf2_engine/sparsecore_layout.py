@@ -122,7 +122,6 @@ class TableLayout:
         return self.stack_rows * self.sparse_cores.total, self.padded_dim
 
     def shard(self, ids: Array) -> Array:
-        """Finds the SparseCore of each row, counted over all cores, from ids [n] int64."""
         return (ids + self.rotation) % self.sparse_cores.total
 
     def row_in_shard(self, ids: Array) -> Array:
@@ -135,7 +134,7 @@ class TableLayout:
     def ids(self, stored: Array) -> Array:
         """Finds the ids of stack rows: the inverse of `stored`.
 
-        Rows of the table's padding have ids from `rows` on, and rows of other tables have -1.
+        Padding rows of the table have ids from `rows` on, and rows of other tables have -1.
         """
         shard, row = np.divmod(stored, self.stack_rows)
         total, row = self.sparse_cores.total, row - self.row_offset

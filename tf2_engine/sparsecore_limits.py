@@ -1,4 +1,4 @@
-"""SparseCores' buffers for ids, per partition and in total: limits, and what a batch needs.
+"""The buffers of SparseCores for ids: their limits, and what a batch needs.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
 *partitions*. TPUEmbeddingV2 reserves room for ids and for distinct ids in each partition (256 each

@@ -1,7 +1,7 @@
 """Reads and writes stock's `SparseCoreTableLayouts` with any TensorFlow version.
 
 TensorFlow 2.15 lacks this proto, and later versions have no public name for it. So this module
-declares those fields of sparse_core_layout.proto that say where rows are.
+declares the fields of sparse_core_layout.proto that say where rows are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Describes tables, features and engine options: immutable and checked.
-
-Specs are made directly, or from configuration objects of `tf.tpu.experimental.embedding`, which are
-not changed.
-"""
+"""Describes tables, features and engine options: immutable and checked."""
 
 from __future__ import annotations
 
@@ -90,8 +86,8 @@ class FeatureSpec:
         name: a unique name for messages. The device only displays it.
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
-            combined: its activation is [batch, T, dim], where longer sequences are cut and shorter
-            ones are padded with zeros.
+            combined: its activation is [batch, T, dim]; longer sequences are cut, and shorter ones
+            are padded with zeros.
         output_shape: shape of the activation per core without `dim`. None takes it from the first
             batch. Only its first dimension may be None.
         send_name: whether the device gets the name. (Stock's legacy classes send none.)
@@ -226,7 +222,7 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's."""
+    """Converts an optimizer of `tf.tpu.experimental.embedding` to one of ours."""
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
     counterpart = OPTIMIZERS.get(type(optimizer).__name__)

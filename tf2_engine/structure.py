@@ -13,8 +13,8 @@ from tf2_engine.types import Nest, Object
 def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Lists the leaves of `value` in feature order.
 
-    The leaves of `structure` are positions of features. The leaves of `value`, which messages call
-    `what`, may be composite tensors or None.
+    The leaves of `structure` are positions of features. The leaves of `value` may be composite
+    tensors or None. Messages call the value `what`.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)
@@ -42,7 +42,6 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
 
 
 def check_sequence(structure: Nest, value: Nest, what: str) -> None:
-    """Refuses a list where a tuple is expected, or the reverse, as stock does."""
     kinds = [
         next((kind for kind in (list, tuple) if isinstance(nest, kind)), None)
         for nest in (structure, value)
@@ -56,7 +55,6 @@ def check_sequence(structure: Nest, value: Nest, what: str) -> None:
 
 
 def flatten_shapes(structure: Nest, value: Nest, what: str) -> list[Object]:
-    """Like `flatten`, but tuples and lists of sizes are leaves."""
     return flatten(structure, _shapes_as_leaves(structure, value), what)
 
 

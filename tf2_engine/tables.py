@@ -32,8 +32,8 @@ class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
     A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", says which shard holds
-    which row. On parameter servers the shards are the parts of the plan's placement, and `strategy`
-    is the layout, which can also be "octaves".
+    which row. On parameter servers the shards follow the plan's placement, and `strategy` is the
+    layout, which can also be "octaves".
     """
 
     plan: TablePlan
@@ -61,7 +61,6 @@ class Table:
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
     def scatter(self, rows: Mapping[str, Tensor], ids: Tensor) -> list[Op]:
-        """Overwrites the rows of distinct ids in each named variable, and returns the ops."""
         return [
             self.variables[name][shard].scatter_update(tf.IndexedSlices(part, local_rows))
             for shard, (local_rows, *parts) in enumerate(self._by_shard(ids, *rows.values()))

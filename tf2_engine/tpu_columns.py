@@ -13,7 +13,6 @@ from tf2_engine.types import Tensor
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """Makes columns of `tf.compat.v1.tpu.experimental` read activations, as on a TPU."""
     if tf_compat.in_tpu_shard_context():
         yield
         return
@@ -24,10 +23,7 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Converts an engine's activations, by feature, to the features that columns read.
-
-    `lengths` of sequence features, [batch] int64, are limited to the length of the activation.
-    """
+    """Converts an engine's activations, by feature, to the features that columns read."""
     features = dict(activations)
     for key, length in lengths.items():
         longest = tf.shape(activations[key], out_type=tf.int64)[1]

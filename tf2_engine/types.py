@@ -1,7 +1,7 @@
 """Names of types for signatures, which type checkers can read without TensorFlow.
 
 A type checker sees classes, so it rejects a list or a string as a tensor, but accepts the result of
-a TensorFlow function as any of them. At run time they are plain names.
+a TensorFlow function as any of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Audits programs: settings that stock ignores or treats surprisingly, and the cost of tables.
-
-Names are imported when they are first used, so importing the package loads no TensorFlow.
-"""
+"""Audits programs: settings that stock ignores or treats surprisingly, and the cost of tables."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ from tf2_engine.types import Object
 if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
 
-# Stands for a value that only running the program would tell.
+# Stands for a value that is only known when the program runs.
 _COMPUTED = object()
 _KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
-# Functions that make columns which transform their input only on a CPU.
+# Functions that make columns whose input is only transformed on a CPU.
 _TRANSFORMING = {
     *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
     *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
@@ -44,7 +44,7 @@ _READ = {field.partition(".")[0] for row in RULES.values() for field in row.read
 def audit_script(path: str, target: Target | None = None) -> Audit:
     """Returns the findings in the source of a program, with their meaning on a target.
 
-    Computed values, and calls with `**`, become remarks: only a run knows them.
+    Computed values, and calls with `**`, become remarks, because only a run shows them.
 
     Raises:
         SyntaxError: Python would not run it.
@@ -52,7 +52,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
     visitor = _Visitor(source.name, NameFlow(tree))
-    # Some errors only appear here, for instance a keyword that is given twice.
+    # Some errors only appear here, for instance a repeated keyword.
     compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
@@ -192,7 +192,6 @@ def _transformation(node: ast.AST) -> str | None:
 
 
 def _value(node: ast.expr) -> Object:
-    """Returns a constant, the name of an enum's member (in capitals), or `_COMPUTED`."""
     if isinstance(node, ast.Attribute) and node.attr.isupper():
         return node.attr
     try:

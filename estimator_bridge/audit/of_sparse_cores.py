@@ -23,7 +23,7 @@ _MULTIPLE = 8
 
 
 TORCH = "torch"
-"""The kind of a target that is no TPU."""
+"""The kind of the target that is not a TPU."""
 
 
 class Target(NamedTuple):
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
-        cores: of all hosts together; None takes the program's, or one.
+        cores: the cores of all hosts together; None takes the program's number, or one.
         batch_size: samples of the global batch; None takes the program's, if it is run.
         sample: how many batches of the program's own data to look at.
     """
@@ -54,7 +54,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What sampled batches need, by stack, and ids outside of tables by feature."""
+    """The needs of sampled batches by stack, and the ids outside of tables by feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -82,7 +82,7 @@ class SparseCoreAudit:
     """The effects of a program's settings, and its stacks, on a kind of TPU with SparseCores.
 
     Attributes:
-        effects: of every setting, worst outcome first.
+        effects: the effect of every setting, worst outcome first.
         stacks: empty if the subject has no tables, or no such machine can hold them.
         sampled: None without `Target.sample`.
     """
@@ -205,7 +205,6 @@ def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:
 
 
 def lines_of_rule(effect: Object, places: str) -> Iterator[str]:
-    """Yields the lines on an effect, which has `rule`, `effect` and `way_out`, at some places."""
     way_out = f" -> {effect.way_out}" if effect.way_out else ""
     yield from wrapped(2, f"{effect.rule}, {places}")
     yield from wrapped(4, f"{effect.effect}{way_out}")

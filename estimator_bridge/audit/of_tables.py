@@ -1,7 +1,4 @@
-"""Audits the tables of a spec, of a program that makes one, and of checkpoints.
-
-Reports divide the tables among several numbers of hosts.
-"""
+"""Audits the tables of a spec, of a program that makes one, and of checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Object
 
 DEFAULT_HOSTS = (1, 8)
-"""Numbers of hosts that sizes are given for by default."""
+"""Sizes are given for these numbers of hosts by default."""
 
 
 def audit_spec(
@@ -61,7 +58,7 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and repeats notes on what SparseCores ignore as `sparse_core`."""
+    """Yields the notes of a spec, and repeats notes on settings that SparseCores ignore."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
@@ -92,8 +89,8 @@ def audit_run(
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
-    Everything before that is done (flags, data, files), and nothing after it. For a `target` with a
-    `sample` it runs up to the first training, whose batches are examined. After a program of
+    The program parses its flags and reads its data and files, but does not train. For a `target`
+    with a `sample` it runs up to the first training, whose batches are examined. After a program of
     TensorFlow 1, TensorFlow 2's behavior stays off in the process.
 
     Args:
@@ -166,7 +163,7 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
 
     Args:
         path: a directory, or a checkpoint.
-        spec: the program's, which names tables and optimizers; None guesses them.
+        spec: the program's spec, which names tables and optimizers; None guesses them.
 
     Raises:
         UnreadableCheckpoint: there is no checkpoint, or a file is damaged.

@@ -19,8 +19,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts by library.
 
-    `settings` are the engine's, or None if only a run or the spec tells them. A library then has
-    all equal counterparts, each with its conditions.
+    `settings` are the engine's, or None if they are only known from a run or the spec. In that case
+    a library has all equal counterparts, each with its conditions.
     """
 
     where: str
@@ -53,7 +53,7 @@ class OptimizerOnTorch(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A setting of the program that is another one in PyTorch; see `TorchEffect`."""
+    """A setting of the program that has another effect in PyTorch; see `TorchEffect`."""
 
     rule: str
     where: str
@@ -64,7 +64,7 @@ class Changed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TorchAudit:
-    """What a program needs in PyTorch to keep its numbers."""
+    """The changes that keep a program's numbers in PyTorch."""
 
     optimizers: tuple[OptimizerOnTorch, ...]
     changes: tuple[Changed, ...]

@@ -27,7 +27,7 @@ class _Reached(BaseException):
 class AuditedProgram(NamedTuple):
     """A program, and how it is run.
 
-    `tf1` tells whether it sees TensorFlow 1; None decides by its source, and says so with `tell`.
+    `tf1` says whether it sees TensorFlow 1. None decides by its source, and reports it with `tell`.
     """
 
     script: str

@@ -86,7 +86,6 @@ class AuditedTable:
 
 
 def _ids(ids: range) -> str:
-    """Formats ids as "0..4" or "0, 5, .., 10"."""
     if len(ids) < 3:
         return ", ".join(map(str, ids)) or "none"
     if ids.step == 1:
@@ -113,12 +112,12 @@ class Audit:
     """The findings in one subject, which is a script, spec or checkpoint.
 
     Attributes:
-        tables: their sizes; empty if the subject does not tell.
-        hosts: numbers of hosts that sizes are given for.
+        tables: their sizes; empty if the subject does not show them.
+        hosts: the numbers of hosts for which sizes are given.
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
-        on_sparse_cores, on_torch: how the program works there, if that was asked.
-        migration: whether the program migrates, by form; empty if that was not asked.
+        on_sparse_cores, on_torch: the audit for that target, if it was requested.
+        migration: whether the program migrates, by form; empty if that was not requested.
     """
 
     subject: str
@@ -183,7 +182,6 @@ class Audit:
 
 
 def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:
-    """Returns the distinct findings of notes, in the order of the rules; plain rows have none."""
     findings = [
         Finding(rule, str(note.where), render.shown(note))
         for note in notes

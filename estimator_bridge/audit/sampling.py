@@ -1,4 +1,4 @@
-"""Examines which rows batches of a program's own data name, without a model."""
+"""Examines which rows are looked up by batches of a program's own data, without a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Computes the ids and distinct ids that batches of an input_fn have, by stack and per core."""
+    """Counts the ids and distinct ids in batches of an input_fn, by stack and per core."""
     rows = {table.name: table.vocabulary_size for table in legacy.tables}
     need_of: dict[str, Need] = {}
     outside: dict[str, int] = {}
@@ -83,7 +83,6 @@ def lookups_of_batches(
 
 
 def _tensors(feature: FeaturePlan, part: CoreInput) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the number of cells of a feature, and the cell and id of each occurrence."""
     raw = batch.read_ids(feature, part.ids[feature.name], part.weights[feature.name])
     ids, cell, _, num_cells = batch.occurrences(feature, raw, out_of_range="keep").explicit()
     return num_cells, cell, ids

@@ -94,7 +94,7 @@ def _weight_key(args: Arguments) -> str | None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifier(Estimator):
-    """Predicts how frequent the classes are; of `tf.compat.v1.estimator`.
+    """Predicts the frequencies of the classes; of `tf.compat.v1.estimator`.
 
     The arguments are those of `DNNClassifier`; a named optimizer has a learning rate of 0.3.
     """
@@ -102,7 +102,7 @@ class BaselineClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifierV2(EstimatorV2):
-    """Predicts how frequent the classes are; of `tf.estimator` in TensorFlow 2.
+    """Predicts the frequencies of the classes; of `tf.estimator` in TensorFlow 2.
 
     The arguments are those of `DNNClassifierV2`; a named optimizer has a learning rate of 0.3.
     """

@@ -52,7 +52,7 @@ _DEFAULTS: Mapping[str, Object] = {
     **dict.fromkeys(("sparse_combiner", "linear_sparse_combiner"), "sum"),
     "sequence_mask": "sequence_mask",
 }
-"""The default of each argument if it is the same in all estimators and is not None."""
+"""The defaults that are the same in all estimators. An argument that is missing here has None."""
 
 _OPTIMIZERS = {
     "Adagrad": ("AdagradOptimizer", "Adagrad"),
@@ -61,7 +61,7 @@ _OPTIMIZERS = {
     "RMSProp": ("RMSPropOptimizer", "RMSprop"),
     "SGD": ("GradientDescentOptimizer", "SGD"),
 }
-"""The class in `tf.compat.v1.train`, and Keras's."""
+"""The names of a class in `tf.compat.v1.train` and in Keras."""
 
 _LARGE_SLICE = 64 << 20  # bytes
 
@@ -82,7 +82,7 @@ def constructor(
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
         base: the canned estimator whose constructor this one replaces, if any.
-        own_defaults: of arguments whose default depends on the estimator.
+        own_defaults: the defaults that differ between estimators.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(
@@ -149,7 +149,6 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 
 
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
-    """Makes an optimizer of `tf.keras.optimizers.legacy` from one, a function or a name."""
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):
         settings = {} if learning_rate is None else {"learning_rate": learning_rate}

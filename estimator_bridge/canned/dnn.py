@@ -61,7 +61,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     settings = _settings(args)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        # In every mode, so that each of them reports a wrong name.
+        # In every mode, so that a wrong name is reported in each.
         optimizer = arguments.v1_optimizer(args.optimizer, _V1_RATE)
         arguments.check_features(features)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)

@@ -106,7 +106,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of a part, and what trains it with Keras; no optimizer in other modes."""
+    """The logits of a part, and all that trains the part; no optimizer unless in training."""
 
     logits: Tensor
     optimizer: Object
@@ -217,7 +217,7 @@ class DNNLinearCombinedEstimator(Estimator):
 class DNNLinearCombinedEstimatorV2(EstimatorV2):
     """A linear model and a neural network with any head; of `tf.estimator` in TensorFlow 2.
 
-    As in stock, a strategy with several replicas takes the loss for a mean, whatever the head's
+    As in stock, a strategy with several replicas treats the loss as a mean, whatever the head's
     reduction. See `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
     """
 

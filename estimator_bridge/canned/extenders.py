@@ -21,8 +21,8 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     """Makes an Estimator that is like another one and has more metrics.
 
     Args:
-        metric_fn: takes any of features, labels, predictions and config, and returns, by name,
-            pairs (value, update op) or Keras metrics. They replace metrics of the same name.
+        metric_fn: takes any of features, labels, predictions and config. It returns pairs (value,
+            update op) or Keras metrics by name, which replace metrics of the same name.
 
     Raises:
         InvalidInput: metric_fn takes another argument.

@@ -92,7 +92,6 @@ class KMeansClustering(Estimator):
         super().__init__(model_fn, model_dir, config)
 
     def predict_cluster_index(self, input_fn: InputFn) -> Iterator[Array]:
-        """Yields the index of the closest center to each point."""
         yield from self._predictions(input_fn, self.CLUSTER_INDEX)
 
     def transform(self, input_fn: InputFn) -> Iterator[Array]:

@@ -19,7 +19,8 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The scopes of the variables: relative to the open one, and for Keras, whose layers have names."""
+"""The scopes of the variables: relative to the open scope, and for Keras, whose layers have names.
+"""
 
 
 class LinearResult(NamedTuple):
@@ -31,7 +32,7 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Adds the weights of each example's categories, its numbers times their weights, and the bias.
+    """Sums each example's weights of categories, its numbers times their weights, and the bias.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
@@ -169,7 +170,8 @@ def _parts(variables: Object) -> list[Variable]:
 
 def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) -> None:
     if units > 1:
-        # Variables of Keras are whole, for which stock passes the bias; otherwise it passes a list.
+        # Variables of Keras are whole, and stock passes the bias itself; otherwise it passes a
+        # list.
         bias = result.bias[0] if is_keras else result.bias
         tf.summary.histogram("bias", bias)
     else:

@@ -52,10 +52,10 @@ def keras_logits(
 
 
 def trained_variables(network: Object, columns: Columns) -> list[Variable]:
-    """Lists what a Keras optimizer trains: the variables of a network, and shared tables.
+    """Lists the variables that a Keras optimizer trains: those of a network, and shared tables.
 
-    Stock never trains the tables of `shared_embeddings`, which belong to no layer; quirks="stock"
-    does the same, with a warning.
+    Stock never trains the tables of `shared_embeddings`, because they belong to no layer. With
+    quirks="stock" they are not trained here either, with a warning.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]

@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""Means that no cell type is given."""
+"""The default of `cell_type`, if none is given."""
 
 
 _NETWORK = (

@@ -76,7 +76,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Compares the checksums of a tensor; UnreadableCheckpoint names it if one is wrong."""
+        """Compares the checksums of a tensor; raises UnreadableCheckpoint if one is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
         elif tensor.dtype.size:  # Only TensorFlow can check variants and the like.
@@ -282,7 +282,6 @@ class Writer:
     def _written(
         self, path: str, file: BinaryIO, positions: list[int], buffers: Iterable[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """Writes each buffer at the position of its run, which moves on, and yields it."""
         for number, data in buffers:
             with naming(path):
                 file.seek(positions[number])
@@ -325,7 +324,7 @@ class Writer:
 
 
 def find(path: str) -> str:
-    """Returns the path of a checkpoint: the given one, or the latest of a directory."""
+    """Returns the path of a checkpoint: the given one, or a directory's latest."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")
@@ -350,7 +349,6 @@ def write_durably(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Turns an OSError into CannotWrite, with the path."""
     try:
         yield
     except OSError as error:

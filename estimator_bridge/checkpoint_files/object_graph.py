@@ -26,7 +26,7 @@ LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
 """The end of that child's key."""
 
-# Makes TensorFlow tell a TPUEmbedding that its variables were restored.
+# With this name, TensorFlow notifies a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
@@ -49,7 +49,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialised graph; if several paths lead to an object, a shortest one is kept."""
+    """Parses a serialized graph; of several paths to an object, a shortest one is kept."""
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -66,7 +66,6 @@ def read(data: bytes, where: str) -> Objects:
 
 
 def read_from(reader: Reader) -> Objects | None:
-    """Reads the object graph of a checkpoint; None if the checkpoint is name-based."""
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
@@ -130,7 +129,7 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Serialises a graph of variables by their keys; `embedding` is saved as a TPUEmbedding."""
+    """Serializes a graph of variables by their keys; `embedding` is saved as a TPUEmbedding."""
     graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:

@@ -1,7 +1,7 @@
 """Reads and writes safetensors files in pieces, because a table may be larger than memory.
 
-A file is the length of the header (8 bytes), the header (JSON with the dtype, the shape and the
-bytes of each tensor), and the data. Reference: the section "Format" of safetensors' README.
+A file has the length of the header (8 bytes), the header (JSON with the dtype, the shape and the
+position of each tensor), and the data. Reference: the section "Format" of safetensors' README.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _METADATA = "__metadata__"
 
 
 class Described(NamedTuple):
-    """The type and shape of a tensor that a file is to hold."""
+    """The type and shape of a tensor that will be written to a file."""
 
     dtype: ElementType
     shape: tuple[int, ...]
@@ -137,7 +137,6 @@ class SafetensorsWriter(Writer):
         crcs: Sequence[int] | None = None,
         runs: int = 1,
     ) -> None:
-        """Writes a tensor whose slices follow each other; see `Writer.tensor`."""
         path, file, offset = self._places[name]
         begins = list(itertools.accumulate(sizes.values(), initial=offset))
         positions = begins[:-1]
@@ -160,7 +159,7 @@ class SafetensorsWriter(Writer):
 def _header(
     tensors: Mapping[str, Described], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    # Larger elements first, so that each tensor is aligned for whoever maps the file.
+    # Larger elements first, so that each tensor is aligned if the file is mapped into memory.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.size)
     ends = list(itertools.accumulate(tensors[name].size for name in names))
     offsets = dict(zip(names, [0, *ends], strict=False))

@@ -85,7 +85,7 @@ class RowLayout:
     """The order in which a name-based checkpoint stores the rows of a table: host after host.
 
     With "div" this is the order of the ids. With "mod", host h of H holds the ids h, h + H, and so
-    on. Hosts without rows have nothing in the file.
+    on. Hosts without rows have no data in the file.
     """
 
     rows: int

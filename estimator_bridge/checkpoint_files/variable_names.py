@@ -29,7 +29,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """What a spec or a user says about a table. None stands for unknown."""
+    """The information of a spec or a user about a table. None means unknown."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
@@ -98,7 +98,7 @@ def places_of(kind: str) -> tuple[str, ...]:
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
     table_names = own_names(table)
     named = [name for name in shapes if is_one_of(name, table_names)]
-    # If no shape fits, the checkpoint or the spec is the wrong one, which is reported later.
+    # If no shape fits, the checkpoint or the spec is wrong, which is reported later.
     candidates = [name for name in named if table.shape in (None, shapes[name])] or named
     if table_names[0] in candidates and not table.scoped:
         return table_names[0]

@@ -107,7 +107,6 @@ def _folder(options: argparse.Namespace) -> str | None:
 
 
 def _file(options: argparse.Namespace, folder: str | None) -> str | None:
-    """Returns the file of the program; None for a folder without `__main__.py`."""
     is_library = folder is not None and not os.path.isfile(os.path.join(folder, "__main__.py"))
     if not options.script or (is_library and not options.run):
         return None

@@ -46,7 +46,6 @@ def keywords(options: argparse.Namespace) -> dict[str, Object]:
 
 
 def load(text: str, tf1: bool | None = None) -> Object:
-    """Imports the module that `--spec` names, with the bridge's names, and returns the spec."""
     from estimator_bridge.run import install
 
     install.install()
@@ -130,7 +129,7 @@ def _names_of_module(module: str) -> Mapping[str, Object]:
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
-        # The module may exist and import another one that does not.
+        # The module may exist, but import another one that does not.
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise errors.InvalidInput(f"--spec: {error}.") from error
         raise

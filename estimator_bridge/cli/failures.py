@@ -20,7 +20,6 @@ _PACKAGES = (
 
 
 def cause_of(command: str, error: Exception) -> object:
-    """Puts the cause of an error, and the way out, into words; `TRACEBACK` prints more."""
     if isinstance(error, errors.EngineError):
         return error
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""

@@ -52,7 +52,7 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             continue
         name, description = each.name.replace("_", "-"), module.__doc__ or ""
         summary = description.partition("\n")[0]
-        # What follows a program belongs to it, even if it begins like an option of the bridge.
+        # Arguments after a program belong to it, even if they begin like an option of the bridge.
         by_name[name] = commands.add_parser(
             name, help=summary, description=description, allow_abbrev=False
         )
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
     The status is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143
-    after SIGTERM. `verify` and the like return 1 for no, and `run` the program's status.
+    after SIGTERM. `verify` and similar commands return 1 for "no", and `run` returns the program's
+    status.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()

@@ -153,7 +153,8 @@ def _tried(
 ) -> int:
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
-    `places` are where it is now and later; absl ignores the `flags` of the old one that it lacks.
+    `places` are its present and its later path. absl ignores the `flags` of the old program that it
+    lacks.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]

@@ -33,7 +33,6 @@ def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool
 
 
 def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> str:
-    """Formats nested values; NaN and infinity raise, because JSON lacks them."""
     return json.dumps(plain_text.plain_values(value), indent=indent, allow_nan=False)
 
 
@@ -42,7 +41,6 @@ def write_json(path: str, value: Mapping[str, Object] | Sequence[Object]) -> Non
 
 
 def tell(sentence: object) -> None:
-    """Prints a sentence on stderr: what is being done, or what is wrong."""
     progress_line.end_line()
     print(f"{PREFIX}{plain_text.plain(sentence)}", file=sys.stderr)
 

@@ -179,7 +179,6 @@ def _amount(text: str) -> float:
 
 
 def _ids(text: str) -> dict[str | None, float]:
-    """Parses the ids per sample by feature; the key None is for all others."""
     numbers: dict[str | None, float] = {}
     for part in text.split(","):
         feature, named, number = part.rpartition("=")

@@ -20,7 +20,6 @@ _TF1 = (
 
 
 def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> None:
-    """Adds `--tf1` and `-m`; the help says that `subject` sees TensorFlow 1."""
     add_tf1(parser, subject)
     add_module(parser)
 
@@ -71,6 +70,5 @@ def tell_failure() -> None:
 
 
 def _is_of_program(trace: TracebackType) -> bool:
-    """Whether a frame belongs neither to the bridge nor to the code that runs programs."""
     name = trace.tb_frame.f_globals.get("__name__", "")
     return name.partition(".")[0] not in ("contextlib", "estimator_bridge", "importlib", "runpy")

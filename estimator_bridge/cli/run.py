@@ -125,7 +125,6 @@ def _check(options: argparse.Namespace) -> None:
 def _run(
     program: StartedProgram, arguments: Sequence[str], view: AbstractContextManager[bool]
 ) -> int:
-    """Runs the program inside `view`, its view of TensorFlow; a failure prints its traceback."""
     try:
         with view:
             run_program(program, arguments)

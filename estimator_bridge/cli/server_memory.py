@@ -15,7 +15,6 @@ VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def choose_allocator() -> None:
-    """Switches oneDNN off in a parameter server, unless TensorFlow is loaded or the user chose."""
     if "tensorflow" not in sys.modules and _is_server(os.environ.get("TF_CONFIG", "")):
         os.environ.setdefault(VARIABLE, "0")
 

@@ -74,12 +74,17 @@ def convert(
 ) -> ConversionPlan:
     """Converts a checkpoint, and compares the result with it.
 
-    The forms are "names", which legacy estimators write; "object", which
-    `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding;
-    "sparsecore", which it writes with stock's TPUEmbeddingV2; and "torch", safetensors files and a
-    state dict of PyTorch with the keys of TorchRec. In an object checkpoint `global_step` is below
-    the root, and variables outside of tables are below `variables`, by their legacy names; from one
-    object form to another they stay in place. The new checkpoint is renamed when it is complete.
+    The forms are:
+
+    * "names", which legacy estimators write;
+    * "object", which `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's
+      TPUEmbedding;
+    * "sparsecore", which it writes with stock's TPUEmbeddingV2;
+    * "torch", safetensors files and a state dict of PyTorch with the keys of TorchRec.
+
+    In an object checkpoint `global_step` is below the root, and variables outside of tables are
+    below `variables`, by their legacy names; from one object form to another they stay in place.
+    The new checkpoint is renamed when it is complete.
 
     Args:
         old: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
@@ -88,7 +93,7 @@ def convert(
             recognised in the checkpoint.
         to: the form of the new checkpoint; by default "object" for names, else "names".
         from_form: "torch" reads files of PyTorch; None recognises them if they are alone.
-        optimizer: of all tables, without a spec; None recognises it by the slots.
+        optimizer: the optimizer of all tables, without a spec; None recognises it by the slots.
         tables: each table's variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
@@ -102,15 +107,16 @@ def convert(
             "keras" optimizer, as canned estimators of TensorFlow 2 have.
         like: a checkpoint of the program that will read the new one, such as a Keras model whose
             optimizer holds the slots. It gives the names, or the places, of tables and variables.
-            The new checkpoint has all objects of `like`, and its values where the old one has none.
+            The new checkpoint has all objects of `like`, with its values where the old checkpoint
+            has none.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one. For PyTorch the path of the module that
             holds `embedding_bags`, by default the model itself.
         rename: new names of variables, by old names or keys; paths, if `like` has objects.
         allow: names, or patterns of names, that may lack a counterpart.
-        no_tables: treats all variables as the model's own, as for a canned estimator that becomes
-            a Keras model.
+        no_tables: treats all variables as the model's own, as for a canned estimator that becomes a
+            Keras model.
         global_step: overrides the checkpoint's.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.
@@ -120,7 +126,7 @@ def convert(
 
     Raises:
         UnreadableCheckpoint: a file of the old checkpoint is missing or damaged.
-        Unmatched: something has no counterpart.
+        Unmatched: a tensor has no counterpart.
         InvalidInput: the options do not fit the checkpoint, or `new` exists.
         CannotWrite: the new checkpoint cannot be written.
     """
@@ -225,7 +231,6 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
 
 
 def _make_partial(new: str) -> str:
-    """Creates a hidden directory that no other process uses or has left behind."""
     parent, name = os.path.split(new)
     # In a container, a process may have the same id as one that was killed earlier.
     for number in itertools.count():

@@ -59,8 +59,8 @@ def inspect(
         (variables about which `convert` needs to be told), and "notes".
         Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
         "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
-        "sparse_cores" (None, or where SparseCores hold it) and "rows_touched": how many rows differ
-        from the initial checkpoint in any part that both have; None if that is unknown.
+        "sparse_cores" (None, or where SparseCores hold it) and "rows_touched" (how many rows differ
+        from the initial checkpoint in any part that both have; None if that is unknown).
 
     Raises:
         InvalidInput: `initial` has no such table.
@@ -188,7 +188,6 @@ def _touched(
     required: bool,
     compared: Phase,
 ) -> int | None:
-    """Counts the rows that differ from `initial` in any part; None if that is unknown."""
     if isinstance(table.layout, TableLayout) and layouts_of(initial) != layouts_of(reader):
         return None
     shape = table.parameters.shape

@@ -1,4 +1,4 @@
-"""Describes the tensors of a new checkpoint: where each comes from, and how its bytes are made."""
+"""Describes the tensors of a new checkpoint: their sources, and how their bytes are made."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class TensorMove(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def sources(self) -> tuple[StoredTensor, ...]:
-        """The tensors of the old checkpoint."""
+    def sources(self) -> tuple[StoredTensor, ...]: ...
 
     @property
     def size(self) -> int:
@@ -45,8 +44,7 @@ class TensorMove(abc.ABC):
         return FLOAT32
 
     @abc.abstractmethod
-    def write(self, writer: Writer, reader: Reader) -> None:
-        """Writes the tensor; `reader` reads its sources."""
+    def write(self, writer: Writer, reader: Reader) -> None: ...
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
@@ -126,7 +124,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """A part of a table in the old checkpoint, [rows, dim]; all `fill` without a source."""
+    """A part of a table in the old checkpoint, [rows, dim]; without a source all `fill`."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -181,7 +179,6 @@ class RowMove(TensorMove):
         return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields bytes in the order of ids, so both files are read sequentially."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
             values = self.rows.read(reader, ids)

@@ -28,14 +28,14 @@ _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
 # Checkpoints do not contain stock's dummy variable of a table, but they contain its slots.
 _OF_DUMMY = re.compile(r"^tpu_embedding_dummy_table_variable_(.+)/[^/]+$")
-# A name that only tables have, or one without a scope, unlike the variables of layers.
+# A name that only tables have, or a name without a scope, unlike the variables of layers.
 _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|^[^/]+$")
 
 
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Finds the variables that are certainly tables, by the name of the table.
 
-    These belong to columns, have slots of a dummy variable or of a TPU, or are stored in parts.
+    They belong to columns, have slots of a dummy variable or of a TPU, or are stored in parts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -53,7 +53,8 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables besides the `known` ones that may be tables.
 
-    If a program has `listed` its tables, only a TPU's slots count: it may have other embeddings.
+    If a program has `listed` its tables, only variables with a TPU's slots count, because it may
+    have other embeddings.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -68,7 +69,7 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names tell the optimizer. Keras's RMSprop without a momentum has one slot
+            # Keras's names identify the optimizer. Keras's RMSprop without a momentum has one slot
             # less.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present

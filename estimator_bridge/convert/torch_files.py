@@ -1,6 +1,6 @@
 """Reads and writes the files of PyTorch programs: safetensors, and state dicts of `torch.save`.
 
-A state dict has "model", "optimizer" and "variables"; in names of tensors,
+A state dict has "model", "optimizer" and "variables". In names of tensors,
 `state.<parameter>.<name>` is the state that the optimizer keeps for a parameter.
 """
 
@@ -60,7 +60,8 @@ def open_files(path: str) -> SafetensorsReader | StateDictReader:
 class StateDictReader(Reader):
     """A file of `torch.save`, mapped into memory and read like a checkpoint, executing nothing.
 
-    It is a dict with "model" and perhaps "optimizer" and "variables", or the state dict of a model.
+    It is a dict with "model" and optionally "optimizer" and "variables", or the state dict of a
+    model.
     """
 
     def __init__(self, path: str) -> None:
@@ -127,8 +128,8 @@ def flat(content: Mapping[str, Object]) -> dict[str, Object]:
 def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
     """Writes the safetensors files of a directory as one state dict, and compares the two.
 
-    Tensors are mapped into memory, so that tables may be larger. `parameters` maps the name of each
-    state to its parameter.
+    Tensors are mapped into memory, so tables may be larger than memory. `parameters` maps the name
+    of each state to its parameter.
     """
     import torch
 

@@ -131,7 +131,7 @@ def _stop_variable() -> Variable:
 
 
 class _StopWhenHook(StepHook):
-    """Stops once a function returns True, and sets the variable by which the other workers stop."""
+    """Stops once a function returns True, and sets a variable that stops the other workers."""
 
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None

@@ -19,9 +19,9 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates when a session starts, every `every_n_iter` steps, and when it ends.
 
     It writes the variables to a checkpoint in a temporary directory, which is then deleted; only
-    the events of the evaluations go to the model_dir. Any evaluation that works on a checkpoint
-    therefore works here too, including custom savers. Unlike stock's hook it builds a new graph for
-    each evaluation.
+    the events of the evaluations go to the model_dir. So every evaluation of a checkpoint also
+    works here, including custom savers. Unlike stock's hook it builds a new graph for each
+    evaluation.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.

@@ -1,4 +1,4 @@
-"""`CheckpointInputPipelineHook`: training resumes with the batch after the last one it saw."""
+"""`CheckpointInputPipelineHook`: a training resumes after the last batch that it saw."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ITERATORS = "iterators"  # the collection that TensorFlow adds every iterator t
 class CheckpointInputPipelineHook(SavingHook):
     """Saves the state of the input's iterators with each checkpoint, and restores it.
 
-    Use it if the global step does not determine which batch the input_fn gives next. The states are
-    in `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
+    Use it if the global step does not determine the next batch of the input_fn. The states are in
+    `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
     step. (TensorFlow's own hook restores the latest states and the latest model independently: a
     job that was killed between saving the two resumes with the batches of another step.)
 
@@ -79,7 +79,6 @@ class CheckpointInputPipelineHook(SavingHook):
             log.warning("There is no %s.index: the input starts from its beginning.", path)
 
     def _restore(self, session: Session, path: str) -> None:
-        """Restores the states if there are as many as iterators: each host has its own."""
         num_stored = len(tf.train.list_variables(path))
         if num_stored == self._num_iterators:
             self._saver.restore(session, path)

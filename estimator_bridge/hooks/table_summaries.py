@@ -25,8 +25,8 @@ class TableSummaryHook(tf.train.SessionRunHook):
 
     Args:
         output_dir: the directory of the event files, for instance the estimator's `model_dir`.
-        every_n_steps: the least number of steps between two that are written. The first step that
-            the hook sees is always written.
+        every_n_steps: the least number of steps between two writes. The first step that the hook
+            sees is always written.
         projector_rows: how many rows of each table to write for the embedding projector when
             training ends. 0 writes no files for it.
         labels: the names of the rows in the projector, by table.

@@ -178,7 +178,6 @@ class RunConfig:
                 requirements.check("RunConfig", name, getattr(self, name), requirement)
 
     def replace(self: _Config, **settings: Object) -> _Config:
-        """Returns a copy with other values for some of the constructor's arguments."""
         changed = copy.deepcopy(self)
         changed._set(settings)
         return changed

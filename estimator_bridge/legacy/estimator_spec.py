@@ -83,7 +83,8 @@ class TPUEstimatorSpec(NamedTuple):
     """The ops of a TPU model, and functions that run on the host with tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`; which fields a mode needs is the same as in `EstimatorSpec`.
+        mode: one of `ModeKeys`; the required fields of each mode are the same as in
+            `EstimatorSpec`.
         eval_metrics: (function, tensors). The function runs on the host and returns the metrics,
             (value, update op) by name. The tensors, [batch, ...], are a list for positional or a
             dict for keyword arguments.
@@ -144,9 +145,9 @@ def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
     return filled
 
 
-# Each check returns its argument with defaults filled in. It raises InvalidSpec if the mode needs
-# something that is missing or something belongs to another graph, and WrongType for objects of the
-# wrong type.
+# Each check returns its argument with defaults filled in. It raises InvalidSpec if the mode needs a
+# missing argument or an object belongs to another graph, and WrongType for objects of the wrong
+# type.
 
 
 def _checked_train_op(train_op: Object, mode: str | None) -> Op:
@@ -258,7 +259,7 @@ def _check_metric(name: str, metric: Object) -> None:
 
 
 def _is_keras_metric(metric: Object) -> bool:
-    # Told by attributes, because the first use of tf.keras fixes the Keras version of the process.
+    # Checks attributes, because the first use of tf.keras fixes the Keras version of the process.
     # Metrics of Keras 3 have no `updates` and do not work in a graph.
     return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
 

@@ -154,7 +154,7 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports a model that is better than all that were evaluated before.
+    """Exports a model that is better than all models that were evaluated before.
 
     After a restart, the exporter reads the best earlier result from event files. With
     quirks="stock" it always exports the first model after a restart.
@@ -207,7 +207,8 @@ class BestExporter(_SavedModelExporter):
         step = (eval_result or {}).get(tf.GraphKeys.GLOBAL_STEP)
         best = self._best_of(result for at, result in results if at != step)
         if quirks == "documented":
-            # Without an earlier export, the first model is exported whatever was evaluated before.
+            # Without an earlier export, the first model is exported even if earlier results were
+            # better.
             self._has_exported, self._best = has_exports, best if has_exports else None
             return
         is_known = has_exports and not self._has_exported and bool(eval_result)

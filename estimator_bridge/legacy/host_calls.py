@@ -63,7 +63,7 @@ def check_host_call(name: str, host_call: Object) -> None:
 
 
 def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a pair with its tensors, which read the step before its increment."""
+    """Calls the function of a pair with its tensors; they read the step before its increment."""
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -76,7 +76,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
     """
     graph = tf.compat.v1.get_default_graph()
     variable = tf.compat.v1.train.get_global_step(graph)
-    # A step that was made eagerly belongs to no graph.
+    # A step that was created eagerly belongs to no graph.
     is_here = getattr(variable, "graph", None) is graph
     updates = list(_updates(graph, variable.op)) if is_here else []
     if not updates:
@@ -90,7 +90,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
             return tensor
         if _sources(tensor.op, control=True).intersection(updates):
             return tensor  # The program itself reads it after the update.
-        # A variable that is not a resource is updated in place, which would change the tensor.
+        # A variable that is not a resource is updated in place, which would also change the tensor.
         copied = tf.raw_ops.DeepCopy(x=tensor)
         for update in updates:
             tf_compat.run_after(update, copied.op)

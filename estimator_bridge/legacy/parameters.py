@@ -71,13 +71,13 @@ _SHARED = (
     "multiply_weight_decay_factor_by_learning_rate",
 )
 _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
-"""Stock added these two later, behind everything else."""
+"""Stock added these two later, after everything else."""
 
 
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Makes a class a dataclass with the shared settings in the order that stock has them.
+    """Makes a class a dataclass that has the shared settings in stock's order.
 
     `settable=False` fixes the shared settings at their defaults.
     """
@@ -95,7 +95,7 @@ def _parameters(
         order = (*first, *_SHARED, *late, *_SHARED_LAST)
         kind.__annotations__ = {name: annotations[name] for name in order}
         kind.rules = rules
-        # Like stock's objects, they compare by identity and are mutable.
+        # As in stock, they compare by identity and are mutable.
         kind = dataclasses.dataclass(eq=False)(kind)
         stock = _stock_class(kind.__name__)
         if stock is None:

@@ -1,4 +1,4 @@
-"""Names of stock's private modules that programs import and that fit no other module here."""
+"""Names of stock's private modules that programs import and that fit in no other module here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def model_fn_inference_on_tpu(
     params: Object = None,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Calls the model_fn for predictions, as an export for CPUs does."""
     arguments = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
     names = argument_names(model_fn)
     spec = model_fn(features, **{name: value for name, value in arguments.items() if name in names})
@@ -86,7 +85,7 @@ def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[
 
 
 def should_run_distribute_coordinator(config: Object) -> bool:
-    """Returns False, because estimators here run no coordinator of tf.distribute."""
+    """Returns False: estimators here run no coordinator of tf.distribute."""
     return False
 
 

@@ -22,8 +22,9 @@ class Requirement(NamedTuple):
 
     Attributes:
         refused: returns whether a value must be refused.
-        text: the error message in the words of stock, for which programs may search. `{name}`
-            stands for the setting, `{value}` for its value, which is otherwise appended.
+        text: the error message in stock's words, because programs may search for them. `{name}`
+            stands for the setting and `{value}` for its value; a text without `{value}` gets it at
+            the end.
         error: the class of the error, derived from the built-in class that stock raises.
     """
 
@@ -100,7 +101,6 @@ def checked(kind: Object) -> Object:
 
 
 def class_names(thing: Object) -> tuple[str, ...]:
-    """Lists the class names of an object, base classes included, to recognize legacy objects."""
     return tuple(kind.__name__ for kind in type(thing).__mro__)
 
 
@@ -114,7 +114,7 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
             f"{function!r} has no signature that Python can read: {error}. Wrap it in a function "
             "or lambda with named arguments."
         ) from error
-    # A partial's signature still lists arguments that it binds by name, as defaults.
+    # A partial lists the arguments that it binds by name as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 

@@ -73,8 +73,8 @@ class TPUConfig(NamedTuple):
 
     Attributes:
         iterations_per_loop: steps per call of the device, or a time such as "60m".
-        num_shards: number of cores; None is all of them.
-        num_cores_per_replica: number of cores that share a replica of the model; None is one.
+        num_shards: number of cores; None means all.
+        num_cores_per_replica: number of cores that share a replica of the model; None means one.
         per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1 and False
             PER_SHARD_V1.
         tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
@@ -192,7 +192,6 @@ class RunConfig(base_run_config.RunConfig):
     evaluation_master = ConfigProperty("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
-        """Returns a copy with other values for `tpu_config` and settings of the base class."""
         tpu_config = settings.pop("tpu_config", self._tpu_config)
         changed = super().replace(**settings)
         changed._tpu_config = tpu_config

@@ -21,7 +21,7 @@ from tf2_engine.types import Object
 
 __all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
 
-# Columns that are ordinary variables. Stock's constructor accepts them because it does not know
+# These columns are ordinary variables. Stock's constructor accepts them because it does not know
 # whether a TPU will be used. (It refuses the newer SharedEmbeddingColumn.)
 _ORDINARY_COLUMNS = {
     *("NumericColumn", "EmbeddingColumn"),
@@ -41,7 +41,7 @@ _Spec = collections.namedtuple(
 
 @typed
 class EmbeddingConfigSpec(_Spec):
-    """Tables, features, optimizer and engine options: a tuple of the ten fields that stock has.
+    """Tables, features, optimizer and engine options: a tuple of stock's ten fields.
 
     Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
     the bridge's.
@@ -50,8 +50,8 @@ class EmbeddingConfigSpec(_Spec):
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
             `shared_embedding_columns`. Ordinary embedding and numeric columns are accepted here,
             and refused when the spec is used with use_tpu=True.
-        tensor_core_feature_columns: those of the given columns whose tables are ordinary variables
-            on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
+        tensor_core_feature_columns: the given columns whose tables are ordinary variables on the
+            TPU (`embedding_lookup_device="tpu_tensor_core"`).
         optimization_parameters: the optimizer for tables without one of their own.
         clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
             quirks="documented" applies it.
@@ -86,8 +86,8 @@ class EmbeddingConfigSpec(_Spec):
         """Checks the arguments and separates tensor-core columns.
 
         Args:
-            quirks: where stock's code and documentation disagree, "stock" does what the code
-                does, "documented" what it should do. None takes the default of the process.
+            quirks: "stock" follows stock's code where it disagrees with stock's documentation, and
+                "documented" follows the documentation. None takes the default of the process.
         """
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
@@ -113,8 +113,8 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
-        """The argument. It is not a field, because programs unpack stock's ten fields."""
-        # A spec made by `_make` never saw the constructor.
+        """The argument `quirks`. It is not a field, because programs unpack stock's ten fields."""
+        # `_make` creates specs without the constructor.
         return getattr(self, "_quirks", default_quirks())
 
     def to_tf2(

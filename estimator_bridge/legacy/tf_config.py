@@ -62,7 +62,6 @@ class Task:
 
 
 def tf_config() -> TFConfig:
-    """Parses the environment variable TF_CONFIG; returns {} if it is not set."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
@@ -76,7 +75,6 @@ def tf_config() -> TFConfig:
 
 
 def read_task(config: TFConfig) -> Task:
-    """Reads this process's place in the cluster from TF_CONFIG, or raises InvalidSpec."""
     service = config.get("service")
     if service is not None and not isinstance(service, dict):
         raise errors.WrongType(

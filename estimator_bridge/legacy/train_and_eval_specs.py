@@ -70,7 +70,7 @@ class EvalSpec(NamedTuple):
 
     Raises:
         InvalidSpec: a number is out of range, or exporters have no name or share one.
-        WrongType: `input_fn` is not callable, or something is not a hook, an exporter or a name.
+        WrongType: `input_fn` is not callable, or an object is not a hook, an exporter or a name.
     """
 
     input_fn: InputFn

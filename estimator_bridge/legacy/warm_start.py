@@ -17,12 +17,12 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or a directory, whose latest checkpoint is used.
-        vars_to_warm_start: a regular expression over trainable variables and tables; or a list of
-            regular expressions over all variables; or a list of variables; or None for only the
+        vars_to_warm_start: a regular expression for trainable variables and tables; or a list of
+            regular expressions for all variables; or a list of variables; or None for only the
             variables of `var_name_to_vocab_info`.
-        var_name_to_vocab_info: by variable, the `tf.compat.v1.train.VocabInfo` if its rows or
+        var_name_to_vocab_info: the `tf.compat.v1.train.VocabInfo` of each variable whose rows or
             columns follow a vocabulary that has changed. Name a table without its `part_`.
-        var_name_to_prev_var_name: by variable, its name in the checkpoint if that differs.
+        var_name_to_prev_var_name: the name of each variable in the checkpoint, if it differs.
 
     Raises:
         InvalidInput: no checkpoint is given.

@@ -1,7 +1,4 @@
-"""Plans a cluster for a program: models the memory, bytes and time that its tasks need.
-
-Names are imported on first use, so importing the package does not load TensorFlow.
-"""
+"""Plans a cluster for a program: models the memory, bytes and time that its tasks need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans a cluster for a job: memory, bytes and time of its tasks, now and as it grows. Pure."""
+"""Plans a cluster for a job: memory, bytes and time of its tasks, now and as it grows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow itself, and whichever is larger of what training and restoring need.
+        task: TensorFlow itself, and the larger of the needs for training and for restoring.
         unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
@@ -99,7 +99,7 @@ def _beside_tables(coefficients: Coefficients) -> float:
 
 
 MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Numbers of machines, workers and parameter servers together, to estimate step times for."""
+"""Step times are estimated for these numbers of workers and parameter servers together."""
 
 _SERVER_STEPS = 1.5
 """The factor between the numbers of parameter servers that are tried."""
@@ -137,17 +137,17 @@ class Growth(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityPlan:
-    """What a job needs: memory, bytes and time of a cluster's tasks.
+    """The needs of a job: memory, bytes and time of a cluster's tasks.
 
     Attributes:
-        cores: of all workers together.
+        cores: the cores of all workers together.
         servers_for_memory: the smallest number of parameter servers that can hold the tables.
-        servers_for_bandwidth: the smallest number with which the busiest server needs no more time
-            than a worker to exchange a step's bytes; None if there is none.
-        memory: of each parameter server.
+        servers_for_bandwidth: the smallest number with which the busiest server exchanges a step's
+            bytes as fast as a worker; None if there is none.
+        memory: the memory of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: the busiest parameter server's bytes divided by the mean, for each layout.
-        bytes: sent in a step, over all links together.
+        bytes: the bytes sent in a step, over all links together.
         growth: an entry for each number of machines that can hold the tables.
     """
 
@@ -232,7 +232,7 @@ def plan_capacity(
 
 
 class _Model:
-    """Evaluates a job on clusters of any size; caches what depends only on the servers."""
+    """Evaluates a job on clusters of any size; caches results that depend only on the servers."""
 
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
@@ -255,7 +255,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """A worker holds activations and their gradients at the same time."""
+        """Counts activations and their gradients, because a worker holds both at the same time."""
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 
@@ -300,8 +300,8 @@ class _Model:
             if machines <= least:
                 continue
             fastest = None
-            # More machines never need fewer parameter servers, and beyond the best number every
-            # larger one is slower.
+            # More machines never need fewer parameter servers, and above the best number a step
+            # only gets slower.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
                 if fastest and cluster.samples_per_second < fastest.samples_per_second:

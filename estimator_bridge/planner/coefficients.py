@@ -1,4 +1,4 @@
-"""The coefficients of the step model, and their fit to measurements. Pure."""
+"""The coefficients of the step model, and their fit to measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Coefficients:
             for each table, and for each part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
             slots, on a parameter server, which lacks the native ops.
-        update_ns_alone: the same where one process does everything.
+        update_ns_alone: the same if one process does all the work.
         input_bytes_per_id: bytes per id that a chief sends a worker if it reads the input for all:
             the index and the value of a SparseTensor. Other features and labels are not counted.
         task_bytes: memory of an idle task that has loaded TensorFlow.
@@ -82,7 +82,7 @@ def fit(
 ) -> Coefficients:
     """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    Coefficients that the measurements do not determine come from `base`; a negative one becomes 0.
+    `base` gives the coefficients that the measurements do not determine. Negative ones become 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

@@ -1,4 +1,4 @@
-"""Describes a program's step to the planner: its tables, and a core's lookups in them. Pure."""
+"""Describes a program's step to the planner: its tables, and a core's lookups in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.placement import TableSize
 from tf2_engine.types import Array
 
 ZIPF = 1.05
-"""The exponent of the law that is assumed without a sample of the data."""
+"""The exponent of the Zipf law that is assumed without a sample of the data."""
 
 _SINGLE = 1 << 13
 """This many of the most frequent rows are counted one by one; the others are counted in groups."""
@@ -83,13 +83,13 @@ def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowL
         )
     edges = _edges(num_rows)
     widths = np.diff(edges).astype(np.float64)
-    # The middle stands for all rows of its group, which has less than 0.3 % of the rows before it.
+    # The middle row stands for its group, which has less than 0.3 % of the rows before it.
     middle = (edges[:-1] + edges[1:] + 1) / 2
     frequency = middle**-exponent
     frequency /= (frequency * widths).sum()
     distinct = widths * -np.expm1(occurrences * np.log1p(-np.minimum(frequency, 1 - 1e-16)))
-    # A random row of each group decides where the group is placed. At a constant distance, the rows
-    # would fall on the same parts of the layout "mod".
+    # A random row of each group decides where the group is placed. Rows at a constant distance
+    # would all be in the same parts of the layout "mod".
     offset = np.random.default_rng(0).random(len(widths))
     rows = edges[:-1] + (offset * widths).astype(np.int64)
     return RowLoad(rows, widths, distinct, occurrences * frequency * widths)

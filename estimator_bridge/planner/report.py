@@ -112,7 +112,6 @@ MODEL = (
 
 
 def as_dict(plan: CapacityPlan) -> dict[str, Object]:
-    """Converts a plan to values that JSON can hold; sizes in bytes, times in milliseconds."""
     busiest = plan.time.busiest
     return {
         "subject": plan.job.subject,

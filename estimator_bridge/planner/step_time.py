@@ -1,4 +1,4 @@
-"""Estimates the time of a step, and its bottleneck. Pure."""
+"""Estimates the time of a step, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf2_engine.placement import FLOAT_BYTES, Placement
 from tf2_engine.types import Array
 
 MOST_NODES = 1_000_000
-"""With more nodes than this, the chief's single graph limits the cluster."""
+"""With more nodes than this, the single graph of the chief limits the cluster."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +61,11 @@ class StepTime:
     """The parts of a step, which run one after another.
 
     Attributes:
-        worker: the exchange on a worker; None if one process does everything.
+        worker: the exchange on a worker; None if one process does all the work.
         update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the chief's calls.
         input_ms: the chief's network time if it reads the input for the workers.
-        nodes: of the chief's graph.
+        nodes: the number of nodes in the chief's graph.
     """
 
     worker: TaskTime | None

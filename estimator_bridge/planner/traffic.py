@@ -1,4 +1,4 @@
-"""Computes the bytes and tensors that workers and parameter servers exchange in a step. Pure."""
+"""Computes the bytes and tensors that workers and parameter servers exchange in a step."""
 
 from __future__ import annotations
 

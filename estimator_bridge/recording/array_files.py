@@ -61,7 +61,7 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def as_array(value: Object) -> Array:
-    """Converts a value to an array; `bytes` keep the NULs at their end, which NumPy would drop.
+    """Converts a value to an array; `bytes` keep trailing NULs, which NumPy would drop.
 
     Arrays that do not stack become a list of arrays, [length]; other objects become text.
     """
@@ -161,7 +161,6 @@ def _dtype(name: str) -> np.dtype[Object]:
 
 
 def _encoded_strings(values: Sequence[Object]) -> bytes:
-    """Encodes twice the length of each string, plus one for text, then all bytes."""
     numbers, parts = [], []
     for value in values:
         is_text = not isinstance(value, bytes)

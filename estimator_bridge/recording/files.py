@@ -25,7 +25,7 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""Suffix of the row numbers that belong to a sparse gradient, summed by row."""
+"""The suffix of a sparse gradient's row numbers; the gradients are summed by row."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of outcomes; "served" are the answers of exported models."""
@@ -35,7 +35,7 @@ MODEL_OPS = "ops"
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 """Engines of a side: a TensorFlow 2 program, a Keras model, only a checkpoint, or a `Replay`."""
 FORMAT, VERSION = "estimator-bridge recording", 1
-"""What the file of the format says; docs/recording.md tells when the version changes."""
+"""The version in the file of the format; docs/recording.md says when it changes."""
 MEASURED = "perturbed"
 """The folder of side A's recording from a start with changed last bits, if there is one."""
 
@@ -122,7 +122,6 @@ class RecordingWriter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def note(self, name: str, value: object) -> None:
-        """Writes a fact about the run as JSON; a property of `Recording` reads it."""
         write_json(self.directory / f"{name}.json", value)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
@@ -192,7 +191,6 @@ class StepReader:
 
 
 def _fact(name: str, default: Object = None) -> Object:
-    """Makes a property of a fact about the run that `RecordingWriter.note` wrote."""
     return property(lambda self: read_json(self.directory / f"{name}.json", default))
 
 
@@ -219,7 +217,7 @@ class Recording:
         """Checks that this version can read the recording, and that it is complete.
 
         Raises:
-            InvalidInput: it is not.
+            InvalidInput: it cannot, or the recording is incomplete.
         """
         file = self.directory / "format.json"
         stored = read_json(file, {})

@@ -1,4 +1,4 @@
-"""Replays a recording in a training loop of another framework, and records what that computes."""
+"""Replays a recording in a training loop of another framework, and records the loop's numbers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ROWS = "rows"
 """The key of a table's rows, beside the names of its slots."""
 _GLOBAL_STEP = "global_step"
 _SAMPLES_OF_CHUNK = 1000
-"""How many predictions a file has, as in side A's recording."""
+"""A file has this many predictions, as in side A's recording."""
 _MAX_SHOWN = 8
 
 Arrays = Mapping[str, Object]
-"""What `numpy.asarray` takes, by name."""
+"""Objects that `numpy.asarray` takes, by name."""
 
 
 class Bag(NamedTuple):
@@ -47,8 +47,8 @@ class Bag(NamedTuple):
         ids: [n] int64.
         offsets: [cells] int64, where the ids of each cell begin.
         weights: [n] float32; None if the feature has none.
-        shape: of the activation without its last dimension, such as (batch,) or, for a sequence,
-            (batch, length); its product is the number of cells.
+        shape: the shape of the activation without its last dimension, such as (batch,) or, for a
+            sequence, (batch, length); its product is the number of cells.
     """
 
     ids: Array
@@ -120,8 +120,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables before the step, to begin from; None inside a device loop of side A,
-            where the loop goes on from its own.
+        state: the variables before the step, to begin from. It is None inside a device loop of side
+            A; the training loop then continues from its own state.
     """
 
     number: int
@@ -137,13 +137,13 @@ class ReplayStep(ReplayBatch):
         tables: Mapping[str, Arrays],
         dense: Arrays,
     ) -> None:
-        """Records what the loop computed in this step, as arrays or numbers.
+        """Records the numbers that the loop computed in this step, as arrays or numbers.
 
         Args:
             loss: the loss of the batch, before the update.
-            activations: by feature, what was looked up, [*shape, dim].
-            gradients: of the loss with respect to the activations, by feature, and to the other
-                variables, by their names.
+            activations: the results of the lookups by feature, [*shape, dim].
+            gradients: the gradients of the loss with respect to the activations, by feature, and to
+                the other variables, by their names.
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
@@ -160,7 +160,7 @@ class ReplayStep(ReplayBatch):
 
 
 class Replay:
-    """Hands side A's recording to a training loop, and records what the loop computes.
+    """Gives side A's recording to a training loop, and records the loop's numbers.
 
         with Replay("a", "b", program="train.py, PyTorch 2.13") as replay:
             for step in replay:
@@ -172,7 +172,7 @@ class Replay:
     Args:
         recording: the folder of side A, as `estimator-bridge record` writes it.
         out: the folder to write; it must not exist.
-        program: what runs the loop, for the reports.
+        program: the program that runs the loop, for the reports.
         left_out: variables, besides tables, that the loop does not have, such as "beta1_power". The
             reports say so. Their gradients are left out as well.
 
@@ -241,7 +241,7 @@ class Replay:
         return self._state(self._now)
 
     def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
-        """Yields the batches of side A's prediction; pass what they give to `record_predictions`.
+        """Yields the batches of side A's prediction; pass the results to `record_predictions`.
 
         Args:
             number: which call of `predict`, from 0.
@@ -407,7 +407,7 @@ def _check_names(
 
 
 def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array | None) -> Values:
-    """Converts an array to side A's type; of a sparse gradient only side A's rows are kept."""
+    """Converts an array to side A's type; keeps only side A's rows of a sparse gradient."""
     if rows is None:
         return {name: _like(f"{where}, {name}", np.asarray(value), theirs)}
     whole = np.asarray(value)
@@ -418,7 +418,6 @@ def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array |
 
 
 def _like(where: str, array: Array, theirs: Array, *, open_rows: bool = False) -> Array:
-    """Converts an array to side A's type; floats may have another width."""
     shapes = array.shape, theirs.shape
     if open_rows:
         shapes = array.shape[1:], theirs.shape[1:]

@@ -1,4 +1,4 @@
-"""Stand-ins for `TPUClusterResolver`, and for calls about the TPU that it found, without a TPU.
+"""Stand-ins for `TPUClusterResolver`, and for calls about the TPU that it finds, without a TPU.
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
@@ -94,7 +94,7 @@ class _Kind(type):
 def strategy_in_place_of(stock: type) -> type:
     """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere.
 
-    The strategy has as many cores as `run --cores` says, one by default.
+    `run --cores` sets the number of software cores, one by default.
     """
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:

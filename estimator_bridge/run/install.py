@@ -1,6 +1,6 @@
 """Makes legacy programs find the bridge under the names that they import.
 
-`install` adds the names that the installed TensorFlow lacks. It replaces names of stock only on
+`install` adds the names that the installed TensorFlow lacks. It only replaces stock's names on
 request.
 """
 
@@ -79,7 +79,6 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def local_resolvers() -> Iterator[None]:
-    """Makes `TPUClusterResolver` work without a TPU inside the context."""
     with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
             stand_in = load(stock_names.RESOLVER_STAND_IN)
@@ -206,7 +205,7 @@ def _change(
     def undo() -> None:
         _set(owner, name, before)
         if listed is not None:
-            # TensorFlow's wrapped modules add to `__all__` what is set on them.
+            # TensorFlow's wrapped modules add every name that is set to `__all__`.
             names[:] = listed
 
     changes.callback(undo)

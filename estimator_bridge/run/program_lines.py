@@ -1,4 +1,4 @@
-"""Tells a user's code from packages, and finds the line of the user's code that led to an error."""
+"""Distinguishes a user's code from packages, and finds the user's line that led to an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def is_of_program(filename: str) -> bool:
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Finds the last line of user code in an error's traceback, for instance "train.py, line 3"."""
     if isinstance(error, SyntaxError) and error.filename:
         return place(error.filename, error.lineno)
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)

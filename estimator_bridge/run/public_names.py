@@ -20,12 +20,12 @@ LIST = pathlib.Path(__file__).with_name("public_names.txt")
 """One line per module: the module's key, then the name and the key of everything in it.
 
 Equal keys mean the same object; keys of modules begin with "m". The first two lines are
-tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of
-a function and its parameters.
+tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of a
+function and its parameters.
 """
 
 UPGRADES = LIST.with_name("upgrades.txt")
-"""What TensorFlow's `tf_upgrade_v2` changes, one line per name of TensorFlow 1.
+"""The changes of TensorFlow's `tf_upgrade_v2`, one line per name of TensorFlow 1.
 
 A line has the old name, the new name, the parameters in their new order ("-" if the order is the
 same), and pairs old=new of keywords. A keyword with nothing after "=" is dropped.
@@ -35,8 +35,8 @@ same), and pairs old=new of keywords. A keyword with nothing after "=" is droppe
 class Upgrade(NamedTuple):
     """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
 
-    `order` is the new order of the parameters, "" for one that stays; `keywords` maps old keywords
-    to new ones, or to "" if they are dropped.
+    `order` is the new order of the parameters, empty if it stays the same. `keywords` maps old
+    keywords to new ones, or to "" if they are dropped.
     """
 
     name: str

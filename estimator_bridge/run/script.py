@@ -58,7 +58,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The place of a module; `folders` are those of a package."""
+    """The place of a module; a package also has `folders`."""
 
     file: str | None
     folders: Sequence[str] = ()
@@ -75,7 +75,7 @@ def find_module(name: str) -> Found | None:
     except ValueError:  # a name that cannot be a module, such as "" or "__main__"
         return None
     for each in below:
-        # By its last name only: to find a dotted name, Python would import its package.
+        # Only the last name is searched: to find a dotted name, Python would import its package.
         folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
         spec = PathFinder.find_spec(each, folders) if folders and each else None
     if spec is None:

@@ -26,7 +26,7 @@ class Symbol(NamedTuple):
         home: where the bridge defines it: "module" or "module:attribute".
         namespace: its public namespace below `tf.estimator`; None if only private modules have it.
         home_v2: its home for TensorFlow 2's namespace.
-        modules: stock's private modules that contain it: full paths, or paths below
+        modules: the private modules of stock that contain it: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
 
@@ -242,7 +242,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""The views of TensorFlow, and the module that `estimator` is in each."""
+"""The views of TensorFlow, and the module that `estimator` is in each view."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,
@@ -252,7 +252,7 @@ ESTIMATOR_PARENTS: Mapping[str, str] = {
         for inner, namespace in _NAMESPACE_OF_VERSION.items()
     },
 }
-"""The modules with an attribute `estimator`, and what it is."""
+"""The modules with an attribute `estimator`, and the value of the attribute."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 """Modules of the namespace that programs may import by their paths."""
@@ -273,7 +273,7 @@ MOVED = (
         "estimator_bridge.legacy.private_names:estimator_export",
     ),
 )
-"""Names that TensorFlow moved: the private module of before, the name, and its new place."""
+"""Names that TensorFlow moved: the old private module, the name, and its new place."""
 
 MOVED_MODULES: Mapping[str, Names] = {
     "tensorflow.python.training.tracking": {
@@ -316,7 +316,7 @@ KEPT = (COORDINATOR, _TPU_EMBEDDING)
 _LIBRARY = "tensorflow_estimator.python.estimator"
 _OLD_LIBRARY = "tensorflow.python.estimator"
 LIBRARIES = (_LIBRARY, _OLD_LIBRARY)
-"""The packages with stock's private modules: the present one, and TensorFlow's own of before."""
+"""The packages with stock's private modules: the present one, and TensorFlow's own old one."""
 
 _OLD_CANNED = ("head", "metric_keys", "optimizers", "parsing_utils", "prediction_keys")
 # The modules that the library already had when it was a part of TensorFlow.
@@ -349,14 +349,13 @@ MODULES: Mapping[str, Names] = _modules()
 """Private modules of stock that programs import; packages above them are made as needed."""
 
 ROOTS = ("tensorflow_estimator", _OLD_LIBRARY)
-"""Packages that are replaced as a whole: no module of stock below them stays importable."""
+"""Packages that are replaced as a whole: no module of stock in them stays importable."""
 
 _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
 """One line per private module of stock: its path in the library, and the names."""
 
 
 def lacking(module: str) -> frozenset[str]:
-    """Lists what a stock module, given by its full path, has and the bridge lacks."""
     names = (_lacking_names().get(module.removeprefix(f"{root}."), ()) for root in LIBRARIES)
     return frozenset(name for each in names for name in each)
 

@@ -12,7 +12,7 @@ from estimator_bridge.settings.table_settings import TABLES
 from estimator_bridge.settings.update_settings import UPDATES
 
 ROWS: Mapping[str, SettingRow] = {**UPDATES, **TABLES, **INPUTS, **RUNS}
-"""Rows by name; notes call the name `rule`."""
+"""Rows by name. The field `rule` of a note is such a name."""
 
 RULES: Mapping[str, SettingRow] = {
     name: row for name, row in ROWS.items() if row.severity != on.PLAIN
@@ -21,7 +21,6 @@ RULES: Mapping[str, SettingRow] = {
 
 
 def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
-    """Yields the rows that read a field, each with the test of the values to which it applies."""
     fields = {f"{owner}.{setting}"}
     if owner.endswith("Parameters"):
         fields.add(f"*Parameters.{setting}")

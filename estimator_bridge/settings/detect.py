@@ -21,7 +21,6 @@ class Value(NamedTuple):
 
 
 def values(legacy: LegacySpec) -> Iterator[Value]:
-    """Yields every setting of a spec: its own first, then by table, then by feature."""
     optimizer, *others = _optimizer("EmbeddingConfigSpec", SPEC, legacy)
     yield from (optimizer, *_fields("EmbeddingConfigSpec", SPEC, legacy), *others)
     for table in legacy.tables:
@@ -33,7 +32,6 @@ def values(legacy: LegacySpec) -> Iterator[Value]:
 
 
 def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields a note for every place at which a row applies to a spec, in spec order."""
     used = dict(legacy.optimizers())
     for value in values(legacy):
         if not value.owner.endswith("Parameters") or value.where in used:

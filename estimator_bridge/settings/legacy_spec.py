@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tf2_engine.types import Initializer, Object, TensorLike
 
 TABLE_PREFIX = "tbl_"
-"""The start of the name that stock gives the table of a column."""
+"""The prefix that stock adds to the name of a column's table."""
 
 OfStep = Callable[["TensorLike"], "TensorLike"]
 """A function of the global step."""
@@ -38,7 +38,7 @@ class SourceText(str):
 
 
 NOTHING = SourceText()
-"""The value of a note whose place says enough."""
+"""The value of a note whose place is enough."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,8 @@ class LegacyFeature:
 class TensorCoreColumn:
     """A column whose table is an ordinary variable; the bridge only prepares its ids.
 
-    `padded_length` is the number of ids per sample: more ids are cut, fewer are padded and masked.
+    `padded_length` is the number of ids per sample: longer lists are cut, shorter ones padded and
+    masked.
     """
 
     key: str
@@ -107,7 +108,7 @@ class TensorCoreColumn:
 
 @dataclasses.dataclass(frozen=True)
 class LegacySpec:
-    """Everything an `EmbeddingConfigSpec` says.
+    """The contents of an `EmbeddingConfigSpec`.
 
     Attributes:
         form: "columns" or "dict".

@@ -1,7 +1,4 @@
-"""Optimizers: one row says which optimizer of the engine replaces a legacy one, and how.
-
-Reading the names does not import TensorFlow.
-"""
+"""Optimizers: one row says which optimizer of the engine replaces a legacy one, and how."""
 
 from __future__ import annotations
 
@@ -25,7 +22,8 @@ class OptimizerRow:
         slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`
             in `<table>/Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
-        keras_scope, keras_slots: those of `tf.keras.optimizers.legacy`; empty if it has none.
+        keras_scope, keras_slots: the scope and suffixes in a checkpoint of
+            `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
         only: legacy settings without a counterpart, and the only value that can be translated.
         for_columns: whether a spec with `feature_columns` may have it.

@@ -1,4 +1,4 @@
-"""Selects the behaviour where stock's code and documentation disagree: "stock" or "documented"."""
+"""Chooses "stock" or "documented" behaviour where stock's code and documentation disagree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ KEPT = (
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that set none; raises InvalidSpec for unknown ones."""
     DEFAULTS.quirks = checked_quirks(quirks)
 
 

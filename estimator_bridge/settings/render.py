@@ -27,7 +27,6 @@ def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -
 def warnings(
     notes: Iterable[Note], *occasions: str, legacy: LegacySpec | None = None
 ) -> Iterator[str]:
-    """Yields the warnings of notes for some occasions, which may depend on the spec's quirks."""
     optimizers = dict(legacy.optimizers()) if legacy else {}
     quirks = legacy.quirks if legacy else None
     for note in notes:
@@ -66,7 +65,6 @@ def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
 
 
 def cause(rule: str, **fields: Object) -> tuple[str, str]:
-    """Returns the name and text of the divergence that `verify` attributes to a row."""
     row = ROWS[rule]
     return row.cause_name, row.cause.format(**fields)
 

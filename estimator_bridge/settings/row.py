@@ -17,7 +17,7 @@ SEVERITIES = {
     "refused": "stock raises an error",
     PLAIN: "does what it says",
 }
-"""How much attention a setting needs; the audit does not report plain ones."""
+"""How much attention a setting needs; the audit does not report "plain" settings."""
 
 # The occasions of warnings.
 LOOKUP, TRAINING = "any step with use_tpu=True", "training with use_tpu=True"
@@ -38,7 +38,7 @@ SPARSE_CORE_OUTCOMES = {
 class OnSparseCores(NamedTuple):
     """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
 
-    `way_out` is what to do about it; empty if the effect already says so or there is nothing to do.
+    `way_out` is the advice to users; empty if the effect already includes it or none is needed.
     """
 
     outcome: str
@@ -56,7 +56,7 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect other than the setting's documented one. `because` is a clause with the reason."""
+    """An effect that differs from the documented one. `because` is a clause with the reason."""
 
     because: str
 
@@ -74,7 +74,7 @@ NOT_ON_CPU = Ignored(
     "ignored: the model's optimizer trains the tables",
     "with use_tpu=False the model's own optimizer trains the tables",
 )
-"""The effect of all settings of updates on a CPU."""
+"""The effect on a CPU of all settings of updates."""
 
 
 class ChangeText(NamedTuple):
@@ -82,7 +82,7 @@ class ChangeText(NamedTuple):
 
     Attributes:
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
-        now: what replaces the setting; empty if nothing does.
+        now: the replacement of the setting; empty if there is none.
         was: how to show the old value, if not by its repr.
         setting: the name of the setting, if it is not the first field that the row reads.
     """
@@ -103,9 +103,9 @@ class SettingRow:
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         cpu: stock's effect with use_tpu=False.
         tf2: its effect or counterpart in TensorFlow 2.
-        way_out: what to do about it; empty if there is nothing to do.
+        way_out: the advice to users; empty if none is needed.
         bridge: the bridge's effect for docs/differences.md, if it differs whatever `quirks` are.
-        why: the reason for it. Rows with a reason are listed in docs/differences.md.
+        why: the reason for the difference. Rows with a reason are listed in docs/differences.md.
         quirks: the bridge's effect for each value of `quirks`, if it depends on that.
         sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
@@ -116,7 +116,8 @@ class SettingRow:
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the row under which the audit reports it, if that is another row.
         warnings: texts of `run` and TPUEstimator, by occasion, or by occasion and quirks.
-        change, change_of_stock: the text for `to_tf2`, and with quirks="stock", if that differs.
+        change, change_of_stock: the text for `to_tf2`; the second for quirks="stock", if it
+            differs.
         cause_name, cause: the name and text of the divergence that `verify` attributes to it.
     """
 
@@ -142,7 +143,6 @@ class SettingRow:
 
     @property
     def setting(self) -> str:
-        """The name of the setting: the first field that it reads."""
         return next(iter(self.reads), "").rpartition(".")[2]
 
     @property

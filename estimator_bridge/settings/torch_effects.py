@@ -1,4 +1,4 @@
-"""What becomes of legacy settings in a PyTorch program that uses nn.EmbeddingBag or TorchRec."""
+"""The fate of legacy settings in a PyTorch program that uses nn.EmbeddingBag or TorchRec."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TorchEffect(NamedTuple):
-    """What PyTorch does instead, and what to do about it."""
+    """PyTorch's effect instead, and the advice to users."""
 
     effect: str
     way_out: str = ""
@@ -95,4 +95,4 @@ EFFECTS: Mapping[str, TorchEffect] = {
         "check the ids of the input pipeline, and use BoundsCheckMode.FATAL",
     ),
 }
-"""By the name of a row of the catalogue. Rows that are missing here do not matter to PyTorch."""
+"""By the name of a row of the catalogue. Other rows do not matter to PyTorch."""

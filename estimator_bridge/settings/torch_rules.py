@@ -1,4 +1,4 @@
-"""The update rules of torch.optim, FBGEMM and optax beside those of the engine.
+"""The update rules of torch.optim, FBGEMM and optax beside the engine's rules.
 
 The tables of docs/torch.md, `audit --target torch` and the tests of these libraries read the map.
 """
@@ -15,7 +15,7 @@ from tf2_engine.types import Object
 LIBRARIES = ("torch.optim", "FBGEMM", "optax")
 
 UNCORRECTED = 10_000_000
-"""A step at which a bias correction, 1 - beta^step, is 1 in float32, for beta up to 0.999998."""
+"""From this step on, bias corrections 1 - beta^step are 1 in float32, for beta up to 0.999998."""
 
 Argument: TypeAlias = str | float | bool
 """A number, or the name of the engine's setting; "epsilon**2" is the square of one."""
@@ -23,18 +23,18 @@ Argument: TypeAlias = str | float | bool
 
 @dataclasses.dataclass(frozen=True)
 class Counterpart:
-    """A rule of a library that is equal to one of the engine, or the nearest that is not.
+    """A library's rule that is equal to a rule of the engine, or the nearest one.
 
     Attributes:
         name: the library's name for it; "a + b" is a chain of two transformations of optax. Empty
             if no rule of the library is near.
         arguments: the arguments to give, by name.
         state: the states to set before the first step, by name.
-        only: the engine's settings for which this holds.
-        rows: whether rows outside of the batch stay as they are. Otherwise, the two are equal where
+        only: the engine's settings for which this row is right.
+        rows: whether rows outside of the batch are unchanged. If not, the rules are only equal if
             every row is in every batch.
         cause: why it differs; empty if it is equal.
-        note: a condition that is no setting of the optimizer.
+        note: a condition that is not a setting of the optimizer.
     """
 
     name: str = ""
@@ -64,7 +64,7 @@ OUTCOMES = {
     "all rows": "equal only if every batch has every row",
     "none": "none",
 }
-"""What a library has for a rule, best first."""
+"""The possible outcomes for a rule in a library, best first."""
 
 EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
 ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
@@ -291,7 +291,7 @@ def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str
 
 
 def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Says in a line what a library has: the outcome, its conditions, the call and the cause."""
+    """Describes a library's counterpart in a line: outcome, conditions, call and cause."""
     made = call(rule, settings)
     if rule.cause:
         text = f"none: {rule.cause}" + (f"; the nearest is {made}" if made else "")

@@ -1,1 +1,1 @@
-"""Reads legacy specs, and translates them to the engine's. Pure."""
+"""Reads legacy specs, and translates them to the engine's."""

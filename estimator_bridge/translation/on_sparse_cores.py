@@ -1,4 +1,4 @@
-"""Adapts a legacy spec to SparseCores, which refuse some settings and ignore others. Pure.
+"""Adapts a legacy spec to SparseCores, which refuse some settings and ignore others.
 
 The texts come from the catalogue of settings.
 """
@@ -84,7 +84,6 @@ def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
 
 
 def warnings(legacy: LegacySpec, *, training: bool) -> Iterator[str]:
-    """Yields a line for each setting that SparseCores, or stock's class for them, ignore."""
     for note in notes_of_spec(legacy):
         shown = render.shown(note) or str(ROWS[note.rule].setting)
         where = f"SparseCores: {note.where}: {shown}"

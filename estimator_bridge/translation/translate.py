@@ -1,4 +1,4 @@
-"""Translates a legacy spec to the engine's. Pure."""
+"""Translates a legacy spec to the engine's spec."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # A table with its own first value holds no weights, so limits of weights do not apply to it.
+    # A table with its own initial row value holds no weights, so limits of weights do not apply.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

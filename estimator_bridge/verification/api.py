@@ -52,9 +52,9 @@ def verify(
         spec: an EmbeddingConfigSpec.
         batch_size: the size of the global batch, in every mode.
         a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
-        use_tpu: for sides that leave it open.
+        use_tpu: for sides that do not set it themselves.
         config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
-        spec_b, model_fn_b: side B's, if they differ from side A's.
+        spec_b, model_fn_b: those of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
             after the training, and compare the results.
         every: steps between reads of the variables; None means 1, or 5 with pipelining.
@@ -64,7 +64,7 @@ def verify(
         measure: if numbers differ by more than the rounding of tables explains, trains side A again
             from a perturbed start and allows differences as large as the perturbation causes.
         search: how many seconds to search for causes; `notes` lists what was not tried.
-        examples: a TFRecord file of serialised Examples for exported signatures that take them.
+        examples: a TFRecord file of serialized Examples for exported signatures that take them.
         directory: where recordings go; None uses a temporary directory.
         html: where to write the page.
 

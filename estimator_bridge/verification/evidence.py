@@ -25,7 +25,8 @@ class Residual(NamedTuple):
     """How far one array of side B is off at one step.
 
     Attributes:
-        apart: of each element, from where it should be; infinite if only one side is NaN.
+        apart: the distance of each element from its expected value; infinite if only one side is
+            NaN.
         allowed: the tolerance of each element.
         moved: how far each element moved on side A, or its value if it is computed from scratch.
         bias: the tolerance for an error in one direction; None if directions say nothing.
@@ -48,16 +49,17 @@ class Residual(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The step at which the sides first differ, and the steps around it. Reports do not contain it.
+    """The step at which the sides first differ, and the steps around it. Not part of reports.
 
     Attributes:
         states: both sides at the last two reads of the variables before the step, the latest first.
         after, following: both sides after the step, and after the next one.
-        batch: what the step was trained on.
+        batch: the batch of the step.
         position: the number of the step, from 0.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: by group and side A's name; empty in a free run.
-        systematic: the factor by which side B moves further, where only all elements show it.
+        systematic: the factor by which side B moves further, for arrays where only all elements
+            together show it.
     """
 
     settings: tuple[SideDescription, SideDescription]

@@ -36,7 +36,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step, described by its worst element, or by all of them if `systematic`."""
+    """One array at one step: its worst element, or all elements if `systematic`."""
 
     step: int
     difference: float
@@ -63,7 +63,7 @@ class Divergence(NamedTuple):
         element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
-        ids: of the table's row, or of the activation's sample.
+        ids: the ids of the table's row, or of the activation's sample.
         note: describes a difference that no single element shows.
     """
 
@@ -97,11 +97,11 @@ class Series:
     """One array over the steps.
 
     Attributes:
-        name: side A's.
+        name: the array's name on side A.
         role: one of `STAGES`, or "slot <name>".
         visible: the smallest error that would have been seen, as a factor on the movement, or on
             values that are computed from scratch in each step.
-        moved: whether it moved, or has values other than zero.
+        moved: whether the array moved, or has values other than zero.
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
             of a tenth would have been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
@@ -159,8 +159,8 @@ class Outcome(NamedTuple):
         kind: such as "evaluation-0".
         note: a difference that numbers do not express.
         where: the place of the largest difference with both values.
-        why: where the tolerance comes from.
-        cause: its name, if the outcome itself shows it.
+        why: the reason for the tolerance.
+        cause: the name of the cause, if the outcome itself shows it.
     """
 
     kind: str
@@ -220,10 +220,10 @@ class Findings:
         series: every array; the one that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
         remarks: other reasons why the sides are not equal.
-        failures: what failed on one side only.
+        failures: calls that failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
         diagnoses: of wrong updates, if the verdict already needed them.
-        complete: whether all steps were compared; else the comparison ended at a difference.
+        complete: whether all steps were compared; otherwise the comparison ended at a difference.
     """
 
     settings: tuple[SideDescription, SideDescription]

@@ -1,4 +1,4 @@
-"""Changes the last bits of arrays, reproducibly. Needs numpy only."""
+"""Changes the last bits of arrays, reproducibly."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from tf2_engine.types import Array
 
 ACTIVATION_ULPS = 16
-"""By how many units in the last place activations are changed.
+"""Activations are changed by this many units in the last place.
 
-That is more than rounding changes them, so that thresholds which rounding could cross, such as a
-relu's 0, are crossed here too. The measured effect is scaled down by the same number.
+That is more than rounding changes them. So they cross thresholds, such as a relu's 0, that rounding
+could cross. The measured effect is scaled down by the same number.
 """
 VARIABLE_ULPS = 1
-"""By how many units in the last place trained variables are changed."""
+"""Trained variables are changed by this many units in the last place."""
 
 
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The name seeds the choice, so that a row which does not move
-    between two steps does not move here either.
+    Zeros and non-finite values stay. The choice is seeded by the name, so that a row which does not
+    move between two steps does not move here either.
     """
     if array.dtype != np.float32 or not ulps:
         return array

@@ -28,7 +28,10 @@ It is ten thousand times a float32 rounding.
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison; a `checkpoint` is side B, `pythons` query exported models."""
+    """The options of a comparison.
+
+    A `checkpoint` is side B. `pythons` are the interpreters that query exported models.
+    """
 
     begin_from: str | None = None
     own_input: bool = False
@@ -84,7 +87,7 @@ def side_by_side(
 def of_recordings(
     directory_a: str, directory_b: str, seconds: float, progress: Progress = no_progress
 ) -> Result:
-    """Compares a recording of `record` with what a `Replay` of it has written.
+    """Compares a recording of `record` with the recording that a `Replay` of it has written.
 
     Raises:
         InvalidInput: one of the two is no such recording.
@@ -114,9 +117,9 @@ def _compared(
     measured: Callable[[Result], Recording | None] | None,
     progress: Progress,
 ) -> Result:
-    """Compares two recordings, with the perturbed run from `measured` if the verdict depends on it.
+    """Compares two recordings; `measured` makes the perturbed run if the verdict depends on it.
 
-    That is known behind the first step that differs, so all steps are compared only once.
+    That is known after the first step that differs, so all steps are compared only once.
     """
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):
@@ -143,7 +146,7 @@ def _may_be_rounding(result: Result) -> bool:
     first = result.first.first
     if first is None or first.step == result.steps[0] or first.rows == 0:
         return False
-    # Different quirks do not prove that they caused the difference.
+    # Different quirks do not prove that the quirks caused the difference.
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
     unequal = next(point for point in result.first.points if not point.equal)
     return not (explained or result.config) or unequal.relative < _GROSS

@@ -22,10 +22,11 @@ class Side:
         use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
         native: whether the host driver uses C++ ops; None lets it decide.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
-        arithmetic: of the bridge's host driver. "tpu" leaves the choice to the program.
+        arithmetic: the arithmetic of the bridge's host driver. "tpu" leaves the choice to the
+            program.
         stock_v2: whether stock's TPUEmbeddingV2 holds the tables of a TensorFlow 2 program.
-        quirks: of the bridge; None leaves the choice to the program.
-        context: is entered around everything the side does.
+        quirks: the bridge's quirks; None leaves the choice to the program.
+        context: makes a context that encloses all work of the side.
     """
 
     name: str

@@ -22,7 +22,6 @@ DRIVERS: dict[str, type[Driver]] = {
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
-    """Makes the driver of that name, by default the one that the current strategy determines."""
     if name is None:
         strategy = tf_compat.strategy_in_scope()
         claiming = [key for key, kind in DRIVERS.items() if kind.claims(strategy)]

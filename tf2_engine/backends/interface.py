@@ -21,7 +21,7 @@ from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-"""Update rules: of the first generation, or of TPU v5p, v6e and TPU7x, which have five of them."""
+"""Update rules: of the first generation, or of the SparseCores of TPU v5p, v6e and TPU7x."""
 
 Value = TypeVar("Value")
 """The values of a call for one core or replica."""
@@ -49,8 +49,9 @@ OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine.
 
-    A method of an engine is called for a global step, with values from an iterator of a distributed
-    dataset; by a replica, inside `strategy.run`; or for one core, named by its device.
+    An engine's method is called in one of three ways: for a global step, with values from an
+    iterator of a distributed dataset; by a replica, inside `strategy.run`; or for one core, named
+    by its device.
 
     Attributes:
         hosts: the number of hosts over which a table's rows are spread.
@@ -76,7 +77,7 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls a function with the values of the cores for which an engine's method is called.
+        """Calls `function` with the values of the cores that a call of the engine is for.
 
         Args:
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
@@ -84,20 +85,19 @@ class EngineCores(abc.ABC):
             read: converts the values of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
-        Returns the op, or the results: inside `strategy.run` the replica's, otherwise the only
-        core's or a list of all cores'.
+        Returns:
+            The op, or the results: inside `strategy.run` the replica's, otherwise the only core's
+                or a list of all cores'.
         """
 
     @abc.abstractmethod
-    def core_of(self, device: str) -> int:
-        """Finds the position of the core with this device."""
+    def core_of(self, device: str) -> int: ...
 
     def initialized(self) -> bool | None:
-        """Whether an engine has initialised the hardware; None where this cannot be asked."""
+        """Whether an engine has initialized the hardware; None if the backend cannot tell."""
         return False
 
     def check_spec(self, spec: EngineSpec) -> None:
-        """Refuses settings of a spec that the backend does not support."""
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
@@ -122,10 +122,10 @@ class Driver(abc.ABC):
     """Under these strategies an engine uses this driver by default."""
 
     arithmetic: Arithmetic = "tpu"
-    """Whose update rules the driver has."""
+    """The update rules of the driver."""
 
     drops_batches: ClassVar[bool] = True
-    """Whether `reset_batches` drops what waits. A device that queues batches itself cannot."""
+    """Whether `reset_batches` drops waiting batches. A device that queues batches itself cannot."""
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -140,7 +140,7 @@ class Driver(abc.ABC):
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
         """Makes the cores for an engine in the current scope.
 
-        `count` and `hosts` are what the user asks for; None leaves them to the driver.
+        The user asks for `count` and `hosts`; the driver chooses where they are None.
         """
 
     def synchronous(self, count: int) -> SynchronousDriver:
@@ -165,15 +165,14 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one.
+        """Enqueues a batch, or a part of one, for the calls with the same `name`.
 
-        `training` says whether gradients will follow: a bool or a scalar bool tensor. `dequeue` and
-        `send_gradients` take the batch with the same `name`.
+        `training` says whether gradients will follow: a bool or a scalar bool tensor.
         """
 
     @abc.abstractmethod
     def dequeue(self, name: str | None = None) -> Activations:
-        """Looks up the oldest batch that waits for it, and returns its activations."""
+        """Looks up the oldest batch that waits for it."""
 
     @abc.abstractmethod
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
@@ -188,8 +187,8 @@ class Driver(abc.ABC):
     ) -> tuple[Activations, Update]:
         """Looks up one batch when it is not known yet whether gradients will follow.
 
-        Returns the activations, and a function that sends their gradients. `training` is False if
-        none can follow, else None. `name` distinguishes the batches of a graph.
+        `training` is False if no gradients can follow, else None. `name` distinguishes the batches
+        of a graph. Returns the activations, and a function that sends their gradients.
 
         A TPU's graph rewrite enqueues a batch for inference if no op with its name sends gradients.
         The software TPU only does so if `training` is False.
@@ -201,13 +200,13 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    `dequeue` and `send_gradients` have an entry for every core; `enqueue` takes all cores' parts,
-    or one's.
+    `dequeue` and `send_gradients` have an entry for every core. `enqueue` takes the parts of all
+    cores, or of one.
     """
 
 
 class ReplicaDriver(Driver):
-    """A driver that is called while the function of a replica is traced, once for all replicas.
+    """A driver that is called once for all replicas, while the function of a replica is traced.
 
     Outside, `enqueue` takes the parts of all replicas, or of one core. With model parallelism the
     first dimension covers all cores of the replica.
@@ -224,8 +223,7 @@ class ReplicaDriver(Driver):
 class SynchronousDriver(Driver):
     """A driver of steps that consist of several functions, each of which is one core.
 
-    Each function looks up and sends its gradients; the coordinator then applies the gradients of
-    all.
+    Each function sends its gradients; then the coordinator applies them all.
     """
 
     @abc.abstractmethod

@@ -42,7 +42,6 @@ def check_limits(arithmetic: str | None, limits: Object) -> None:
 
 
 def accumulating(spec: EngineSpec) -> EngineSpec:
-    """Makes tables accumulate gradients, as SparseCores do; warns about tables that did not."""
     return dataclasses.replace(spec, tables=tuple(map(_accumulating, spec.tables)))
 
 

@@ -3,7 +3,7 @@
 A library compiled for this machine's processor takes precedence over the wheel's, which is not used
 with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
 $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A library's name contains a digest
-of everything it depends on, and only complete files get it.
+of everything it depends on; it gets the name when the file is complete.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def prebuilt_path(source: str) -> pathlib.Path | None:
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Finds the library of a source file, or compiles it if there is none or `again` is set."""
     if not again:
         path = existing(source)
         if path is not None:

@@ -29,7 +29,6 @@ _ADDED: set[tuple[int, str]] = set()
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
-    """Loads the ops, and their kernels for `rules` (of `native.RULES`) on every visible GPU."""
     ops, reason = loading.load()
     if ops is None:
         return loading.Loaded(None, reason)

@@ -1,6 +1,6 @@
 """Decides whether the fused host ops are used, and loads them once per process.
 
-$ESTIMATOR_BRIDGE_NATIVE decides for drivers that do not decide themselves:
+$ESTIMATOR_BRIDGE_NATIVE decides for drivers that leave it open:
 
     auto (the default)  used if possible; otherwise a line in the log says why not
     0                   not used

@@ -54,13 +54,12 @@ namespace std {
 template <class T, class U> T exchange(T& at, U next) { T old = at; at = next; return old; }
 }""",
 }
-"""The headers of the C++ library, as far as kernels use them."""
+"""The parts of the C++ library's headers that kernels use."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 
 
 def compile_kernels(arch: str, rule: str) -> bytes:
-    """Compiles the kernels of a rule, lookups and sorts for an architecture such as "sm_90"."""
     nvrtc = library()
     headers = dict(_STANDARD)
     for path in sorted(SOURCES.rglob("*.h")):

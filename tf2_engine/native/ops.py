@@ -1,6 +1,6 @@
 """Registers the native ops when it is imported, for graphs that contain them.
 
-TensorFlow only opens a graph whose ops it all knows. The graph of a training with tables, and so
+TensorFlow opens a graph only if it knows all ops in it. The graph of a training with tables, and so
 the `.meta` file beside its checkpoints, contains ops of this project (`Tf2Engine…`):
 
     import tf2_engine.native.ops

@@ -27,8 +27,8 @@ class AdagradMomentum(Optimizer):
         accumulators: a, starts at 0.
         momenta: m, starts at 0.
 
-    In the proto's comment, g multiplies outside the momentum. In TensorFlow's tests, the
-    SparseCore's kernel and this class it multiplies inside.
+    In the proto's comment, g multiplies outside the momentum. Here it multiplies inside, as in
+    TensorFlow's tests and the SparseCore's kernel.
 
     Reference: AdagradMomentumParameters in optimization_parameters.proto; the reference in
     TensorFlow's tpu_embedding_base_test.py.

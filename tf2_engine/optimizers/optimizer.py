@@ -127,7 +127,7 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes, from rows, the embeddings that a lookup combines, [num_ids, dim] float32."""
+        """Computes embeddings, [num_ids, dim] float32, from rows; a lookup combines them."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:

@@ -1,4 +1,4 @@
-"""The settings of an optimizer: the ranges of their values, and their uses."""
+"""The ranges of an optimizer's settings, and the places where settings are used."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def setting(
 ) -> Object:
     """Declares a field of an optimizer's class. A `REQUIRED` one must be passed by name.
 
-    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message, and
-    `slot` the slot whose initial value the setting is.
+    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
+    is the slot that starts with this value.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

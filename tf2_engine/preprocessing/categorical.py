@@ -50,7 +50,7 @@ class Identity(Column):
         key: the feature: int32 or int64; dense, sparse or ragged.
         num_buckets: the upper bound of ids.
         default_value: replaces ids out of range. With None they stay, and the engine refuses them.
-        padding: stands for no id in a dense feature, in place of -1.
+        padding: the value that means "no id" in a dense feature, instead of -1.
     """
 
     key: str
@@ -253,7 +253,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Lists the keys, in which inner crosses are replaced by their keys."""
+        """Lists the keys, and instead of inner crosses their keys."""
         return tuple(
             leaf
             for key in self.keys
@@ -310,7 +310,6 @@ class Sequence(Column):
 
 
 def _flat_positions(sparse: SparseTensor) -> SparseTensor:
-    """Flattens all dimensions after the second to [batch, T, n]; [batch, T] stays as it is."""
     if sparse.shape.rank <= 3:
         return sparse
     shape = sparse.dense_shape

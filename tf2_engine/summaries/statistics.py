@@ -151,7 +151,6 @@ class StatisticsRecorder:
         self._engine.observe(None)
 
     def read(self) -> dict[str, float]:
-        """Reads the statistics of the latest recorded step, and of the tables now, by name."""
         rows = self._values.numpy()
         if not len(rows):
             return {}

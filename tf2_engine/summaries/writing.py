@@ -12,7 +12,7 @@ from tf2_engine.summaries.statistics import StatisticsRecorder
 from tf2_engine.types import TensorLike
 
 EVERY = 1000
-"""The default interval in steps; docs/tensorboard.md tells what a record costs."""
+"""The default interval in steps; docs/tensorboard.md gives the cost of a record."""
 
 
 def checked_interval(every_n_steps: int) -> int:

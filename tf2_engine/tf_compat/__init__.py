@@ -1,7 +1,4 @@
-"""The only place where the project uses private or version-dependent names of TensorFlow.
-
-Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or Keras internals.
-"""
+"""The only place where the project uses private or version-dependent names of TensorFlow."""
 
 from __future__ import annotations
 

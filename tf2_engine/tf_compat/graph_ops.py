@@ -31,7 +31,6 @@ def restart_random_ops() -> None:
 
 
 def rewire(stand_in: Tensor, source: Tensor) -> None:
-    """Makes `source` the input of the Identity op that made `stand_in`, before any session runs."""
     stand_in.op._update_input(0, source)
 
 
@@ -73,7 +72,7 @@ class HostArguments(NamedTuple):
 
 
 def host_arguments(op: Op) -> HostArguments | None:
-    """Tells which tensors of an op on a GPU are in host memory; None if it has no kernel there."""
+    """Tells which tensors of an op on a GPU are in host memory; None if it has no GPU kernel."""
     definition = op.op_def
     # Kernels for any device are used if the kind has none.
     for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):

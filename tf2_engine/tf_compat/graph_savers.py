@@ -25,7 +25,7 @@ def save_as(variable: Variable, name: str) -> None:
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """Returns the key under which a Saver stores a variable, or the variable it is part of."""
+    """Returns the key under which a Saver stores a variable, or the whole of which it is a part."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
@@ -38,7 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Returns the axis along which a variable is a part of a tensor, and where it begins."""
+    """If a variable is a part of a tensor, returns the axis and the start of the part."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -179,7 +179,7 @@ class _OneByOne:
 
 
 class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
-    """Builds a Saver that restores a `VariableInSlices` one slice at a time per device."""
+    """Makes Savers restore a `VariableInSlices` one slice at a time per device."""
 
     def bulk_restore(
         self,

@@ -12,7 +12,6 @@ from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
 
 
 def keras2() -> Object:
-    """Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later."""
     if tf.__version__.startswith("2.15."):
         return tf.keras
     import tf_keras
@@ -21,7 +20,6 @@ def keras2() -> Object:
 
 
 def keras2_v1() -> Object:
-    """Keras 2 in the form of `tf.compat.v1.keras`, whatever `tf.keras` is."""
     if tf.__version__.startswith("2.15."):
         return tf.compat.v1.keras
     from tf_keras.api._v1 import keras
@@ -36,8 +34,8 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In the graph of a function Keras keeps no updates. There they are the ops that get variables of
-    the metric and not only read them.
+    In a function's graph Keras keeps no list of updates. There they are the ops that take the
+    metric's variables and not only read them.
     """
     graph = tf.compat.v1.get_default_graph()
     if metric.updates or not hasattr(graph, "capture"):

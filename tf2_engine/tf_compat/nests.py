@@ -13,4 +13,4 @@ nest = _nest
 
 flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
 flatten_with_paths = _nest.flatten_with_tuple_paths
-"""Lists the leaves of a nest, each with the keys and positions that lead to it."""
+"""Lists the leaves of a nest, each with its path of keys and positions."""

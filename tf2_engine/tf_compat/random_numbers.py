@@ -26,9 +26,8 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
     TensorFlow would use the graph's number of ops. Initial values are numbered separately, because
-    a function that makes variables is traced a second time, without them.
-
-    What an op draws depends only on its seed and on how often it has run.
+    a function that makes variables is traced a second time, without them. An op's draws depend only
+    on its seed and on how often it has run.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)

@@ -27,7 +27,7 @@ def strategy_in_scope() -> Strategy:
     """Like `tf.distribute.get_strategy`, but starts no thread.
 
     TensorFlow would create the default graph, and with it a thread. If the process forks while a
-    thread starts, the fork inherits a held lock and hangs. Without a graph no strategy can be in
+    thread starts, the fork inherits a held lock and hangs. Without a graph, no strategy can be in
     scope.
     """
     graphs = _ops._default_graph_stack

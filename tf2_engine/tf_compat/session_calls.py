@@ -1,10 +1,8 @@
 """Speeds up repeated session calls: only the first call with some fetches analyses them.
 
 `Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
-metadata.
-
-The public `Session.make_callable` is no replacement: its errors lack the program line that made the
-failing op, and it keeps the session, with its variables, alive.
+metadata. The public `Session.make_callable` is no replacement: its errors lack the program line
+that made the failing op, and it keeps the session, with its variables, alive.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` fast, with TensorFlow's results, for fetches that it has seen before."""
+    """Makes `session.run` fast for fetches that it has seen before, with equal results."""
     # With a cost model, every call returns metadata.
     if not session._config or not session._config.graph_options.build_cost_model:
         session.run = _RememberedFetches(session).run
@@ -36,7 +34,7 @@ def remember_fetches(session: Session) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The C handles of a call's tensors and ops, and where the value of each leaf is.
+    """The C handles of a call's tensors and ops, and the position of each leaf's value.
 
     Ops have no value. Leaves are kept alive because they are identified by their `id`.
     """
@@ -50,8 +48,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    A closed session keeps its variables until it is freed, so nothing here holds a strong reference
-    to it, neither directly nor through hooks, which are keys of the fetches.
+    A closed session keeps its variables until it is freed. So nothing here may hold a strong
+    reference to it, neither directly nor through hooks, which are keys of the fetches.
     """
 
     def __init__(self, session: Session) -> None:

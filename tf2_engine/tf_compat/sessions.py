@@ -22,20 +22,19 @@ def read_global_step(graph: Graph) -> Tensor:
     """Returns the tensor that TensorFlow's hooks read as the global step; creates it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
-        # TensorFlow does not know how to read a mirrored one.
+        # TensorFlow cannot read a mirrored step.
         step = tf.compat.v1.train.get_global_step()
         graph.add_to_collection(key, tf.distribute.get_strategy().extended.read_var(step))
     return _training_util._get_or_create_global_step_read(graph)
 
 
 def count_evaluation_step() -> Op:
-    """Makes the op that counts evaluation steps, where TensorFlow's hooks look for it."""
     step = _evaluation._get_or_create_eval_step()
     return tf.compat.v1.assign_add(step, 1, use_locking=True)
 
 
 def read_logged_variables(hook: Object) -> None:
-    """Gives a LoggingTensorHook tensors in the place of variables, which are in no graph."""
+    """Replaces a LoggingTensorHook's variables by tensors, because no graph contains variables."""
     tensors = getattr(hook, "_tensors", None)
     if isinstance(tensors, dict):
         hook._tensors = {

@@ -50,7 +50,6 @@ def _eager_profiler() -> ModuleType:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """Provides private names of TensorFlow 1 that have moved, inside the context."""
     with contextlib.ExitStack() as stack:
         for module, name, value in _MOVED:
             if not hasattr(module, name):
@@ -74,7 +73,6 @@ def names_of_tf1() -> Iterator[None]:
 
 
 def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
-    """Lets a subclass override `_moments` without `mask`; replaces `__init_subclass__`."""
     moments = vars(kind).get("_moments")
     if moments is not None and "mask" not in inspect.signature(moments).parameters:
 
@@ -86,7 +84,7 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """Returns TensorFlow's class for legacy TPU embeddings, which stock checks, up to 2.15."""
+    """Returns a class of TensorFlow (up to 2.15) for legacy TPU embeddings, which stock checks."""
     try:
         from tensorflow.python.tpu import tpu_embedding
     except ImportError:

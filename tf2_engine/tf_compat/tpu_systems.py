@@ -37,7 +37,6 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
-    """Returns the number of SparseCores of each core; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 
@@ -100,8 +99,8 @@ def reach_sharded_variables_by_position() -> None:
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     """Returns a TPUStrategy's devices, [replica][core], and the number of cores per replica.
 
-    The number is None unless the strategy was made with a device assignment. Only then is the
-    device configured for model parallelism, even if a replica has one core.
+    The number is None without a device assignment. With one, the device is configured for model
+    parallelism, even if a replica has one core.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)

@@ -19,9 +19,7 @@ from tf2_engine.types import Graph, Object, Tensor, TensorLike
 
 tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Tells traced code how many cores it runs on, without patching anything. Stock's TPU feature
-columns and CrossShardOptimizer read it.
-"""
+"""Tells traced code, such as stock's TPU columns, on how many cores it runs, without patches."""
 
 
 def in_tpu_shard_context() -> bool:
@@ -70,9 +68,9 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Replaces sums over replicas in a graph without a TPU by sums over one replica.
+    """Replaces sums over replicas by sums over one replica, in a graph without a TPU.
 
-    Only TPUs have the kernels that a model with a CrossShardOptimizer needs.
+    A model with a CrossShardOptimizer needs kernels that only TPUs have.
     """
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
@@ -110,7 +108,7 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 def tpu_computation_graph() -> Graph | None:
     """Returns the graph in which the current TPU computation began, or None.
 
-    It differs from the default graph once control flow or a tf.function has been entered.
+    It differs from the default graph inside control flow and tf.functions.
     """
     return _tpu_computation()[0]
 

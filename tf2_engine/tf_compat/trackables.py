@@ -22,7 +22,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
     def slices(self) -> Sequence[Object]:
         """Lists the parts to write and to read, each with three attributes.
 
-        `spec` says which part it is, in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
+        `spec` identifies the part in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
         whole). `read` returns the value, just before it is written. `device` is where the value is.
         """
         raise NotImplementedError
@@ -62,10 +62,10 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding.
 
-    TensorFlow registers a saver for that class, which runs code before a save and after a restore;
-    checkpoints contain its name. Without the name, a built stock engine would keep the old rows on
-    its TPU. With another name, stock could not restore at all. Hence this subclass, which does not
-    call the base's constructor.
+    TensorFlow registers a saver for that class, which runs code before a save and after a restore.
+    Checkpoints contain the saver's name: without it, a built stock engine would keep the old rows
+    on its TPU; with another name, stock could not restore at all. Hence this subclass, which does
+    not call the base's constructor.
     """
 
     _self_setattr_tracking = False  # `_track` names what is tracked.
@@ -77,11 +77,9 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     exported_instead: Mapping[str, Variable] | None = None
     """The variables that a SavedModel holds in place of the tables, while it is set."""
 
-    def _before_save(self) -> Op:
-        """Runs before the variables are written."""
+    def _before_save(self) -> Op: ...
 
-    def _after_restore(self) -> Op:
-        """Runs after the variables were restored."""
+    def _after_restore(self) -> Op: ...
 
     def _exported(self) -> dict[str, Variable]:
         raise NotImplementedError
@@ -94,7 +92,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
             self._before_save()
 
     # An asynchronous checkpoint retrieves only after it has copied the variables, which is too
-    # late. But it comes to the engine before it comes to the tables.
+    # late. But it visits the engine before the tables.
     def _copy_trackable_to_cpu(self, object_map: Object) -> None:
         self._before_save()
 

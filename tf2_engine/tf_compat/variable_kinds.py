@@ -18,7 +18,7 @@ def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
     Under MirroredStrategy `tf.Variable` would make a copy per replica. Keras optimizers check that
-    a variable belongs to the strategy, and this one still does.
+    a variable belongs to the strategy, and this one passes the check.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)

@@ -109,8 +109,6 @@ def predictions_of(
 
 
 def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:
-    """Makes the functions that predict one class; `class_logits` are [..., classes]."""
-
     @functools.cache
     def ids() -> Tensor:
         return tf.expand_dims(tf.argmax(class_logits, axis=-1, name=K.CLASS_IDS), axis=-1)
@@ -226,7 +224,7 @@ class BinaryClassHead(SingleHead):
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
-        # Stock computes it again, and uses it for the metrics after the regularization, too.
+        # Stock computes it again, and also uses it for the metrics after the regularization.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
@@ -284,7 +282,7 @@ class MultiClassHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
-        # Stock's ops, even if a model_fn makes the head: TensorFlow derives the seeds of random
+        # As in stock, even if a model_fn makes the head: TensorFlow derives the seeds of random
         # ops, and so the initial values of later variables, from the number of ops in the graph.
         is_large = tf.debugging.assert_greater(
             tf.convert_to_tensor(n_classes), 2, message="n_classes must be greater than 2"

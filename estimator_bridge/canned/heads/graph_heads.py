@@ -1,6 +1,6 @@
 """The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
 
-Their loss is by default the sum over a batch, and AUC integrates in another way than in Keras.
+By default their loss is the sum over a batch. AUC is integrated in another way than in Keras.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ class Head(abc.ABC):
         """Computes predictions by name; `keys` chooses some of them."""
 
     @abc.abstractmethod
-    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Makes new Keras metrics by name."""
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics: ...
 
     @abc.abstractmethod
     def update_metrics(
@@ -152,7 +151,7 @@ def check_one_way_to_train(call: HeadCall) -> None:
 
 
 def per_replica(loss: Tensor, reduction: str) -> Tensor:
-    """Scales a replica's loss in a mean over all replicas, whose gradients are summed."""
+    """Scales a replica's loss for a mean over all replicas, because their gradients are summed."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if reduction == MEAN and replicas > 1:
         loss *= 1.0 / replicas

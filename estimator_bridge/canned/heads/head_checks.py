@@ -1,6 +1,6 @@
 """Checks the inputs of heads.
 
-Eagerly, and for shapes that are known in a graph, functions raise InvalidInput. Otherwise they
+Functions raise InvalidInput eagerly, and for shapes that are known in a graph. Otherwise they
 return their tensor behind an assertion, which raises InvalidArgumentError.
 """
 
@@ -93,8 +93,9 @@ def checked_labels(
 ) -> Tensor:
     """Checks that labels are dense and have the shape of the logits, but with `width` values.
 
-    Labels with one axis less than the logits get it as their last axis. With `shapes_first`, the
-    op `labels/Shape` is the shape of the labels, as in TensorFlow 1; else that of the logits.
+    Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
+    `labels/Shape` is the shape of the labels, as in TensorFlow 1; otherwise it is the shape of the
+    logits.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)

@@ -147,7 +147,7 @@ class MultiLabelHead(SingleHead):
     def _of_classes(
         self, chances: Tensor, losses: Losses
     ) -> Iterator[tuple[list[str], Tensor, Losses]]:
-        """Yields, by class, the keys of metrics, the probabilities, and the losses with labels."""
+        """Yields each class's keys of metrics, probabilities, and losses with labels."""
         for id_, name in self._own_metrics.items():
             outer = [tf.rank(chances) - 1]
             begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)

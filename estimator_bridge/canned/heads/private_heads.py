@@ -21,7 +21,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, a scalar, and what it was computed from; dicts by head for several."""
+    """The loss of a batch, a scalar, and its inputs; with several heads, dicts by head."""
 
     training_loss: Tensor
     unreduced_loss: Nest
@@ -47,8 +47,9 @@ class _Head:
         """The size of the last axis of the logits."""
 
     @abc.abstractmethod
-    def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:
-        """Computes the loss of a batch."""
+    def create_loss(
+        self, features: Features, mode: str, logits: Nest, labels: Nest
+    ) -> LossSpec: ...
 
     def create_estimator_spec(
         self,
@@ -109,7 +110,6 @@ NUMBERS = "weight_column label_dimension loss_reduction loss_fn inverse_link_fn 
 def with_arguments(
     kind: type[SingleHead], names: str, loss_reduction: str
 ) -> Callable[..., SingleHead]:
-    """Makes a function of these arguments that makes a head; defaults are those of the class."""
     own = dict(inspect.signature(kind).parameters)
     own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
     signature = inspect.Signature([own[name] for name in names.split()])

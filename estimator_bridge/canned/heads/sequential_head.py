@@ -15,7 +15,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class SequentialHead(Head):
-    """A head of sequences; a mask among the features tells which steps exist.
+    """A head of sequences; a mask among the features says which steps exist.
 
     Args:
         static_head: the head of one step.

@@ -133,7 +133,8 @@ class SingleHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        # Computed again as in stock, which names the ops `predictions/...` without the head.
+        # As in stock, they are computed again, which names the ops `predictions/...` without the
+        # head.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})
@@ -222,12 +223,10 @@ class SingleHead(Head):
             self._metric(metrics, key).update_state(labels, predictions, sample_weight=weights)
 
     @abc.abstractmethod
-    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        """Checks labels and converts them to what the loss function takes."""
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor: ...
 
     @abc.abstractmethod
-    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Computes the loss of each example if the program has no loss function."""
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor: ...
 
     @abc.abstractmethod
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
@@ -253,8 +252,6 @@ class SingleHead(Head):
     @abc.abstractmethod
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
-    ) -> None:
-        """Updates metrics; `labels` are the program's."""
+    ) -> None: ...
 
-    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
-        """Updates the metrics that stock updates after the regularization loss."""
+    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None: ...

@@ -131,7 +131,6 @@ def _check_is_compiled(model: Object) -> None:
 
 
 def _optimizer_settings(model: Object) -> Object:
-    """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1."""
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):
         if not tf.executing_eagerly():
@@ -172,7 +171,7 @@ def _legacy_optimizer(optimizer: Object) -> Object:
 def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
     model = source.model
     if not tf_compat.has_keras_weights(model):
-        # The session that initializes the weights gets the program's own settings.
+        # The session that initializes the weights gets the settings of the program.
         session = tf.Session(config=config.session_config)
         tf_compat.keras2_v1().backend.set_session(session)
     if tf_compat.is_graph_network(model) and config.is_chief:

@@ -19,9 +19,10 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
 class KerasBatch(NamedTuple):
-    """A batch as a Keras model takes it: inputs in the model's order or by name, targets in order.
+    """A batch in the form that a Keras model takes.
 
-    `weights` are those of the examples, or None, as the program gives them.
+    Inputs are in the model's order or by name, and targets in order. `weights` are the weights of
+    the examples, or None, as the program gives them.
     """
 
     inputs: Nest

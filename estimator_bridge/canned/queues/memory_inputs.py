@@ -136,7 +136,7 @@ def pandas_input_fn(
 ) -> Callable[[], Nest]:
     """Makes an input_fn that feeds the rows of a DataFrame through a queue of the graph.
 
-    The other arguments are the same as in `numpy_input_fn`.
+    The arguments that are not listed are the same as in `numpy_input_fn`.
 
     Args:
         x: a DataFrame, whose columns are the features.

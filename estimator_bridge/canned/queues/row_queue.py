@@ -87,7 +87,7 @@ class FeedingRunner(tf.train.QueueRunner):
             self._running[session] -= 1
             is_last = self._running[session] == 0
         if close and is_last:
-            # If the session is closed by now, there is no queue to close.
+            # If the session is closed already, there is no queue to close.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 session.run(self.close_op)
 
@@ -98,7 +98,7 @@ class FeedingRunner(tf.train.QueueRunner):
 
 
 class Rows(NamedTuple):
-    """Data in memory: `take` returns the rows at given positions, their numbers first."""
+    """Data in memory. `take` returns the numbers of the rows at given positions, and the rows."""
 
     length: int
     dtypes: list[DType]
@@ -153,7 +153,7 @@ def _array_of(column: Object, name: Object) -> Array:
 
 
 class _RowFeed:
-    """Feeds consecutive rows over and over: those of `num_epochs` epochs, or without end.
+    """Feeds consecutive rows, for `num_epochs` epochs or without end.
 
     With `random_start` an epoch begins at a random row, and ends at the row before it.
     """
@@ -193,8 +193,8 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The number of ops is that of stock's queues, because TensorFlow derives seeds from it. With
-    `shuffle`, the queue holds at least `min_after_dequeue` rows, by default a quarter of the
+    There are as many ops as in stock's queues, because TensorFlow derives seeds from the number.
+    With `shuffle`, the queue holds at least `min_after_dequeue` rows, by default a quarter of the
     capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)

@@ -77,14 +77,14 @@ class ExampleTable:
 
 Parts = list[Variable]
 
-_FEW = 1.0  # Smaller values of l2 are less than the method is meant for.
+_FEW = 1.0  # Below this, l2 is smaller than the method is meant for.
 
 
 class Ascent:
     """A linear model that is trained on a batch.
 
-    A step changes "unshrunk" copies of the weights; `update_weights` computes the model's weights
-    from them by shrinking them by l1 / l2.
+    A step changes "unshrunk" copies of the weights. `update_weights` computes the model's weights
+    by shrinking the copies by l1 / l2.
     """
 
     def __init__(self, optimizer: LinearSDCA, examples: Examples, loss_type: str) -> None:

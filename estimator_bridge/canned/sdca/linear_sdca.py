@@ -70,7 +70,7 @@ def check_sdca(
 
 
 class SparseValues(NamedTuple):
-    """The categories of a batch in one column: for each, its example, its id and its weight."""
+    """The categories of a batch in one column: the example, the id and the weight of each."""
 
     examples: Tensor
     ids: Tensor
@@ -152,7 +152,6 @@ def _check_rank(column: Object) -> None:
 
 
 def _distinct(categories: Object) -> SparseValues:
-    """Merges equal categories of an example, adding their weights; drops ids below 0."""
     ids, weights = categories.id_tensor, categories.weight_tensor
     count = tf.shape(ids.indices)[0]
     values = tf.ones([count], tf.float32) if weights is None else weights.values

@@ -88,7 +88,7 @@ class Contents:
     form: str
     tables: Sequence[StoredTable]  # the spec's tables, or else the tables that were recognised
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
-    # Missing parts of tables, and tensors below a table that are not slots of it.
+    # Missing parts of tables, and tensors below a table that are not its slots.
     gaps: Sequence[Gap] = ()
     doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
     # By key, the names of variables in the program that saved objects.
@@ -127,12 +127,10 @@ class CheckpointTarget(abc.ABC):
     notes: Sequence[str] = ()  # assumptions, known once its tables have moves
 
     @abc.abstractmethod
-    def tables(self, tables: Sequence[StoredTable]) -> Moves:
-        """Yields the moves of the parts of all tables."""
+    def tables(self, tables: Sequence[StoredTable]) -> Moves: ...
 
     @abc.abstractmethod
-    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
-        """Yields the move of a variable; its legacy or full name may be unknown."""
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves: ...
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
         """Yields the tensors that the new checkpoint has besides `targets`."""
@@ -145,7 +143,7 @@ class CheckpointTarget(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes what no move creates: the step, and the object graph."""
+        """Writes what no move writes: the step, and the object graph."""
 
     def reader(self, prefix: str) -> Reader:
         return Reader(prefix)
@@ -174,7 +172,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Reads the contents; `strict` requires tables, with optimizers that are certain."""
+        """Reads the contents; `strict` requires tables whose optimizers are certain."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())
@@ -187,8 +185,7 @@ class Format(abc.ABC):
         return contents
 
     @abc.abstractmethod
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
-        """Reads the contents, with or without tables."""
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents: ...
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
         if options.from_partition not in self.partitions or options.from_hosts:
@@ -246,7 +243,6 @@ def stored_table(
     names: Mapping[str, str],
     variable: str | None = None,
 ) -> Iterator[StoredTable | Gap]:
-    """Yields a table and the slots that it lacks; `names` maps the engine's parts to tensors."""
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:
         raise errors.InvalidInput(

@@ -62,7 +62,7 @@ class NameFormat(common.Format):
         return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        # For each table, the number of hosts among whose parts it is divided, and its rows.
+        # By table: the number of parts into which it is divided, and the number of its rows.
         slices = {t.parameters.name: (t.parameters.hosts, t.shape[0]) for t in contents.tables}
         whole = _whole(slices)
         slices = {name: count for name, count in slices.items() if name not in whole}
@@ -84,8 +84,7 @@ class NameFormat(common.Format):
         note = _ONE_HOST if doubtful else None
         return common.WriterHosts(hosts, strategy or "div", note, whole)
 
-    def check_hosts(self, options: ConversionOptions) -> None:
-        """A name-based checkpoint may be for any hosts."""
+    def check_hosts(self, options: ConversionOptions) -> None: ...
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
@@ -178,7 +177,7 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Finds tables that are whole on one host while others are divided, or cut by a Saver."""
+    """Finds tables that are whole on one host although others are divided, or cut by a Saver."""
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
     return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)

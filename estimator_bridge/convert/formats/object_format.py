@@ -208,7 +208,6 @@ class TemplateTarget(common.CheckpointTarget):
 def other_variables(
     reader: Reader, objects: Objects, options: ConversionOptions, parts: set[str]
 ) -> dict[str, str | None]:
-    """Lists the tensors besides `parts` of tables, with their legacy names if known."""
     ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,)), *parts}
     names = {
         key: path[-1]
@@ -254,7 +253,7 @@ def _tables(
         slots, kinds = _slots(table.name, objects, children)
         kind = common.known_kind(table, options)
         kind = kind or kind_with_slots(table.name, set(slots), kinds, strict)
-        # A missing slot gets the name that it would have.
+        # A missing slot gets its usual name.
         keys = {slot: slots.get(slot, f"{table.name}/{slot}") for slot in OPTIMIZERS[kind].slots}
         names = {PARAMETERS: children[table.name], **keys}
         yield from common.stored_table(reader, table, kind, names)

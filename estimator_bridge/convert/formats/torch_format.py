@@ -46,7 +46,8 @@ STATES: Mapping[str, Mapping[str, str]] = {
 }
 """TorchRec's names of slots. FBGEMM lacks the other optimizers, so their slots keep their names."""
 
-# Other names of these: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in torch.optim.
+# Other names of these slots: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in
+# torch.optim.
 _ALIASES = {
     **dict.fromkeys(("momentum_1", "sum", "exp_avg"), "momentum1"),
     **dict.fromkeys(("momentum_2", "momentum2"), "exp_avg_sq"),
@@ -98,7 +99,7 @@ class TorchFormat(common.Format):
 
 
 class TorchTarget(common.CheckpointTarget):
-    """New files of PyTorch: tables, slots and variables in a file each, and a state dict of all."""
+    """New files of PyTorch: one each for tables, slots and variables, and a state dict of all."""
 
     basename = "model"
 
@@ -214,7 +215,7 @@ def _tables(
         places = {}
         for slot in OPTIMIZERS[kind].slots:
             state = STATES.get(kind, {}).get(slot, slot)
-            # A slot without a state gets the name of a tensor that is not there.
+            # A slot without a state gets the name of a tensor that does not exist.
             start = f"{STATE}{key}.{known.name}."
             missing = slot if start + state in reader.tensors else state
             places[slot] = states.pop(state, start + missing)

@@ -17,10 +17,10 @@ from estimator_bridge.run import keras_choice, public_names
 from tf2_engine.types import Object
 
 UNKNOWN = object()
-"""The value of an expression that only running the program would tell."""
+"""The value of an expression whose value is only known when the program runs."""
 
 ASKED = object()
-"""The same, if the value depends on which TensorFlow is installed."""
+"""The same, if the value depends on the installed version of TensorFlow."""
 
 
 class PublicName(NamedTuple):
@@ -100,7 +100,7 @@ PYTHON: Mapping[str, Object] = {
     "typing": SimpleNamespace(TYPE_CHECKING=False),
     "six": SimpleNamespace(PY2=False, PY3=True),
 }
-"""What is known of modules that tell one Python from another."""
+"""The known values of modules that tell one Python from another."""
 
 
 def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
@@ -113,7 +113,7 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 
 
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
-    """Whether a condition depends on which TensorFlow is installed, in parts without a known value.
+    """Whether a part of a condition without a known value depends on the installed TensorFlow.
 
     Args:
         attributes: names of attributes of objects that depend on it.
@@ -125,7 +125,7 @@ def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str
 
 
 def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
-    """Whether a node, without what it consists of, asks which TensorFlow is installed."""
+    """Whether a node by itself, without its parts, asks which TensorFlow is installed."""
     public = public_name(node, known)
     if public is not None:
         return public.parts[-2:] == ("tf2", "enabled") or not _OF_VERSION.isdisjoint(public.parts)
@@ -135,7 +135,7 @@ def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collecti
         owner = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
         return node.attr in attributes or getattr(owner, node.attr, None) is ASKED
     if isinstance(node, ast.Call):
-        # The program, not the version, decides about a name that is computed.
+        # If a name is computed, the program decides about it, not the version.
         is_known = all(isinstance(each, ast.Constant) for each in node.args[1:])
         is_lookup = last_name(node.func) in _LOOKUPS and len(node.args) > 0
         return is_lookup and is_known and _is_tensorflow(node.args[0], known)

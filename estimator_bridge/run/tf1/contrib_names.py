@@ -1,4 +1,4 @@
-"""The names of `tf.contrib` that TF1 programs find, and where each comes from."""
+"""The names of `tf.contrib` that TF1 programs find, and the home of each name."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ WHOLE: Mapping[str, str] = {
     "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
-"""Whole modules: the path below `tensorflow.contrib`, and the module that it is now."""
+"""Whole modules: the path below `tensorflow.contrib`, and the module's new place."""
 
 EMPTY = (
     *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),

@@ -1,4 +1,4 @@
-"""Tells the files of libraries from the files of a program.
+"""Distinguishes the files of libraries from the files of a program.
 
 Libraries are the standard library, the bridge, and everything that an installer installed.
 """
@@ -55,7 +55,7 @@ class Libraries:
             return True
         if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
             return True
-        # If folders of both kinds contain it, the innermost decides. The user sets PYTHONPATH.
+        # If folders of both kinds contain it, the innermost decides.
         linked, named = (
             max((len(each) for each in folders if path.startswith(each)), default=0)
             for folders in (self._linked, self._named)

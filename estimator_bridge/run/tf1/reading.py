@@ -1,7 +1,7 @@
 """Reads a module's source the way Python would run it with TensorFlow 2 installed.
 
-Code behind a version check that only TensorFlow 1 passes is not reached, and does not count as
-used.
+If a version check lets only TensorFlow 1 pass, the code behind it is not reached, and its names do
+not count as used.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Use(NamedTuple):
 class FoundUse(NamedTuple):
     """A use, and the error that TensorFlow 2 raises there.
 
-    `is_sure` tells that it runs whenever its scope runs, whatever conditions evaluate to.
+    `is_sure` says that it runs whenever its scope runs, whatever its conditions evaluate to.
     """
 
     use: Use
@@ -91,7 +91,7 @@ class Mention(NamedTuple):
 
 
 class Reading(ast.NodeVisitor):
-    """The uses of TensorFlow 1 in a module, and what else it mentions.
+    """The uses of TensorFlow 1 in a module, and the other names that it mentions.
 
     Args:
         find: takes a module's name, the importing file and the level of a relative import; returns
@@ -217,7 +217,7 @@ class Reading(ast.NodeVisitor):
             return self._block(node.body if holds else node.orelse)
 
     def _skip_versions(self, *blocks: Sequence[ast.stmt]) -> bool:
-        """Skips what the version of TensorFlow chooses; returns whether a choice ends here."""
+        """Skips blocks that depend on TensorFlow's version; returns whether one of them leaves."""
         with self._read_as(_is_reached=False):
             self._either(*blocks)
         return any(block and isinstance(block[-1], _ENDS) for block in blocks)
@@ -343,7 +343,6 @@ class Reading(ast.NodeVisitor):
         return bool(left) and all(left)
 
     def _attempt(self, body: Sequence[ast.stmt], caught: set[str]) -> bool:
-        """Reads code whose `caught` errors are handled; returns whether it raises one of them."""
         for position, each in enumerate(body):
             before = len(self.uses)
             left = self.visit(each)
@@ -359,7 +358,7 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Whether an exception handler continues without what failed, instead of reporting it."""
+        """Whether an exception handler goes on without the failed code, and reports no error."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False
@@ -409,7 +408,7 @@ class Reading(ast.NodeVisitor):
         return value if value is UNKNOWN or value is ASKED else Answer(value)
 
     def _answers_by_version(self, function: ast.AST) -> bool:
-        """Whether a function does nothing but say which TensorFlow is installed."""
+        """Whether a function only returns which TensorFlow is installed."""
         nodes = [*ast.walk(function)]
         if not any(is_question(each, self.known, self._asked_attributes) for each in nodes):
             return False

@@ -16,7 +16,8 @@ from tf2_engine import tf_compat
 def as_tf1(script: str | None = None) -> Iterator[None]:
     """Makes a program import TensorFlow 1 inside the context, and disables TensorFlow 2's behavior.
 
-    `disable_v2_behavior` stays in effect after the context, because it cannot be undone.
+    The call of `disable_v2_behavior` stays in effect after the context, because it cannot be
+    undone.
     """
     import tensorflow as tf
 
@@ -39,11 +40,11 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Makes a program that needs TensorFlow 1 import it inside the context; yields if it does.
+    """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
 
-    With a `tf1` of None, the source decides. `tell` is called with the reason, or with advice if
-    the program fails. `view` makes the program import TensorFlow 1. `folder` is the folder from
-    which the program imports, by default its own.
+    If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
+    program fails. `view` makes the program import TensorFlow 1. `folder` is the folder from which
+    the program imports, by default its own.
     """
     use = None
     if tf1 is None:

@@ -28,7 +28,7 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`, by its path below it; names are loaded on first use."""
+    """A module of `tf.contrib`, by its path in it; names are loaded on first use."""
 
     def __init__(self, path: str, view: TF1View) -> None:
         super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
@@ -63,8 +63,8 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
 
-    Attributes that a program sets stay on this module. Its submodules are TensorFlow's own, which
-    everybody shares.
+    Attributes that a program sets stay on this module. Its submodules are TensorFlow's own and
+    shared.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,6 @@ class TF1View(ModuleType):
         return sorted({*super().__dir__(), *dir(self._v1), "contrib"})
 
     def module(self, path: str) -> ModuleType:
-        """Returns the module that a program imports as `path`, or raises an ImportError."""
         if path not in self._modules:
             self._modules[path] = self._find(path)
         return self._modules[path]
@@ -151,8 +150,8 @@ def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]
 
     The bridge and libraries, which `script` helps to recognize, still get TensorFlow itself.
     """
-    # Of all ways into an import, only this function learns which module imports. A finder on
-    # sys.meta_path, or another entry in sys.modules, would change TensorFlow for libraries too.
+    # Only this function learns which module imports. A finder on sys.meta_path, or another entry in
+    # sys.modules, would change TensorFlow for libraries too.
     stock_import, stock_import_module = builtins.__import__, importlib.import_module
     libraries = Libraries(script)
 

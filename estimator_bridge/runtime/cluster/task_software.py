@@ -1,7 +1,7 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
 The chief asks in every session, because a restarted task may be on another machine. A graph that
-uses native ops on a task without them would fail, and tasks with different TF_CONFIGs would wait
+uses native ops would fail on a task without them, and tasks with different TF_CONFIGs would wait
 for each other forever.
 """
 
@@ -32,7 +32,7 @@ class TaskReport(NamedTuple):
 
     Attributes:
         tasks: the addresses in its TF_CONFIG, by job; None from older versions of this package.
-        trains: whether it runs its own training loop, without use_tpu=True. None as for `tasks`.
+        trains: whether it runs its own training loop, without use_tpu=True; None like `tasks`.
     """
 
     tensorflow: str = "unknown"
@@ -188,7 +188,7 @@ def _wait_for(
     named = time.monotonic()
     while waiting := [f"{name} at {address}" for name, address, d in others if d not in answers]:
         if any(isinstance(answer, Exception) for answer in answers.values()):
-            return  # this may be why others are silent
+            return  # the failed task may be the reason why others are silent
         time.sleep(0.05)  # short waits let signals through
         if time.monotonic() - named > _SECONDS_OF_SILENCE:
             named = time.monotonic()

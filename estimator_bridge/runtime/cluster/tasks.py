@@ -34,7 +34,7 @@ _LONG_PATIENCE_MS = 60_000  # to tell a worker that it has to train; nothing wai
 _STARTING = threading.Lock()
 
 LEAVING_SECS = 10.0
-"""How long parameter servers go on after the chief has ended, so that workers can finish steps."""
+"""Parameter servers go on for this long after the chief's end, so that workers can finish steps."""
 
 
 @dataclasses.dataclass(frozen=True)

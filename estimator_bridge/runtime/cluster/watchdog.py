@@ -1,9 +1,9 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
-Sessions recover when a process dies, because that resets its connections. When a machine freezes,
-a session, and any attempt to cancel its step, waits forever. So a thread polls every task, and ends
-the chief if one is silent for too long. Whatever restarts tasks also restarts the chief, which
-continues from the last checkpoint.
+Sessions recover when a process dies, because that resets its connections. When a machine freezes, a
+session, and any attempt to cancel its step, waits forever. So a thread polls every task, and ends
+the chief if one is silent for too long. The system that restarts tasks also restarts the chief,
+which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PATIENCE_SECONDS = 300.0
 """The default, five minutes.
 
 Temporary problems are shorter: a virtual machine that moves pauses for seconds, a network file
-system or TCP's retries for a minute or two, and a restarted task imports TensorFlow for up to a
-minute on a busy machine. A permanent problem costs five minutes once.
+system or TCP retries for a minute or two, and a restarted task imports TensorFlow for up to a
+minute on a busy machine.
 """
 
 STATUS = os.EX_TEMPFAIL

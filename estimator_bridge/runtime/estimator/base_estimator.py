@@ -70,8 +70,8 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        # As in stock, a program that replaces this method (even by a static one) may override
-        # anything.
+        # As in stock, a program that replaces this method (even by a static one) may override any
+        # member.
         type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
@@ -96,7 +96,6 @@ class Estimator:
 
     @property
     def _model_dir(self) -> str:
-        """The `model_dir`. Libraries read and assign it."""
         return self.model_dir
 
     @_model_dir.setter
@@ -105,7 +104,6 @@ class Estimator:
 
     @property
     def _session_config(self) -> tf.ConfigProto:
-        """The ConfigProto of sessions. Libraries read and assign it."""
         return self._config.session_config or default_session_config()
 
     @_session_config.setter
@@ -120,7 +118,6 @@ class Estimator:
         _check_members(type(self))
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
-        """Creates the global step of a graph; libraries call it."""
         return tf.train.create_global_step(graph)
 
     @property

@@ -19,7 +19,6 @@ from tf2_engine.types import Object
 
 
 def num_replicas(config: TPUConfig) -> int:
-    """Counts the replicas of the model: one per core, or fewer with model parallelism."""
     cores, per_replica = default_cores(), config.num_cores_per_replica or 1
     if cores is None:
         return config.num_shards or 1
@@ -43,8 +42,8 @@ def input_hosts(
 ) -> tuple[str, ...]:
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
-    As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode; predictions and
-    BROADCAST mode always use this process alone.
+    As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode. Predictions and
+    BROADCAST mode only use this process.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1

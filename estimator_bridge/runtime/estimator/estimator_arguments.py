@@ -60,7 +60,7 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
     With `between_graph`, a version 1 ParameterServerStrategy is None too, because a cluster in
-    TF_CONFIG already trains the way that this strategy does.
+    TF_CONFIG already trains like this strategy.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):

@@ -58,7 +58,7 @@ class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
     With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the TF2
-    engine holds the tables and computes what a TPU computes. It runs on the host and emulates
+    engine holds the tables and computes with a TPU's arithmetic. It runs on the host and emulates
     `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`, `arithmetic`,
     `layout` and `wire`.
 
@@ -78,10 +78,10 @@ class TPUEstimator(Estimator):
         export_saved_model_api_version: 1 or 2; no effect, because they only differ in graphs for
             TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: what holds the tables with use_tpu=True: "host" (the default), "software_tpu", or a
-            host driver.
-        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" (the default) for the
-            first generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
+        engine: the device of the tables with use_tpu=True: "host" (the default), "software_tpu", or
+            a host driver.
+        arithmetic: the arithmetic of the host with use_tpu=True: "tpu" (the default) for the first
+            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
             (the default) in contiguous parts, or "octaves", which balances the load even if the
             first rows are the frequent ones. It changes only initial values.
@@ -90,8 +90,8 @@ class TPUEstimator(Estimator):
             docs/clusters.md.
 
     Raises:
-        InvalidSpec, InvalidInput: a setting, which the message names, is invalid or not supported.
-        Untranslatable: SparseCores lack some of the settings. The message lists all of them.
+        InvalidSpec, InvalidInput: a setting is invalid or not supported; the message names it.
+        Untranslatable: SparseCores lack some of the settings; the message lists them.
     """
 
     _config: run_config.RunConfig
@@ -296,7 +296,7 @@ class TPUEstimator(Estimator):
         """Whether every host calls the input_fn for its own part of the cores.
 
         If no number of hosts is set, this is True in a cluster for an input_fn that asks which host
-        calls it. A trial call in a separate graph finds that out.
+        calls it. A trial call in a separate graph shows whether it asks.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True
@@ -427,7 +427,8 @@ class TPUEstimator(Estimator):
 
     def _check_tpu_settings(self) -> None:
         if self._cluster is not None:
-            self._core_workers(self._cluster, ModeKeys.TRAIN)  # raises if it cannot run
+            # raises if the workers cannot run the cores
+            self._core_workers(self._cluster, ModeKeys.TRAIN)
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():

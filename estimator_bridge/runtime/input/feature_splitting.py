@@ -68,7 +68,6 @@ def split_features(
 
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
-    """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core."""
     if num_cores == 1:
         return [nest]
     split = [_split(leaf, num_cores) for leaf in tf.nest.flatten(nest)]
@@ -121,7 +120,7 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
     if ids.shape.rank == 1:
         return _dense_of_rank_1(ids, feature, legacy.quirks, notify)
     if ids.shape.rank == 2:
-        # Stock's conversion takes id 0 for padding, and -1 for an id.
+        # Stock's conversion treats id 0 as padding, and -1 as an id.
         notify(_warning(feature, DENSE_RANK_2))
         return tf.sparse.from_dense(ids)
     raise errors.InvalidInput(
@@ -262,7 +261,6 @@ def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
 
 
 def _samples(leaf: Ids) -> int | None:
-    """The first dimension if it is static. It is an int even after `disable_v2_behavior`."""
     first: int | None = leaf.shape.as_list()[0]
     return first
 

@@ -15,7 +15,7 @@ THIS_PROCESS: Final = "/device:CPU:0"
 """The host of a job without a cluster, or of a chief that reads for all."""
 
 NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
-"""Called with the names of the ops that call Python, and the bytes that a step reads."""
+"""Gets the names of the ops that call Python, and the number of bytes that a step reads."""
 
 _Result = TypeVar("_Result")
 
@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that makes ops, and places them on a host's device.
 
-    If some ops call Python functions, all ops stay in this process, because only it has these
+    If some ops call Python functions, all ops stay in this process, because no other has the
     functions. Returns the function's result, and the names of the ops that call Python.
     """
     graph = tf.get_default_graph()
@@ -52,7 +52,6 @@ def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
 
 
 def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
-    """Makes every batch wait until all are available, so that no step runs in part."""
     tensors = [tensor for batch in batches for tensor in _tensors(batch)]
     ready = tf.group(*tensors)
 
@@ -66,7 +65,7 @@ def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
 
 
 class PythonInputHook(tf.train.SessionRunHook):
-    """Reports after the first step or loop how many bytes this process read for all hosts."""
+    """Reports after the first session call how many bytes this process read for all hosts."""
 
     def __init__(
         self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython

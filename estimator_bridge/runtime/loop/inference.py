@@ -44,7 +44,7 @@ def evaluate(
                     "of that name already. Give it another."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
-        # In a loop hooks run once, but the host call runs in every step.
+        # In a loop, hooks run once, but the host call has to run in every step.
         host_call = [] if step.host_call is None else tf.nest.flatten(step.host_call)
         updates = [*(update for _, update in metrics.values()), *host_call]
         update = tf.group(*updates, tf_compat.count_evaluation_step())
@@ -173,8 +173,8 @@ def _length(batch: Mapping[str, Nest]) -> int:
 class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps; must be the last hook.
 
-    With `update`, it runs all steps but the last inside the first session call, so that other
-    hooks run once.
+    With `update`, it runs all steps but the last inside the first session call, so that other hooks
+    run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:

@@ -52,7 +52,8 @@ _STEPS = 100
 class UnmovedStep:
     """Warns once if nothing has changed the global step during the first hundred steps.
 
-    A train_op that accumulates gradients changes it only now and then.
+    It does not warn earlier, because a train_op that accumulates gradients changes it only in some
+    steps.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Ends a training in a session on a signal: after the current step, or while it waits for input.
 
-A step is only cancelled if none of its ops has run except input ops, as counters of arrived
-batches and finished steps tell.
+A step is only cancelled if none of its ops has run except input ops. Counters of arrived batches
+and finished steps show this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderR
 class Progress:
     """Counts the batches that have arrived and the steps that are done, with ops in the session.
 
-    Inputs that only some steps read do not count, for instance inputs for hooks or inside a branch.
+    It does not count inputs that only some steps read, for instance for hooks or inside a branch.
     """
 
     def __init__(self, train_op: Op, device: str) -> None:
@@ -62,7 +62,6 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether the step after the first `returned` ones still waits for its batch."""
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
 
@@ -92,7 +91,7 @@ def _inputs_of(train_op: Op) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves a checkpoint from the watching thread like hooks do, but without the input's state.
+    """Saves a checkpoint from the watching thread as hooks do, but without the input's state.
 
     `path` is the checkpoint's path without the step.
     """

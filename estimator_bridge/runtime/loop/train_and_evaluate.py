@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: trains; during training, evaluates and exports checkpoints."""
+"""`train_and_evaluate`: trains, and meanwhile evaluates and exports checkpoints."""
 
 from __future__ import annotations
 

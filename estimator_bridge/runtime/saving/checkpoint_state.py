@@ -43,9 +43,9 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    Unlike `tf.train.latest_checkpoint`, it raises UnreadableCheckpoint, with the last good
-    checkpoint, for a damaged state file or a missing checkpoint. With None, training would start
-    from scratch and overwrite the other checkpoints.
+    For a damaged state file or a missing checkpoint it raises UnreadableCheckpoint, which names the
+    last good checkpoint. `tf.train.latest_checkpoint` returns None, and training would start from
+    scratch and overwrite the other checkpoints.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -106,7 +106,6 @@ def reason(error: Exception) -> str:
 
 
 def unshared(error: tf.errors.OpError) -> str | None:
-    """Explains an error of tasks that do not see each other's files; None for other errors."""
     if not isinstance(error, tf.errors.NotFoundError) or error.op is None:
         return None
     device = tf.DeviceSpec.from_string(error.op.device)

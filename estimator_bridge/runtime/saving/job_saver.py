@@ -1,4 +1,4 @@
-"""Saves and restores jobs. Also the base class of hooks that save state beside the model."""
+"""Saves and restores jobs. Also has the base class of hooks that save state beside the model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored: a job killed meanwhile would lose it.
+    * It never overwrites the checkpoint that it restored, which would be lost if the job were
+      killed meanwhile.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that are missing in the checkpoint get their initial values.
     * If a table was saved with partition_strategy="mod" on another number of hosts or servers, its
@@ -153,7 +154,7 @@ class JobSaver(tf.train.Saver):
             is_op = isinstance(error, tf.errors.OpError)
             cause = checkpoint_state.unshared(error) if is_op else None
             cause = cause or checkpoint_state.reason(error)
-            # For some failures TensorFlow raises OutOfRangeError. A session would take it for the
+            # For some failures TensorFlow raises OutOfRangeError. A session would treat it as the
             # end of the input, and the training would look complete.
             raise errors.CannotWrite(
                 f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
@@ -176,7 +177,7 @@ class JobSaver(tf.train.Saver):
 
 
 _BYTES_AT_ONCE = 64 << 20
-"""Bytes of rows that go through this process at once. A message can hold 2 GiB."""
+"""This many bytes of rows go through this process at once. A message can hold 2 GiB."""
 
 
 class RowsByMod:

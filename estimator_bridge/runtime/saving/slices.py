@@ -16,8 +16,8 @@ SLICE_BYTES = 40 << 20
 """The largest size of a slice.
 
 It is larger than the blocks that glibc keeps in its heaps after they are freed (32 MiB,
-M_MMAP_THRESHOLD_MAX), so the memory of each slice returns to the system. It is small enough that
-three slices, of a session that ends and of the next one, take about a hundred megabytes.
+M_MMAP_THRESHOLD_MAX), so the memory of each slice returns to the system. Three slices, of a session
+that ends and of the next one, take about a hundred megabytes.
 """
 
 _LARGE_PIECE = 2  # slices
@@ -60,7 +60,7 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to read it again for each slice cut from it."""
+    """Whether a stored piece is too large to be read again for each slice cut from it."""
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 

@@ -23,7 +23,6 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Reads the `warm_start_from` of an estimator: a path, or any kind of WarmStartSettings."""
     if warm_start_from is None:
         return None
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
@@ -96,8 +95,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow computes the shape of new rows in the session. Initializers that need a static
-    shape, such as variance scaling, make values for the whole variable.
+    TensorFlow computes the shape of new rows in the session. Initializers that need a static shape,
+    such as variance scaling, make values for the whole variable.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation passes through a custom gradient, which records its gradient, together with a
-trainable dummy variable of stock's name. So `minimize`, `compute_gradients` and the checkpoint keys
-of slots work as in stock.
+Each activation passes through a custom gradient, which records the activation's gradient, together
+with a trainable dummy variable of stock's name. So `minimize`, `compute_gradients` and the
+checkpoint keys of slots work as in stock.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class ActivationProxy:
                         "the device accepts it once. Compute all gradients in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
-                # In a model that trains nothing but tables, only this makes the update of the step
-                # count wait until the lookup has read the step.
+                # In a model that trains only tables, nothing else makes the update of the step
+                # counter wait until the lookup has read the step.
                 with tf.control_dependencies([looked_up]):
                     return tf.identity(tf.zeros([1])), None
 

@@ -22,7 +22,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
     """Makes a device function for the model ops of each core, which run on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
-    stay in the chief, which alone has the functions.
+    stay in the chief, because only it has the functions.
     """
     strategy = _Balanced(len(cluster.servers))
 
@@ -38,7 +38,8 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device on the device of their inputs.
 
-    Otherwise they would run on the client and carry every activation and gradient there and back.
+    Otherwise they would run on the client, and every activation and gradient would be sent there
+    and back.
     """
 
     def device_of(op: Object) -> str:
@@ -80,8 +81,7 @@ class Client:
     def end(self) -> WorkerEnd | None:
         return None
 
-    def configure(self, config: tf.ConfigProto) -> None:
-        """Completes the default config of sessions."""
+    def configure(self, config: tf.ConfigProto) -> None: ...
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction | None:
         return configured
@@ -103,7 +103,7 @@ class InGraph(Client):
 
 
 class BetweenGraph(Client):
-    """The chief or a worker with a graph of its own, which is how stock trains without a TPU.
+    """The chief or a worker with a graph of its own, as in stock without a TPU.
 
     Tasks share the parameter servers' variables by name. They train asynchronously: every task's
     step increments the global step.
@@ -113,7 +113,7 @@ class BetweenGraph(Client):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        # With its job: otherwise variables go to parameter servers.
+        # With its job, because variables without one go to parameter servers.
         self.device = cluster.own_device
         self.writes_summaries = cluster.is_chief
         if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:

@@ -1,8 +1,8 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
 As in stock, the model_fn is called only once, so it may keep variables and tensors in objects.
-Variables and other state belong to core 0, and only core 0 assigns to variables and runs
-UPDATE_OPS, as a checkpoint of a TPU saves the copy of core 0.
+Variables and other state belong to core 0. Only core 0 assigns to variables and runs UPDATE_OPS,
+because a TPU's checkpoint has the values of core 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-# These ops make handles for a single step. All other handles are of variables, tables and queues.
+# These ops make handles for a single step. All other handles belong to variables, tables and
+# queues.
 _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 
@@ -153,7 +154,7 @@ class CoreTracer:
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Whether each core needs its own copy of the op: it holds no state and assigns nothing."""
+        """Whether each core needs its own copy: the op holds no state and assigns nothing."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -209,9 +210,10 @@ def _assigns(op: Op) -> bool:
 
 
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
-    """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on where the terms are.
+    """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on the devices of the terms.
 
-    `AddN` starts with whichever term it can overwrite; a barrier keeps the chain from becoming one.
+    `AddN` starts with any term that it can overwrite. The barriers keep TensorFlow from replacing
+    the chain by an `AddN`.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

@@ -26,7 +26,7 @@ Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver that keeps the tables o
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
-"""How rows of large tables can be spread over parameter servers. A spec may also ask for "mod"."""
+"""The layouts of large tables on parameter servers. A spec may also ask for "mod"."""
 
 
 def wire_of(wire: Wire | None) -> Wire:
@@ -148,7 +148,7 @@ class _SoftwareTpuDevice(Device):
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
         enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
-        # A hook may fetch nothing but activations. A lookup without its batch would wait for ever.
+        # If a hook fetches only activations, a lookup without its batch would wait forever.
         with tf.control_dependencies([*after, enqueued]):
             activations = self._strategy.run(self.engine.dequeue)
         leaves = map(self._strategy.experimental_local_results, tf.nest.flatten(activations))
@@ -178,8 +178,8 @@ class _SoftwareTpuDevice(Device):
 class _HoldHook(tf.train.SessionRunHook):
     """Takes the software TPU over for a session: configures it and loads the variables' values.
 
-    For example, an evaluation between two training loops takes it from the training, which then
-    takes it back.
+    For example, an evaluation between two training loops takes it from the training; then the
+    training takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:

@@ -1,7 +1,7 @@
 """Builds steps with use_tpu=True: the engine holds the tables, and the model reads activations.
 
-The model_fn is traced first, with placeholders as activations: only then are the variable scopes,
-and so the names, of its tables known.
+The model_fn is traced first, with placeholders as activations, because the names of its tables
+depend on the variable scopes that it opens.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _ATTRIBUTE = "_tables_of_step"
 class TablesOfStep:
     """The tables of a step and, by core, their inputs and the gradients that the step sends.
 
-    Hooks that summarize tables find it with the graph. The table variables are up to date unless a
+    Hooks that summarize tables find it by the graph. The table variables are up to date unless a
     device holds the tables.
     """
 
@@ -153,7 +153,7 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 
 class _Embedding:
-    """The engine's part of a step: proxies first, and the engine once the model is traced."""
+    """The engine's part of a step: proxies at first, and the engine once the model is traced."""
 
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
@@ -161,7 +161,8 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
-        # Read before the train_op increments it: activations wait for the rates that depend on it.
+        # Read before the train_op increments it, and before the lookup, whose rates may depend on
+        # it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
@@ -251,7 +252,6 @@ class _Embedding:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the table variables can lack updates after a step."""
         return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
 
     def _sent(

@@ -36,7 +36,7 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    `end_of_loop` is the train_op of a loop's last step; it also brings the table variables up to
+    `end_of_loop` is the train_op of a loop's last step, which also brings the table variables up to
     date. None means `train_op`.
     """
 
@@ -93,7 +93,7 @@ _V1_SUMMARIES = {
 def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
     """Calls the host function of core 0's spec with the tensors of all cores.
 
-    With `on_engine` it refuses functions that make summaries, which nothing would write.
+    With `on_engine` it refuses functions that make summaries, because nothing would write them.
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
@@ -112,7 +112,6 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
 
 
 def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
-    """Concatenates the tensors of all cores along their first axis; refuses scalars."""
     first = per_core[0]
     if isinstance(first, Mapping):
         return {
@@ -188,8 +187,8 @@ def new_graph(
 ) -> Iterator[Graph]:
     """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
 
-    If `resource_step` is None, the global step is a resource or reference variable as TensorFlow's
-    current default for variables says.
+    If `resource_step` is None, TensorFlow's current default for variables decides whether the
+    global step is a resource or a reference variable.
 
     Raises:
         OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.

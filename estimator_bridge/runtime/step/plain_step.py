@@ -103,7 +103,7 @@ def _group(ops: list[Op]) -> Op:
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Replaces the ids of features that are configured by dicts by their activations.
+    """Replaces ids by their activations, for features that are configured by dicts.
 
     Activations have the same shapes and numbers as with use_tpu=True. Each table is a trainable
     float32 variable [vocabulary_size, dimension] of the same name, so jobs of both kinds can
@@ -116,7 +116,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         notify(render.warning("config_dicts", DICTS_OFF_TPU, tables=names, settings=settings))
     part = split_features(features, legacy, notify)
     spec = translate(legacy, training=False, step=tf.train.get_global_step)
-    # The caller must not be in a variable scope, because these names are checkpoint keys.
+    # No variable scope may be open here, because these names are checkpoint keys.
     tables = {
         table.name: tf.get_variable(
             table.name,
@@ -128,7 +128,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         for table in spec.tables
     }
     for name, table in tables.items():
-        if table.op.name != name:  # A placeholder of a serving receiver has taken the name.
+        if table.op.name != name:  # A placeholder of a serving receiver already has the name.
             tf_compat.save_as(table, str(name))
     return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
 

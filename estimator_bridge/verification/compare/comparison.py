@@ -33,7 +33,7 @@ Config = Mapping[str, str]
 _OF_HOSTS = "sharding_strategy"
 """The field of a device configuration that says which host holds which row."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""Suffix of the field of a table whose part `tag` numbers a computed learning rate.
+"""Suffix of the field with a table's `tag`, which numbers a computed learning rate.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
 """
@@ -55,7 +55,7 @@ def compare(
 ) -> Result:
     """Compares two recordings without searching for causes; a perturbed run widens tolerances.
 
-    With `until_different` it ends behind the first step that differs; the result is not `complete`.
+    With `until_different` it stops after the first step that differs; the result is not `complete`.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -146,7 +146,7 @@ def _carried(
         for (group, name), one in steps.series.items()
         if group == VARIABLES and one.points
     }
-    # In lockstep the sides made only the last step separately.
+    # In lockstep only the last step is the sides' own.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
         functools.partial(tolerance.of_outcome, num_updates),
@@ -194,8 +194,8 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Selects the fields of both device configurations that are compared.
 
-    The order of rows in a Keras model changes no number, and neither does the order of computed
-    rates, which in stock depends on the addresses of functions.
+    The order of rows in a Keras model changes no number. Neither does the order of computed rates,
+    which in stock depends on the addresses of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

@@ -1,7 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Integers, bools and strings are equal or not; floats and complex numbers have a distance. NaN equals
-only NaN.
+Integers, bools and strings are equal or not; floats and complex numbers have a distance. NaN only
+equals NaN.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    They are exact up to 2^53, never 0 for different integers, and infinite between NaN and a
-    number, and between different strings.
+    They are exact up to 2^53, never 0 for different integers, and infinite between different
+    strings, and between NaN and a number.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
@@ -46,7 +46,7 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values; for complex numbers, of the part further apart."""
+    """Counts the floats between two values; for complex numbers, in the part that differs more."""
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0
@@ -90,7 +90,7 @@ def type_name(array: Array) -> str:
 
 
 def apart(a: Array, b: Array) -> Array:
-    """Computes b - a in float64; two NaNs give 0, NaN and a number infinity."""
+    """Computes b - a in float64. Between two NaNs it is 0, between NaN and a number infinity."""
     size = differences(a, b)
     if not (is_real(a.dtype) and is_real(b.dtype)):
         return size

@@ -1,4 +1,4 @@
-"""Compares the metrics of an evaluation, and recomputes them to tell why they differ."""
+"""Compares the metrics of an evaluation, and recomputes them to find out why they differ."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether the inputs of the metrics, or if unknown their variables, are equal to the bit."""
+    """Whether the inputs of the metrics, or else the metrics' variables, are bitwise equal."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -123,7 +123,6 @@ def _metrics(
 
 
 def _unlike(a: Array | None, b: Array | None) -> str:
-    """Describes a difference of types or shapes; floats may differ in size."""
     if a is None or b is None:
         return f"only on side {'B' if a is None else 'A'}"
     if a.shape != b.shape:
@@ -167,7 +166,7 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges metrics, given whether their inputs are equal to the bit, or within tolerance."""
+    """Judges metrics, given whether their inputs are bitwise equal, or within tolerance."""
 
     name: str
     allowed: Allowed
@@ -194,7 +193,7 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing reproduces a reported metric; if not, it proves nothing."""
+        """Whether recomputing reproduces a reported metric; otherwise it proves nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
@@ -238,7 +237,6 @@ class SampleDifferences:
         self._different = 0
 
     def add(self, a: Array | None, b: Array | None) -> None:
-        """Compares a chunk of both sides: [samples, ...], or a scalar."""
         if a is None or b is None:
             side = "B" if a is None else "A"
             some = "further samples " if self._count else ""

@@ -30,7 +30,8 @@ PERTURBATION_FACTOR = 8.0
 MAX_PERTURBATION = 0.01
 """The most that a perturbed start may move a loss or an activation, relative to the largest one.
 
-Eight times this is a tenth of the numbers, and smaller faults would pass as rounding.
+Eight times this is a tenth of the numbers. With a higher limit, smaller faults would pass as
+rounding.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
@@ -71,7 +72,7 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # Of losses and activations, the results of a model.
+        # For losses and activations, the results of a model.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(
@@ -111,7 +112,8 @@ class Tolerance:
 def _scale_of(name: PairedName) -> str:
     """Groups arrays that pass rounding errors to each other, and so share a scale.
 
-    Gradients are sums of each other's terms; a network's variables are weights, or slots of a name.
+    All gradients are one group, because they sum each other's terms. A network's weights are
+    another, and so are its slots of one name.
     """
     if name.role == GRADIENT:
         return ""

@@ -1,4 +1,4 @@
-"""Joins the recordings of one step by several cores, and the batches that they shared."""
+"""Joins what several cores recorded of one step, and the batches that they shared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
 
 def joined_step(step: Step) -> Step:
-    """Concatenates activations and gradients of all cores, and averages the loss."""
     groups = dict(step.values)
     unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}
     if unused:
@@ -84,7 +83,7 @@ def _joined(group: str, named: Values) -> Values:
 
 
 def unused_gradients(step: Step) -> list[str]:
-    """Lists activations whose gradient reaches no table on this core, so TensorFlow skips it."""
+    """Lists activations whose gradient TensorFlow skips, because on this core no table needs it."""
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})

@@ -45,12 +45,12 @@ from estimator_bridge.verification.evidence import Residual, StepPair
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_START = 4
-"""Roundings (two units in the last place) by which initial values may differ."""
+"""Initial values may differ by this many roundings (two units in the last place)."""
 
 Inputs = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
 """The inputs of the updates of both sides, step by step."""
 _MARGIN = 2.0
-"""The allowed multiple of both sides' error bounds, as the order of operations may differ."""
+"""This multiple of both sides' error bounds is allowed, as the order of operations may differ."""
 _DESCRIBED = 0.99
 """A shadow describes a side if this share of elements is within the bounds."""
 
@@ -60,7 +60,7 @@ class LockstepStep(NamedTuple):
 
     Attributes:
         before: side A's variables at the last read, from which both sides continued.
-        inputs: of the steps since that read, including this one; None if unknown.
+        inputs: those of the steps since that read, including this one; None if unknown.
         is_first: whether the step is the first one since that read.
     """
 
@@ -75,7 +75,10 @@ class LockstepStep(NamedTuple):
 def judged_in_lockstep(
     steps: Iterable[PairedStep], a: Recording, b: Recording, perturbed_run: Recording | None
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
-    """Judges each step by its own values; without a perturbed run nothing is measured."""
+    """Judges each step by its own values.
+
+    Without a perturbed run, the effect of rounding is unknown.
+    """
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))
@@ -96,7 +99,6 @@ def judged_in_lockstep(
 
 
 def _with_inputs(earlier: Inputs | None, pair: StepPair, ids: Ids, position: int) -> Inputs | None:
-    """Adds the inputs of a step; if they are unknown, none are known until the next read."""
     known = {key: each for key, each in ids.items() if each is not None}
     if earlier is None or known.keys() != ids.keys():
         return None
@@ -252,7 +254,7 @@ def _residual(
     described: bool,
 ) -> Residual:
     rows, (one, other, alone) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
-    # Rows that the rule leaves alone only matter where they differ.
+    # Rows that the rule does not update only matter if they differ.
     others = np.setdiff1d(np.flatnonzero(elements.unequal_rows(a, b)), rows)
     every = np.concatenate([rows, others])
     start, a, b = before[every], a[every], b[every]
@@ -268,7 +270,7 @@ def _residual(
         error = error + np.abs(expected)
     allowed = np.zeros(difference.shape)
     allowed[:n] = _MARGIN * error + SMALLEST_NORMAL
-    # Rows that do not occur have no bias: elements that neither side moves are equal.
+    # Rows that are not in the batch have no bias: elements that neither side moves are equal.
     rounding = 2 * UNIT_ROUNDOFF * np.abs(alone.value)
     bias = np.full(difference.shape, np.inf)
     if described:

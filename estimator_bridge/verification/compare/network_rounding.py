@@ -1,4 +1,4 @@
-"""Judges what the model computes, compared with the measured effect of rounding."""
+"""Judges the numbers that the model computes, by the measured effect of rounding."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from estimator_bridge.verification.perturbation import perturbed
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
-"""By how many relative roundings any result of a model may be off."""
+"""Any result of a model may be off by this many relative roundings."""
 _ROUNDINGS_OF_UPDATE = 16
 """Roundings of an update by the model's optimizer, relative to the variable or its movement."""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""For each power's variable: the absolute exponent of 1 - power in the rate."""
+"""By the variable of a power: the absolute exponent of 1 - power in the rate."""
 _ROUNDINGS_OF_POWER = 4
 """Roundings of a power that is computed directly, and of the difference."""
 _SLOT = "/Adam"
 
 
 FACTOR = 8.0
-"""This multiple of the measured movement is allowed, as the measurement is one sample of rounding.
+"""This multiple of the measured movement is allowed, because the measurement is only one sample.
 
-Between two versions of TensorFlow and between two graphs of one model, the roundings of a model
-of some layers move gradients by half of what the changed bits do, single elements by three times
-it.
+Between two versions of TensorFlow, and between two graphs of one model, the roundings of a model of
+some layers move gradients by half as much as the changed bits do, and single elements by three
+times as much.
 """
 _BITS_PER_SCALE = 3
 """Elements are of one scale if their magnitudes are within a factor of eight."""
@@ -63,7 +63,7 @@ class Network:
 
     Args:
         samples: the size of a batch, which bounds the terms of sums.
-        features: whose activations and gradients have a row for each sample.
+        features: the features whose activations and gradients have a row for each sample.
     """
 
     def __init__(
@@ -139,18 +139,18 @@ class Network:
 
     @property
     def _factor_of_sums(self) -> float:
-        """By how much the effect of changed bits is multiplied for sums over samples.
+        """The factor on the effect of changed bits for sums over samples.
 
-        Changed bits move a sum of n terms by about sqrt(n) roundings of a term; another order of
-        addition by up to n, or a tenth of that if errors are random.
+        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
+        addition moves it by up to n, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
         """Computes the distance of side B from side A's result for the same gradients.
 
-        The perturbed run started from another value, from which the optimizer moves the variable
-        unless it recomputes the variable from slots; the smaller distance counts.
+        The perturbed run started from another value. The optimizer moves the variable from there,
+        or recomputes it from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -210,8 +210,8 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
-    Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) /
-    (1 - beta_1^t), and 1 - power keeps the absolute error of the power, which dominates while the
+    Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
+    beta_1^t). 1 - power has the same absolute error as the power, which dominates while the
     difference is small. `computed` are the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
@@ -228,7 +228,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """How far elements of one scale move at most: usual ones (`level`), and any (`top`)."""
+    """The movements of elements of one scale: the usual one (`level`), and the largest (`top`)."""
 
     level: float = 0.0
     top: float = 0.0
@@ -244,8 +244,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Thus large elements hide no error in much smaller ones. If rows are samples (`has_jumps`), a
-    threshold in the model may move single samples further than the others.
+    With separate scales, large elements do not hide errors in much smaller ones. If rows are
+    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

@@ -1,7 +1,7 @@
 """Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
 
-What the same ops compute from equal variables and data must be equal to the bit. Other ops may
-round differently, and differences that the training left may carry on; see `Carried`.
+Results of the same ops on equal variables and data must be bitwise equal. Other ops may round
+differently, and differences of the training may carry on; see `Carried`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of what follows a training.
+    """The tolerances of the outcomes of a training.
 
     Attributes:
-        of_outputs: if the training left differences.
-        own_rounding: if only other ops may round differently.
-        of_variables: of variables after the last step, by name.
+        of_outputs: the tolerance if the trained variables differ.
+        own_rounding: the tolerance if only the ops of the outcome may round differently.
+        of_variables: the tolerances of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
 
@@ -53,7 +53,7 @@ class Carried:
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
-    if b.settings["engine"] == PORT:  # a replay records what it likes to
+    if b.settings["engine"] == PORT:  # a replay records what it likes
         names_a = [name for name in names_a if name in names_b]
     for name in dict.fromkeys([*names_a, *names_b]):
         if name in names_a and name in names_b:
@@ -82,7 +82,7 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Maps outcomes to the errors that ended them; "" stands for a failure elsewhere."""
+    """Maps outcomes to the errors that ended them; the key "" is a failure elsewhere."""
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
         failed = {"": side.failure}

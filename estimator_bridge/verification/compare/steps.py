@@ -23,14 +23,15 @@ Judged = tuple[str, PairedName, Residual]
 """The residual of an array of a step, with its group."""
 
 _NOISE = 1e-4
-"""A gradient that is this small beside the largest one of the model may be rounding errors only.
+"""A gradient this small beside the model's largest one may consist of rounding errors only.
 
 For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""Standard deviations between two counts of jumps that are not chance (one in 300,000 arrays)."""
+"""Two counts of jumps differ by this many standard deviations by chance in one of 300,000 arrays.
+"""
 SIGNIFICANT = 6.0
-"""Standard deviations that chance exceeds only once in a thousand million counts."""
+"""Chance exceeds this many standard deviations only once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
@@ -39,7 +40,7 @@ float32 constants, and rates computed in another way, differ by a few tens of ro
 
 
 class ArrayHistory:
-    """One array over the steps, and the smallest error that they would have shown."""
+    """One array over the steps, and the smallest error that the steps would have shown."""
 
     def __init__(self, series: Series) -> None:
         self.series = series
@@ -198,9 +199,9 @@ def is_more(ours: int, theirs: int) -> bool:
 class Power:
     """The smallest error of one array that its steps would have shown.
 
-    An error is a factor on how far the array moves: a learning rate that is two per cent off is
-    0.02. It shows in an element beyond its tolerance, or in the direction in which elements differ,
-    because rounding goes both ways equally often.
+    An error is a factor on how far the array moves: for a learning rate that is two per cent off,
+    it is 0.02. It shows in an element beyond its tolerance, or in the direction in which elements
+    differ, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its tolerance.
@@ -220,7 +221,7 @@ class Power:
         distance = np.abs(moved)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             factors = np.where(distance > 0, allowed / distance, np.inf)
-        # If everything is NaN, no movement is seen, and nothing can be told.
+        # If all values are NaN, no movement is visible, and nothing can be decided.
         self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
         self.largest = max(self.largest, float(np.max(distance, initial=0.0)))
         self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
@@ -259,7 +260,7 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """How much further side B moves."""
+        """The relative excess of side B's movement."""
         return self._product / self._square if self._square else 0.0
 
     @property
@@ -269,7 +270,7 @@ class Power:
         honest = self.along + self.against
         needed = SIGNIFICANT * (SIGNIFICANT + math.sqrt(SIGNIFICANT**2 + 4 * honest)) / 2
         counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
-        # Counting needs elements that differ by single bits, so they must move by several.
+        # Counting needs elements that differ by single bits, so they must move by several bits.
         return min(self.elementwise, counted)
 
     @property

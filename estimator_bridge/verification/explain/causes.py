@@ -69,7 +69,7 @@ def explain(result: Result, search: Search | None = None) -> list[Cause]:
     causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
-    # Quirks are possible explanations of the difference, while the other causes are certain.
+    # Quirks only may explain the difference; the other causes are certain.
     return sorted(causes, key=lambda cause: cause.name == QUIRKS)
 
 
@@ -107,7 +107,6 @@ def of_settings(result: Result) -> Iterator[Cause]:
 
 
 def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    """Yields settings that only one side drops, because SparseCores lack them."""
     for letter, side, other in (("A", a, b), ("B", b, a)):
         kept = {(where, name) for where, name, _, why in other["settings"] if not why}
         dropped = [
@@ -252,7 +251,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
     """Yields the causes of outcomes that differ.
 
-    If the data or the training differed already, only what an outcome shows by itself is a cause.
+    If the data or the training differed already, a cause must show in the outcome itself.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
@@ -281,7 +280,6 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """Names the cause that `who` alone cuts sequences; the program's `function` could, too."""
     features = (feature for table in side["tables"] for feature in table["features"].items())
     lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
     if not lengths:

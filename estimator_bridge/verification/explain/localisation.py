@@ -22,12 +22,12 @@ _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 _WHICH_OP = "which op of the model differs first"
 
 _TO_LOCALISE = ("model", "unknown")
-"""Causes that only say that the model computes something else."""
+"""Causes that only say that the models compute different things."""
 
 
 NAME = "model op"
 _DIFFERS = 2.0**-16
-"""Outputs differ if their sketches do by more than this, which is 256 float32 roundings."""
+"""Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
 _MAX_ALONE = 3
 
 
@@ -40,7 +40,7 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Precedes the causes of a result by the first op of the model that differs, if it is found.
+    """Puts the first op of the model that differs, if it is found, before the causes of a result.
 
     Both sides run again up to the first step that differs, starting and reading like `request_b`.
     """

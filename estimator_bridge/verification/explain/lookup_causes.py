@@ -84,7 +84,7 @@ def _wrong_lookups(
     where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
     for name, text, mistaken, other_combiner in mistakes:
         looked_up = lookups.look_up_rounded(rows, mistaken, other_combiner).value
-        # A mistake without an effect on this batch proves nothing.
+        # A mistake that does not change this batch proves nothing.
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, f"{where} {text}")
             return
@@ -112,7 +112,6 @@ def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
 
 
 def _beyond_the_table(lookup: _Lookup, rows: Array, beyond: Array) -> Iterator[Cause]:
-    """Recognises that only one side drops ids that are no rows of their table."""
     dropped = lookup._replace(
         occurrences=lookups.selected(lookup.occurrences, np.flatnonzero(~beyond))
     )
@@ -150,7 +149,7 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""How many differing activations are searched for a common id."""
+"""A common id is searched in this many differing activations."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:

@@ -53,7 +53,7 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
 def _factor_of(
     evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
 ) -> float | None:
-    """Returns the factor between side B's and side A's movement; None if unclear or 1."""
+    """Returns the factor between side B's and side A's movement; None if it is unclear or 1."""
     residual = evidence.residuals.get(key)
     if residual is None:
         return _factor(np.asarray(a - before), np.asarray(b - before))
@@ -73,7 +73,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Some rules, such as Adam's, move rows equally far at any scale; only slots reveal it."""
+    """Compares slots, because some rules, such as Adam's, move rows equally far at any scale."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)
@@ -91,7 +91,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor on which most elements agree; None if there is none, or it is 1."""
+    """Returns the factor of most elements; None if they do not agree, or if it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.
@@ -108,7 +108,7 @@ def _factor(a: Array, b: Array) -> float | None:
 def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
     if np.array_equal(a, b):
         return None
-    # Only updates clip, so a row that was never updated may be outside.
+    # Only updates clip, so a row that was never updated may be beyond the limits.
     moved = np.any((a != before) | (b != before), axis=1)
     for settings in evidence.settings:
         limits = {"clip_weight_min": -np.inf, "clip_weight_max": np.inf}

@@ -1,4 +1,4 @@
-"""Update rules of other frameworks that are taken for a table's rule when a program is ported."""
+"""Update rules of other frameworks that ports of a program use instead of a table's rule."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from tf2_engine.types import Array
 _ADDED = "added"
 """The name of the number that a variant adds to the settings of a rule."""
 _NEAR = 0.01
-"""A number this close to a power of ten, relatively, is somebody's default."""
+"""A number this close to a power of ten, relatively, is probably the default of a framework."""
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an epsilon of Adagrad that is a power of ten.
 
-    While accumulators are nearly constant, an epsilon acts like another rate, but not a round one.
+    While accumulators are nearly constant, an epsilon acts like another rate, but that rate would
+    not be a round number.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
@@ -115,7 +116,7 @@ def _bias_corrections(update: Update) -> Iterator[Guess]:
         root_2 = math.sqrt(1 - beta_2**step)
         table = with_rates(update.table, root_2 / (1 - beta_1**step))
         yield Guess("bias correction", text, table, update.steps)
-        # torch.optim.Adam corrects below its epsilon, which thereby becomes smaller.
+        # torch.optim.Adam corrects the root before it adds epsilon, which makes epsilon smaller.
         epsilon = float(settings["epsilon"] or 0.0) * root_2
         of_torch = with_settings(table, epsilon=epsilon, sum_inside_sqrt=False)
         yield Guess("bias correction", text, of_torch, update.steps)

@@ -38,18 +38,17 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Names of causes by the fitted number; other numbers belong to the update rule."""
+"""Names of causes by the fitted number; for all other numbers the cause is the update rule."""
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it explains the difference so well that it is not rounding."""
+    """A cause, and whether it explains the difference so well that it cannot be rounding."""
 
     cause: Cause
     explains: bool = True
 
 
 def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diagnosis]:
-    """Yields a diagnosis for each table where exactly one side follows the rule."""
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
     if breaches and all(_is_late(evidence, *one) for one in breaches):
@@ -95,7 +94,6 @@ def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool
 
 
 def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
-    """Returns the side that breaks the rule and its wrong rows, if the other follows it."""
     before = evidence.before
     steps = _steps(evidence, table)
     if table["rule"] is None or before is None or steps is None:
@@ -226,7 +224,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
         elif name == GRADIENT:
             text = f"applies {value:.6g} times the gradients."
         else:
-            # Below a root an epsilon is squared, so that its sign does not count.
+            # Inside a root the epsilon is squared, so its sign has no effect.
             shown = abs(value) if name == "epsilon" else value
             text = f"does what {name}={shown:.6g} does, not {settings[name]:g}."
         return Cause(_FITTED_NAMES.get(name, "update rule"), text)
@@ -246,7 +244,6 @@ _TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
 
 
 def _lost_slots(update: Update, rows: Array) -> Cause | None:
-    """Recognises slots that begin with a constant instead of side A's values."""
     left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
     begun = dict(update.before)
     lost = []

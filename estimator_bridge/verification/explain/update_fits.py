@@ -27,10 +27,10 @@ from tf2_engine.types import Array
 _MARGIN = 4.0
 """A guess fits within this multiple of the error bounds."""
 _FITS = 0.98
-"""The share of elements that must fit: limits and relus may affect some."""
+"""This share of elements must fit; limits and relus may affect the others."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
-"""Factors from which the search for the right one starts, besides 1."""
+"""The search for the right factor starts from 1 and from these."""
 _STEP = 1e-3
 """The relative change of a setting by which its effect is measured."""
 RATE, GRADIENT = "rate", "gradient"
@@ -40,12 +40,12 @@ RATE, GRADIENT = "rate", "gradient"
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
-"""Settings that have guesses of their own, or do not belong to the rule."""
+"""Settings that have guesses of their own, or that are not part of the rule."""
 _MAX_DUPLICATES = 2000
 """Rows that occur more often are not tried one occurrence after the other."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 Change = Callable[[RecordedIds], RecordedIds]
-"""Maps the occurrences of a batch to the occurrences that the side uses instead."""
+"""Maps the occurrences of a batch to those that the side uses instead."""
 
 
 class Guess(NamedTuple):
@@ -54,7 +54,7 @@ class Guess(NamedTuple):
     Attributes:
         text: what the side does, as a continuation of "side B".
         table, steps: the changed rule and inputs.
-        variant: what computes the rule, if the table's kind does not.
+        variant: computes the rule, if it is not the rule of the table's kind.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Update:
     Attributes:
         before, after: the variables around the update.
         goes_on: whether there is time for another guess.
-        variant: what computes the rule, if the table's kind does not.
+        variant: computes the rule, if it is not the rule of the table's kind.
         number: the global step after the update.
     """
 
@@ -112,7 +112,7 @@ class Update:
     def fits(self, guess: Guess, rows: Array) -> bool:
         expected = self.expected(guess)
         places = np.flatnonzero(np.isin(expected.rows, rows))
-        # A row that the guess does not update has to stay as it was.
+        # A row that the guess does not update must be unchanged.
         left = rows[~np.isin(rows, expected.rows)]
         stays = all(np.array_equal(self.after[n][left], self.before[n][left]) for n in self.names)
         return stays and all(
@@ -149,8 +149,8 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
     if setting not in (RATE, GRADIENT):
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
-    # A rule may hide a factor in some variables: Adagrad moves rows by the rate however large a
-    # gradient is, so only the slots reveal its scale. Hence each variable is also tried alone.
+    # A rule may hide a factor in some variables: Adagrad moves rows by the rate even if a gradient
+    # is large, so only the slots reveal its scale. Hence each variable is also tried alone.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -219,10 +219,12 @@ def guesses(update: Update) -> Iterator[Guess]:
         yield from _of_limits(update)
         yield from _of_settings(update)
         return
-    # Sums of cores by themselves are not clipped either, where the sum of all would be.
+    # Limits come first: the sums of single cores are not clipped where the sum of all cores would
+    # be.
     yield from _of_limits(update)
     yield from _of_features(update)
-    # Tried before duplicates: losing a sample may equal using only the first gradient of a row.
+    # Samples come before duplicates: losing a sample may equal using only the first gradient of a
+    # row.
     yield from _of_samples(update)
     yield from _of_duplicates(update)
     yield from _of_gains(update)
@@ -297,7 +299,6 @@ def _of_duplicates(update: Update) -> Iterator[Guess]:
 
 
 def _counts(step: ShadowInputs) -> dict[str, tuple[Array, Array]]:
-    """Returns for each feature's occurrences how often the row occurs, and how often before."""
     every = np.concatenate([each.ids for each in step.ids.values()])
     order = np.argsort(every, kind="stable")
     _, starts, of_row, counts = np.unique(
@@ -415,7 +416,7 @@ def _gains_of(table: TableDescription, power: int) -> Change:
 
 
 def shortened(values: Array, bits: int) -> Array:
-    """Rounds float32 numbers to the nearest without their last bits."""
+    """Rounds float32 numbers to the nearest number without the last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))
     odd = (integers >> np.uint64(bits)) & np.uint64(1)

@@ -69,7 +69,6 @@ def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:
-    """Gives `wrapper` the signature of `function`, which estimators inspect."""
     wrapper.__signature__ = _remaining_signature(function)  # type: ignore[attr-defined]
     return wrapper
 
@@ -115,7 +114,7 @@ class Capture:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
         Args:
-            is_open: whether a value that replaces this one may have more or fewer rows.
+            is_open: whether the replacement of the value may have more or fewer rows.
             part: which part of the array this is; None means the whole. Parts are never replaced.
         """
 
@@ -217,8 +216,6 @@ def name_of_core(key: str, core: int) -> str:
 
 
 def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tensor:
-    """Captures an activation, and its gradient on the way back."""
-
     @tf.custom_gradient
     def identity(value: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         def gradient(upstream: Tensor) -> Tensor:
@@ -281,6 +278,7 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        # The op that made the slices chose int32 or int64; that does not count as a difference.
+        # The dtype of the rows depends on the op that made the slices; it does not count as a
+        # difference.
         gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}

@@ -25,12 +25,13 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
     """Writes a recording that contains only the last step, by side A's names.
 
     Raises:
-        InvalidInput: its step differs from side A's last one, or it contains no table.
+        InvalidInput: the steps of the checkpoint and of side A's end differ, or it contains no
+            table.
         UnreadableCheckpoint: a file is missing or damaged.
     """
     prefix = find(checkpoint)
     settings, numbers = a.settings, a.numbers()
-    # With several optimizers, the slots have to tell which one a table has.
+    # If there are several optimizers, a table's optimizer is found by its slots.
     kinds = {str(table["optimizer"]) for table in settings["tables"]}
     options = ConversionOptions(optimizer=kinds.pop() if len(kinds) == 1 else None)
     with Reader(prefix) as reader:

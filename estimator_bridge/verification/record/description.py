@@ -239,7 +239,7 @@ def _tables(
     tables: list[TableDescription] = []
     rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
     for known in variable_names.tables_of_spec(program.spec):
-        # The shape would be that of all parts; a single part is found by its name.
+        # The shape would be that of all parts together; a single part is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Queries an exported model with TensorFlow alone, as in production.
 
-Run as `python -m`, with a JSON file.
+It runs as `python -m` with the path of a JSON file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEATURES = "features/"
 _LISTS = {"i": "int64_list", "u": "int64_list", "b": "int64_list", "f": "float_list"}
 
 Feed = dict[str, Array]
-"""Values by the names of the tensors that they feed."""
+"""Values to feed, by the names of tensors."""
 
 
 class CannotFeed(Exception):
@@ -141,7 +141,6 @@ def _small_values(size: int, dtype: Object) -> Array:
 
 
 def examples(batch: Values) -> Array:
-    """Converts a batch to serialised Examples, [samples]; CannotFeed without a row per sample."""
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
     if len(sizes) != 1:

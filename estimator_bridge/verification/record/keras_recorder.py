@@ -1,6 +1,6 @@
 """Records trainings of a `TableModel` of tf2_engine.keras.
 
-The inputs of its metrics are what `test_step` passes to `update_metrics(...)` and
+The inputs of its metrics are the arguments that `test_step` passes to `update_metrics(...)` and
 `mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
 """
 
@@ -124,7 +124,7 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Records the loss that a step reports; optimizers may minimize another one."""
+        """Records the loss that a step reports, because optimizers may minimize another one."""
 
         @functools.wraps(train_step)
         def step(batch: Object) -> Object:
@@ -151,7 +151,7 @@ class KerasRecorder:
         self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
     ) -> Object:
         training = self._training(model)
-        # `fit` evaluates prepared data and does not want the step among the metrics.
+        # `fit` evaluates prepared data, and its metrics must not contain the step.
         by_fit = "return_dict" in options
         options.pop("_use_cached_eval_dataset", None)
 
@@ -328,7 +328,7 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns what a legacy checkpoint stores whole; the rest follows after a step."""
+        """Assigns what a legacy checkpoint stores whole; other variables follow after a step."""
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():

@@ -55,8 +55,7 @@ class CapturedMetrics(abc.ABC):
         return self._computed(names, batches)
 
     @abc.abstractmethod
-    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
-        """Computes the metrics of batches that have all of these names."""
+    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values: ...
 
     def _keep(self, name: str, tensor: Tensor) -> Tensor:
         return self._capture.tensor(_METRICS, name, tensor)

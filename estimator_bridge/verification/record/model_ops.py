@@ -1,7 +1,7 @@
 """Records a sketch of the value of every op of a model, to find the first op that differs.
 
-The sketch of a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale. It shows a
-factor on x as well as a single changed element, in two numbers.
+The sketch of a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale. These two
+numbers show a factor on x as well as a single changed element.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2_engine.types import Array, Function, Graph, Object, Op
 SKETCH = "sketch"
 """The name of the sketches, [ops, 2] float64, in a recorded step."""
 
-# Running these more often than the model does would change its results.
+# Running these ops more often than the model does would change its results.
 _WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
 _BRANCHES, _JOINS = ("Switch", "RefSwitch", "Enter", "RefEnter"), ("Merge", "RefMerge", "Exit")
 _MAX_OPS = 5000
@@ -59,7 +59,7 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Lists the floats from which a step computes the loss and updates such as moving averages.
+    """Lists the floats from which a step computes the loss, and updates such as moving averages.
 
     Ops inside branches, ops that depend on a write, and reference variables are left out.
     """

@@ -46,15 +46,14 @@ _MAX_ERROR = 300
 
 
 class TrainingRecorder(Protocol):
-    """What this module uses of `recorder.Recorder`."""
+    """The interface of `recorder.Recorder` that this module uses."""
 
     writer: RecordingWriter
     replayed: Recording | None
     training: bool
 
     @property
-    def max_steps(self) -> int:
-        """The largest number of batches of an evaluation."""
+    def max_steps(self) -> int: ...
 
     def is_recorded(self, model: Object) -> bool:
         """Whether a model is the one that is recorded, and was trained."""
@@ -64,15 +63,15 @@ class TrainingRecorder(Protocol):
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
-"""Returns the variables that a call of a model's method read, with their names."""
+"""Returns the variables that a call of a model's method read, by name."""
 
 
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
-"""Returns the variables in the directory of an exported model, with their names."""
+"""Returns the variables in the directory of an exported model, by name."""
 
 
 SAMPLES_OF_CHUNK = 1000
-"""How many samples are held in memory and written to one file."""
+"""This many samples are held in memory and written to one file."""
 _NAME = "prediction"
 
 

@@ -1,8 +1,8 @@
 """Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` with this module runs a side, in the interpreter of that side. The path of a JSON file
-that says what to record comes in a line on stdin, so that a process can load TensorFlow before its
-turn comes.
+`python -m` with this module runs a side, in the interpreter of that side. A process can load
+TensorFlow before its turn: it reads the path of its job, a JSON file, from stdin when its turn
+comes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from estimator_bridge.verification.record.recorder import Recorder
 
 _NOTHING_TRAINED = 3
-"""Exit status of a program that trained nothing that is recorded."""
+"""Exit status of a program that trained no model that can be recorded."""
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
@@ -163,7 +163,8 @@ def query_exported_models(
 ) -> None:
     """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
-    Signatures that take Examples get them from the file `examples`, or made of the batches.
+    Signatures that take Examples get them from the file `examples`, or Examples made from the
+    batches.
     """
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
@@ -190,9 +191,9 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as a JSON file describes. If it fails, a file beside that one says why.
+    """Runs a program as a JSON file describes, whose path is a line of stdin.
 
-    The path of the file is a line of stdin.
+    If it fails, it writes the reason to a file beside the JSON file.
     """
     _load()
     path = sys.stdin.readline().rstrip("\n")

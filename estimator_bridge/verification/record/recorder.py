@@ -124,7 +124,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Stock on a TPU repeats the first batch to signal the end."""
+        """Whether predictions end with the first batch again: so stock on a TPU signals the end."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
@@ -279,7 +279,7 @@ class Recorder:
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
-    """Trains a model without a checkpoint for a step, because the program may use it later."""
+    """Trains a step if the model has no checkpoint, because the program may use it later."""
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
         original(estimator, **{**arguments, "steps": 1})
@@ -335,9 +335,8 @@ class Leader:
 class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
-    The change shows how far rounding may move loss and gradients; side B's gradients show what the
-    model's optimizer should make of them. A run that is not in lockstep is only changed at its
-    start.
+    The change shows how far rounding may move loss and gradients. Side B's gradients show which
+    update the model's optimizer should make of them. A free run is only changed at its start.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

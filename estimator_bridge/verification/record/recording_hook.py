@@ -43,7 +43,7 @@ class RecordingHook(tf.train.SessionRunHook):
         for part in itertools.chain(*self._variables.values()):
             name = tf_compat.checkpoint_key(part)
             if shapes.get(name) == [*(tf_compat.checkpoint_shape(part) or ())]:
-                # In a list, each variable gets its own part of the tensor.
+                # If it is in a list, each variable gets its own part of the tensor.
                 target = part if tf_compat.part_of(part) is None else [part]
                 tf.train.init_from_checkpoint(path, {name: target})
 
@@ -106,13 +106,13 @@ class RecordingHook(tf.train.SessionRunHook):
                 assignments.update(_assigned(self._variables[name], target))
         if not assignments:
             return
-        # A variable's initializer assigns any value that is fed.
+        # The initializer of a variable assigns any value that is fed.
         feed = {op.inputs[1]: value for op, value in assignments.items()}
         session.run([*assignments], feed)
         if self._loads is None:
             ops = session.graph.get_operations()
             self._loads = [op for op in ops if op.type.startswith(LOADS)]
-        # A device that is not configured yet will load the variables by itself.
+        # A device that is not configured yet will load the variables later.
         with contextlib.suppress(tf.errors.FailedPreconditionError):
             session.run(self._loads)
 

@@ -25,7 +25,7 @@ class InputRecord(NamedTuple):
     Attributes:
         begin: returns the number, from 0, of the input that begins.
         files: returns the batches to replay; empty to use the input's own.
-        unlike: called with the reason why an input could not replay the batches.
+        unlike: called with the reasons why an input could not replay the batches.
     """
 
     begin: Callable[[], int]
@@ -36,7 +36,7 @@ class InputRecord(NamedTuple):
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
     def call(*args: Object, **kwargs: Object) -> Object:
-        # Trainers call a function that asks an iterator anew for each batch.
+        # If the input_fn returns tensors, trainers ask an iterator for each batch.
         inputs = dataset_of(lambda: input_fn(*args, **kwargs))
         number = record.begin()
         if isinstance(inputs, tuple) and len(inputs) == 2 and inputs[1] is None:
@@ -75,7 +75,6 @@ def names_of_batch(batch: Nest) -> list[str]:
 
 
 def names_of(prefix: str, structure: Nest) -> list[str]:
-    """Names each tensor of a nest, in the order of `tf.nest.flatten`."""
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
         return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):

@@ -18,11 +18,11 @@ class RecordingRequest:
         replayed: the recording whose batches are trained on.
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients the `PERTURBED` side applies.
-        sketches: whether to record a sketch of what each op of the model computes.
-        steps: after how many steps the run may end; None means when the program ends.
-        seconds: after how many seconds it fails.
-        next_role: the role of the recording that follows, in a folder beside this one. Its process
-            starts meanwhile, and waits.
+        sketches: whether to record a sketch of the value of each op of the model.
+        steps: the run may end after this many steps; None means when the program ends.
+        seconds: the run fails after this many seconds.
+        next_role: the role of the next recording, in a folder beside this one. Its process starts
+            meanwhile, and waits.
     """
 
     role: str

@@ -21,7 +21,7 @@ _Queue = dict[str | None, collections.deque[Nest]]
 
 
 class StockDriver(SparseCoreDriver):
-    """Stock's class, which looks up and trains; the base driver loads and retrieves the tables."""
+    """Looks up and trains with stock's class; the base driver loads and retrieves the tables."""
 
     def __init__(self) -> None:
         super().__init__()

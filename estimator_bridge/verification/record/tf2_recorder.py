@@ -38,12 +38,12 @@ class Tf2Recorder:
         self._recorder = recorder
         self._has_trainers = False
         self._keras = KerasRecorder(recorder)
-        # Whether a layer is being constructed, which builds an engine.
+        # Whether a layer is being constructed, because it builds an engine.
         self._in_layer = False
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Records declared classes; an engine that the program builds itself is refused."""
+        """Records declared classes; refuses an engine that the program builds itself."""
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
 
@@ -157,8 +157,8 @@ class Tf2Recorder:
         if first and recorder.begin_from is not None:
             trainer.restore(self._start(recorder.begin_from, program.spec))
         if not first:
-            # Estimators build a graph per call, so their random numbers restart; here that needs
-            # the seed.
+            # Estimators build a graph per call, so their random numbers restart. Here setting the
+            # seed does it.
             seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
             tf.random.set_seed(seed)
             tf_compat.begin_random_numbers_anew()

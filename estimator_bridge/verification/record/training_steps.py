@@ -43,7 +43,7 @@ class TrainingSteps:
             return
         if recorder.begin_from is None:
             checkpoint = checkpoint_of(trainer)
-            # Whoever restores it continues to count from there.
+            # Whoever restores the checkpoint continues to count from there.
             checkpoint.save_counter  # noqa: B018 - made when it is read
             checkpoint.write(recorder.start)
         state = values_of(trainer)

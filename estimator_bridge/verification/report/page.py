@@ -22,14 +22,10 @@ from estimator_bridge.verification.result import other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-"""Observations of one kind that are shown unfolded."""
+"""This many observations of one kind are shown unfolded."""
 
 
 def page(findings: Findings, title: str = "the program") -> str:
-    """Makes the page about `title`.
-
-    The part above the signature usually fits on two sheets of paper.
-    """
     body = "".join(
         [
             f"<h1>Verification of {escaped(title)}</h1>",

@@ -13,11 +13,11 @@ _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 
 
 _MAX_SHOWN = 10
-"""How many rows and slots are shown unfolded."""
+"""This many rows and slots are shown unfolded."""
 _OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
 _MAX_OUTCOMES = 16
 _MAX_STEPS = 20
-"""About how many steps the appendix of the tables shows."""
+"""The appendix of the tables shows about this many steps."""
 
 
 def settings(findings: Findings) -> str:

@@ -56,11 +56,11 @@ _NOT_NEGATIVE = {
     "Adadelta": ("accumulators", "updates"),
 }
 _MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""Tables whose activations are not their rows."""
+"""The optimizers whose activations differ from the rows."""
 
 
 class Violation(NamedTuple):
-    """One invariant, named as in `INVARIANTS`, that does not hold after a step."""
+    """One invariant, named as in `INVARIANTS`, that is violated after a step."""
 
     step: int
     invariant: str

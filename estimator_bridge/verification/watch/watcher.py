@@ -48,7 +48,6 @@ class WatchedJob:
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def look(self) -> None:
-        """Checks the recording as far as it is written."""
         self._keep(self._violations())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
@@ -136,7 +135,7 @@ class WatchedJob:
 
 @dataclasses.dataclass
 class Kept:
-    """A violation as it was first seen, and in how many steps."""
+    """A violation as it was first seen, and the number of steps that have it."""
 
     first: Violation
     steps: int

@@ -1,14 +1,12 @@
 """Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue and
-another dequeue, so it waits in a queue resource, which repeated or failed tracing does not change.
-
-Each core has its own queue, first in, first out. After its lookup, a training batch waits for its
-gradients.
+another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
+change. Each core has its own queue, first in, first out.
 
 Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
-failed, and its batch would get the second step's gradients. Within one trace or graph several may
-wait.
+failed, and its batch would get the second step's gradients. Within one trace or graph several
+batches may wait.
 """
 
 from __future__ import annotations
@@ -139,7 +137,7 @@ class ResourceBatchQueue:
             holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
             return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
-        # What follows waits until it is certain that the batch can be kept for its gradients.
+        # The next ops wait until it is certain that the batch can be kept for its gradients.
         with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
             training = tf.identity(training)
         return Step([part.occurrences[0] for part in parts], training)
@@ -163,7 +161,6 @@ class ResourceBatchQueue:
         return dataclasses.replace(step, after=(step.training,), training=True)
 
     def _trace(self) -> _Trace:
-        """The calls in the current trace. Each eager call has a trace of its own."""
         if tf.executing_eagerly():
             return _Trace()
         return self._traces.setdefault(_outermost(tf.compat.v1.get_default_graph()), _Trace())
@@ -173,8 +170,8 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls so far in the trace of a function.
 
-    `enqueued` says of each batch that waits for its lookup whether it may train; `looked_up` counts
-    batches that wait for gradients.
+    `enqueued` has an entry for each batch that waits for its lookup: whether it may train.
+    `looked_up` counts the batches that wait for gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
@@ -193,7 +190,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues by the name of their batches, each made on first use."""
+    """The queues by batch name, each made on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -238,7 +235,7 @@ class QueuesOfEngine(BatchQueues):
 
 
 class PendingUpdate:
-    """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
+    """The batch, gradients and rates of the update that a pipeline still has to apply, if any.
 
     Each group of cores on one device keeps its part there, in a queue resource.
     """

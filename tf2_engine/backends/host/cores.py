@@ -16,8 +16,8 @@ from tf2_engine.types import Nest, Strategy
 class HostCores(EngineCores):
     """Emulated cores: one per replica, or `count`.
 
-    The driver works on global steps, so the calls of all replicas are merged into one, and each
-    replica gets its part of the result.
+    The calls of all replicas are merged into one call for a global step, and each replica gets its
+    part of the result.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -184,7 +184,6 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Refuses a strategy that spans processes, even with one worker; `call` begins the message."""
     for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):
             raise errors.InvalidSpec(f"{call} is not possible under {name}: {reason}. {way_out}")

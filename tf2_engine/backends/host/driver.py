@@ -51,7 +51,8 @@ class Configured:
 
     def reads(self, activations: Activations) -> tuple[Op, ...]:
         if self.pending:
-            # The activations come after the pending update, which no other update may overtake.
+            # The activations are computed after the pending update, and no other update may
+            # overtake it.
             return tuple(tf.nest.flatten(activations))
         return tuple(self.kernels.reads(activations))
 
@@ -62,9 +63,9 @@ class Configured:
 class HostDriver(StepDriver):
     """TPU semantics without a TPU: the variables are the tables.
 
-    With pipelining, one update is pending: a training batch is looked up first, and then the update
-    of the previous batch is applied, so activations are one step old. `retrieve` and lookups for
-    inference apply the pending update first.
+    With pipelining, one update is pending: a training batch is looked up before the update of the
+    previous batch is applied, so activations are one step old. `retrieve` and lookups for inference
+    apply the pending update first.
 
     Args:
         native: whether to use the fused native ops. None follows the environment variable, by
@@ -173,13 +174,13 @@ class HostDriver(StepDriver):
         with tf.name_scope(name or "look_up"):
             parts = self._occurrences(configured, batch, of_step=True)
             step = Step([parts[core] for core in sorted(parts)], True)
-            # A training batch does not see the pending update, and its own update comes after that
+            # A training batch does not see the pending update. Its own update follows the pending
             # one.
             before = self._flush() if training is False else None
             with run_after([before]):
                 activations = configured.kernels.look_up(step.occurrences)
-            # The lookup checks the ids of every table before any table is written, whatever the
-            # gradients depend on.
+            # The lookup checks the ids of every table before any table is written, even if the
+            # gradients do not depend on the lookup.
             reads = configured.reads(activations)
 
         def update(gradients: Gradients, rates: Rates) -> Op:

@@ -1,4 +1,4 @@
-"""Kernel sets: each computes the lookup and the update of the features that it is given."""
+"""Kernel sets: each computes the lookup and the update of some features."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ class KernelSet(abc.ABC):
         return [range(num_cores)]
 
     @abc.abstractmethod
-    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads the ids of one core, feature by feature; see `batch.occurrences`."""
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads the ids of a batch that is looked up in the same step, which checks them."""
+        """Reads the ids of a batch whose lookup, in the same step, checks them."""
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -58,24 +57,21 @@ class KernelSet(abc.ABC):
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Whether `as_tensors` may return row splits, of rank 2, in place of cells."""
+        """Whether `as_tensors` may return row splits instead of cells."""
         return False
 
     @abc.abstractmethod
-    def look_up(self, per_core: StepOccurrences) -> Activations:
-        """Computes the activations of all cores, each [*output_shape, dim] float32."""
+    def look_up(self, per_core: StepOccurrences) -> Activations: ...
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """Lists the ops that an update has to wait for: those that read the rows, or later ones."""
+        """Lists the ops that an update has to wait for: the reads of rows, or later ops."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is built inside the context wait for `ops`; see `reads`."""
         return run_after(ops)
 
     @abc.abstractmethod
-    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
-        """Applies one step to the tables of the features. For `rates` see `rate_of`."""
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]: ...
 
 
 class TensorFlowKernels(KernelSet):

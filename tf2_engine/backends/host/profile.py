@@ -1,8 +1,8 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-For three in a hundred samples the profiler counts the ids, and which hosts hold their rows. At the
-end of a training loop, the counts of a table with at least `MIN_SAMPLES` counted samples are added
-to the table's file.
+In 3 % of the samples the profiler counts the ids, and which hosts hold their rows. At the end of a
+training loop, the counts of a table with at least `MIN_SAMPLES` counted samples are added to the
+table's file.
 """
 
 from __future__ import annotations

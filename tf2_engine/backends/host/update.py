@@ -44,9 +44,8 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
     """Applies one step to a table, given the gradients of its features per core.
 
     With accumulation, every row is updated once, with the sum over cores and features. Without it,
-    each core's sum is applied separately: first that of the core that owns the row, then the others
-    in ascending order. (Stock's test of two cores shows this; the order of more cores is not
-    public.)
+    a row gets one update per core: first from the core that owns the row, then from the others in
+    ascending order. (Stock's test of two cores shows this; the order of more cores is not public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])

@@ -51,8 +51,7 @@ class PsCores(ServerCores):
 class StrategyCores(ServerCores):
     """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous`, a step consists of that many functions, each of which is one core of the
-    step.
+    With `synchronous`, a step consists of that many functions, and each function is one core.
     """
 
     def __init__(

@@ -23,16 +23,15 @@ from tf2_engine.plan import Plan
 from tf2_engine.types import Op, Tensor
 
 NativeTasks: TypeAlias = Callable[[], Collection[str]]
-"""Finds the devices of the tasks that have the native ops."""
+"""Returns the devices of the tasks that have the native ops."""
 
 
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    A core's ids are read and combined on its worker; a row is updated beside its slots, on its
-    parameter server. Results equal those of `HostDriver(native=False)` with the same number of
-    cores bit for bit, except that powers (FTRL, AdagradMomentum) may be off by a unit in the last
-    place.
+    A core's worker reads and combines its ids; a parameter server updates rows beside their slots.
+    Results equal those of `HostDriver(native=False)` with the same number of cores bit for bit,
+    except that powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
     With pipelining, each core's part of the pending update waits on its worker.
 

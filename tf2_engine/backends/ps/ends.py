@@ -1,4 +1,4 @@
-"""The two ends of a step with parameter servers, the core's and the server's, on TensorFlow's ops.
+"""The core's end and the server's end of a step with parameter servers, on TensorFlow's ops.
 
 `native_ends` has the same ends on native ops.
 """
@@ -36,7 +36,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
-"""What an id takes in addition in the form of cells: its cell and its gain."""
+"""The additional bytes of an id in the form of cells: its cell and its gain."""
 
 
 class Routed(NamedTuple):
@@ -53,7 +53,6 @@ class Routed(NamedTuple):
 
 
 def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
-    """Splits ids, [num_ids] int64, among the parts of a table that hold their rows."""
     if placement.is_whole:
         return [Routed(ids, None)]
     part = tf.cast(_part_of(placement, ids), tf.int32)
@@ -114,7 +113,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """One part of a table, which a server holds, by its number."""
+    """One part of a table, by its number."""
 
     table: TablePlan
     part: int
@@ -274,7 +273,6 @@ class ServerEnd:
 
 
 def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list[TableGradients]:
-    """Packs a table's gradients by cell, if `always` or if that takes fewer bytes."""
     ids, cells_of, gains_of, _ = zip(*(one.explicit() for one, _ in pairs), strict=True)
     gradients = [tf.reshape(gradient, [-1, table.dim]) for _, gradient in pairs]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]
@@ -293,7 +291,7 @@ def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list
         else:
             smaller = row_bytes * num_cells + _MORE_BYTES * count < row_bytes * count
             uses_cells = tf.cast(smaller, tf.int64)
-        # Either all ids go by cell or all by id, so one of the two tensors is empty.
+        # All ids go by cell, or all by id, so one of the two tensors is empty.
         by_cell, by_id = distinct[: num_cells * uses_cells], of_part[: count * (1 - uses_cells)]
         scale = tf.concat([tf.ones_like(by_cell, tf.float32), gain[: count * (1 - uses_cells)]], 0)
         parts.append(

@@ -1,9 +1,9 @@
 """A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
 Slots never leave their server, which applies the rule once per row to the sum over all cores in
-order. The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, except for powers
-(FTRL, AdagradMomentum), which TensorFlow computes differently for the last elements of a vector,
-and gradients that are summed before they are sent.
+order. The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions:
+powers (FTRL, AdagradMomentum), which TensorFlow computes differently for the last elements of a
+vector, and gradients that are summed before they are sent.
 """
 
 from __future__ import annotations

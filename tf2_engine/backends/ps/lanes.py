@@ -1,8 +1,8 @@
-"""Gradients of a synchronous step's cores, which wait on the servers to be applied together.
+"""Keeps the gradients of a synchronous step's cores on the servers until all are applied together.
 
 A ClusterCoordinator runs a function again when its worker is lost, and the lost run may still send
 gradients. So every run draws a fresh number from a counter, and publishes it for its core once all
-servers have its gradients. A step uses, for each core, the gradients with the highest published
+servers have its gradients. For each core, a step uses the gradients with the highest published
 number, so each core counts once.
 """
 
@@ -62,14 +62,13 @@ class Lanes:
             return self._complete.scatter_max(tf.IndexedSlices(number, position))
 
     def missing(self) -> list[int]:
-        """Lists the cores that have sent no gradients since the last step. Called eagerly."""
         first = int(self._first_of_step)
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
         """Removes this step's messages for the given servers; returns them by core.
 
-        The tensors stay on the servers. Called eagerly, when no core is `missing`.
+        Called eagerly, when no core is `missing`. The tensors stay on the servers.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}

@@ -5,8 +5,8 @@ server exchange four tensors for all tables: the ids of the wanted rows, the row
 with gradients. A message says which form the gradients of a table have:
 
 * occurrences: a gradient for each id.
-* cells: the gradient of each cell, and for each id its cell and gain, which the server multiplies
-  as the core would. This is smaller if several of a server's ids share a cell.
+* cells: the gradient of each cell, and the cell and gain of each id, which the server multiplies as
+  the core would. This is smaller if several of a server's ids share a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
 """
 
@@ -35,8 +35,8 @@ Messages: TypeAlias = dict[int, Message]
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id, or, if `num_cells` is positive, a row for each cell, and each id has
-    a cell and a gain.
+    There is a row for each id. If `num_cells` is positive, there is a row for each cell instead,
+    and each id has a cell and a gain.
     """
 
     ids: Tensor
@@ -47,7 +47,10 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables. If there are several, their numbers of ids come first."""
+    """Joins the ids of several tables, with the number of ids of each table in front.
+
+    The ids of a single table have no number in front.
+    """
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -66,7 +69,6 @@ def pack_rows(rows: Sequence[Tensor]) -> Tensor:
 
 
 def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> list[Tensor]:
-    """Splits a message into rows, one for each id of each table, [num_ids, dim] float32."""
     sizes = [tf.size(each, out_type=tf.int64) * dim for each, dim in zip(ids, dims, strict=True)]
     flat = [message] if len(ids) == 1 else tf.split(message, tf.stack(sizes), num=len(ids))
     return [tf.reshape(each, [-1, dim]) for each, dim in zip(flat, dims, strict=True)]

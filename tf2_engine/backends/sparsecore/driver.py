@@ -33,13 +33,13 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""For a core that does not say how many it has. Stock assumes a v5p then, too."""
+"""For a core that does not say how many SparseCores it has. Stock also assumes a v5p."""
 
 
 class SparseCoreCores(TpuCores):
     """The cores of a TPUStrategy, each of which reads its own ids.
 
-    Ids reach the lookup as tensors and not through a queue, so `enqueue` and `dequeue` both belong
+    Ids reach the lookup as tensors, not through a queue, so `enqueue` and `dequeue` both belong
     inside `strategy.run`.
     """
 
@@ -77,7 +77,8 @@ class SparseCoreDriver(ReplicaDriver):
         limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
             means stock's defaults.
 
-    Raises OutOfOrder if the current strategy is not a TPUStrategy.
+    Raises:
+        OutOfOrder: the current strategy is not a TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

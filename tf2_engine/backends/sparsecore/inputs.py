@@ -21,8 +21,8 @@ class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
     Ids are grouped by sending and receiving SparseCore. The vectors, int32 and float32, are
-    pointers to the ends of groups, samples, rows of the shard, and gains, followed by unused
-    elements.
+    pointers to the ends of groups, samples, rows of the shard, and gains. Elements after the last
+    group are unused.
     """
 
     row_pointers: Tensor
@@ -33,7 +33,7 @@ class PackedIds(NamedTuple):
 
 
 class OnHost(NamedTuple):
-    """Packed ids on the host, and how much of them to copy to the device, scalar int32."""
+    """Packed ids on the host, and how many elements to copy to the device, scalar int32."""
 
     ids: PackedIds
     num_pointers: Tensor
@@ -100,7 +100,6 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
 
 
 def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Reshapes the ids of sequences to one row per activation, as the op requires."""
     per_row = check_layout(feature, raw)
     has_row_for_each = len(feature.output_shape) == 1 or (raw.kind == "ragged" and per_row == 1)
     return raw if raw.kind == "dense" or has_row_for_each else by_cell(feature, raw)

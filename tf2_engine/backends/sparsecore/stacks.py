@@ -1,4 +1,4 @@
-"""The stacks of a plan: which tables share a variable, and the order of their features. Pure."""
+"""The stacks of a plan: which tables share a variable, and the order of their features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables, in the order of their rows, that have one width and optimizer and share variables."""
+    """Tables of one width and optimizer that share variables, in the order of their rows."""
 
     name: str
     tables: tuple[TablePlan, ...]

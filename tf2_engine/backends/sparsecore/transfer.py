@@ -17,8 +17,8 @@ from tf2_engine.types import DType, Object, Op, Strategy, Tensor, Variable
 class DeviceTable:
     """The variables of a stack. Each core holds the shards of its SparseCores below each other.
 
-    Padding is zero in the parameters, and the initial value in slots: with an accumulator of zero,
-    Adagrad would compute NaN in padded columns.
+    Padding is zero in the parameters. In slots it is the initial value, because with an accumulator
+    of zero Adagrad would compute NaN in padded columns.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:

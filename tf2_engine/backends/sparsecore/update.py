@@ -1,4 +1,4 @@
-"""The backward pass: updates a stack with one op for each of five optimizers."""
+"""The backward pass: updates a stack with one op, for each of the five supported optimizers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class OpRule(NamedTuple):
     """How to call the op of an optimizer.
 
     Attributes:
-        op: the optimizer's part of the op's name.
-        slots: the op's names of slots by the engine's, in the order of the op's outputs.
-        settings: fields of the optimizer by the op's attributes.
+        op: the optimizer's name within the op's name.
+        slots: maps our names of slots to the op's, in the order of the op's outputs.
+        settings: maps the op's attributes to fields of the optimizer.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""Refuses plans, inputs and calls that a TPU does not support. Has no side effects."""
+"""Refuses plans, inputs and calls that a TPU does not support."""
 
 from __future__ import annotations
 

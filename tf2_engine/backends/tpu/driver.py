@@ -29,7 +29,8 @@ class TpuDriver(ReplicaDriver):
 
     Args:
         topology: None reads it from the current strategy.
-        initialize: False uses the TPU as another engine with the same tables has configured it.
+        initialize: False relies on another engine with the same tables, which has configured the
+            TPU.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES

@@ -39,7 +39,7 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of the core with this device: its full name, or the end of it."""
+        """Finds the position of a core by its device, or by the end of the device's name."""
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
@@ -83,7 +83,7 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Refuses embedding hardware that is not of the first generation; unknown hardware passes."""
+    """Refuses embedding hardware of later generations; unknown hardware passes."""
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(

@@ -25,8 +25,8 @@ Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Makes a function for each core, by position, that reads the core's ids.
 
-    A replica's part is split over its cores, except inside `strategy.run`, where the graph rewrite
-    gives each core its part (`cores_per_replica=None`).
+    A replica's part is split over its cores. Inside `strategy.run` it is not
+    (`cores_per_replica=None`): the graph rewrite gives each core its part.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -63,7 +63,7 @@ def set_name(op: Op, name: str | None) -> None:
 
 
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
-    """Computes the mode in which a batch is enqueued, "train" or "inference".
+    """Returns the mode in which a batch is enqueued, "train" or "inference".
 
     Inside `strategy.run` even a known mode is selected from two constants, because the graph
     rewrite that may turn training into inference looks for both.

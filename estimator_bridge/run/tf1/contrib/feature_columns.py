@@ -214,7 +214,6 @@ def sparse_column_with_hash_bucket(
     dtype: DType = tf.string,
     hash_keys: Object = None,
 ) -> SparseColumn:
-    """Makes a column whose ids are hashes of its strings or numbers."""
     if hash_keys is not None:
         raise errors.InvalidInput("`hash_keys` of sparse columns is not supported; leave it out.")
     _check_positive("hash_bucket_size", hash_bucket_size)

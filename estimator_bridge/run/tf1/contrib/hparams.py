@@ -210,7 +210,7 @@ def _read_bool(text: str) -> bool:
 def _cast(name: str, kind: type, value: Value) -> Value:
     if value is None or kind is type(None) or callable(value):
         return value
-    # Python counts a bool as a number; a setting does not.
+    # Python counts a bool as a number, but a number setting must not be a bool.
     groups = (bool, str, numbers.Integral, numbers.Number)
     group = next((each for each in groups if issubclass(kind, each)), kind)
     fits = isinstance(value, group) and (group is bool or not isinstance(value, bool))

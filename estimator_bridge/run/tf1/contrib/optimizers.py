@@ -14,7 +14,7 @@ Gradients = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that, for a sparse gradient, updates the moments of the gradient's rows only."""
+    """Adam that, for a sparse gradient, updates the moments of only the gradient's rows."""
 
     def _apply_sparse_shared(
         self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
@@ -57,7 +57,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Sequence[Variable] | None = None,
     ) -> Op:
-        """Applies gradients after shrinking the variables of `decay_var_list`, by default all."""
+        """Shrinks the variables of `decay_var_list`, by default all, and then applies gradients."""
         self._decayed = {each.ref() for each in decay_var_list or ()}
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 

@@ -1,1 +1,1 @@
-"""Lookups and updates computed again from recorded numbers."""
+"""Computes lookups and updates again from recorded numbers."""

@@ -59,7 +59,7 @@ class RecordedIds(NamedTuple):
 
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
-    """Reads a feature's ids: a sparse tensor of rank 2, or dense ids; None for other forms."""
+    """Reads a feature's ids, sparse ones of rank 2 or dense ones; returns None for other forms."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.dtype.kind in "iu" and not feature.length:
@@ -108,9 +108,9 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
     Each partial sum is rounded. Twice the rounding of the sums in order of occurrence is allowed,
     because another order, or summing in blocks, has other partial sums. The errors of many
-    different terms are random, so six times the root of their squares' sum bounds them (Higham and
-    Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all round
-    the same way.
+    different terms are random, so six times the root of the sum of their squares bounds them
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The errors of
+    equal terms need not be random.
     """
     if not len(keys):
         return keys, terms
@@ -125,7 +125,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
     varied = np.ones(partial[starts].shape, bool)
-    often = counts > _SAME  # The terms of the other keys cannot be repeated more on average.
+    often = counts > _SAME  # On average, the terms of the other keys cannot be repeated more often.
     of_often = np.repeat(often, counts)
     distinct_terms = _distinct_terms(ordered[of_often], values[of_often])
     varied[often] = distinct_terms * _SAME >= counts[often, np.newaxis]
@@ -135,7 +135,6 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
 
 def _distinct_terms(keys: Array, values: Array) -> Array:
-    """Counts the different values of each key, [distinct keys, dim]; keys ascend."""
     if not len(keys):
         return np.zeros((0, values.shape[1]), np.int64)
     counts = []

@@ -1,6 +1,6 @@
 """Numbers with bounds of their float32 rounding errors: running error analysis in float64.
 
-An operation is off by the errors of the operands plus one rounding. See Higham, Accuracy and
+The error of a result is the error of its operands plus one rounding. See Higham, Accuracy and
 Stability of Numerical Algorithms, 2002, section 3.3.
 """
 
@@ -21,7 +21,7 @@ ROUNDINGS_PER_POWER = 4
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """An array, and a bound of each element's float32 error, infinite where nothing is known."""
+    """An array, and a bound of each element's float32 error; infinite if nothing is known."""
 
     value: Array
     error: Array

@@ -1,6 +1,7 @@
 """The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
 
-Gradients, [rows, dim], are summed and clipped, and weights decayed. Constants are float32.
+The rules get gradients, [rows, dim], that are summed and clipped, and weights that are decayed.
+Constants are float32.
 """
 
 from __future__ import annotations

@@ -106,7 +106,6 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.TPUEmbedding": (
         "tf2_engine.keras.layer_bases.embedding_layer.EmbeddingLayer"
     ),
-    "tf2_engine.keras.classes.FunctionModel": "tf2_engine.keras.in_model.FunctionModelBase",
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TrainerModel": "tf2_engine.keras.trainer_model.TrainerModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
@@ -47,9 +47,21 @@ def _key(place: str, name: str) -> str:
     return f"{place}/{name.replace('.', '..').replace('/', '.S')}/{VALUE}"
 
 
+_OF_COLUMN = "embedding_weights"
+_LAYERS = ("dense_features", "input_layer", "sequence_features", "sequence_input_layer")
+"""The scopes of layers that look columns up, unless a program names them."""
+
+
+def in_legacy_programs(table: str) -> list[str]:
+    """Lists the names by which a legacy program may know a table: its own, and its variable's."""
+    name = table.removeprefix("tbl_")
+    scopes = ["", *(f"{layer}/" for layer in _LAYERS)]
+    return [name, *(f"{scope}{name}_embedding/{_OF_COLUMN}" for scope in scopes)]
+
+
 def legacy_names(table: TableSpec) -> re.Pattern[str]:
     name = re.escape(str(table.name).removeprefix("tbl_"))
-    return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
+    return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/{_OF_COLUMN})?")
 
 
 def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
@@ -65,6 +77,16 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
         )
 
 
+def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
+    """Lists what the column of a table may have made in a layer that opens no scopes."""
+    pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
+    return [
+        name
+        for name, shape in shapes.items()
+        if pattern.fullmatch(name) and shape == [table.vocabulary_size, table.dim]
+    ]
+
+
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
@@ -78,6 +100,7 @@ def check_converted(
     others = {name for name, shape in shapes.items() if len(shape) == 2}
     for table in tables:
         names = [name for name in shapes if legacy_names(table).fullmatch(name)]
+        names = names or _without_column(table, shapes)
         words += [f"--table {table.name}={name}" for name in names]
         others.difference_update(names)
     # Embeddings of the model itself look like tables, but are ordinary variables.
@@ -86,6 +109,6 @@ def check_converted(
     if partition_strategy != "div":
         words.append(f"--from_partition {partition_strategy}")
     raise errors.InvalidInput(
-        f"{checkpoint} is of the legacy program. Convert it, and resume from the result: "
+        f"{checkpoint} was written by the legacy program. Convert it, and resume from the result: "
         + " ".join(words)
     )

@@ -14,9 +14,6 @@ class Metrics:
     Args:
         metric_fn: returns (value, update) of each metric by name.
         values: the function's arguments for one batch, whose types and shapes apply to all batches.
-
-    Attributes:
-        specs: the types and shapes of the results, by name.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:
@@ -24,34 +21,23 @@ class Metrics:
         with graph.as_default():
             feeds = tf.nest.map_structure(_placeholder, values, expand_composites=True)
             metrics = call(metric_fn, feeds) or {}
-            self._feeds = tensors_in(feeds)
+            self._feeds = _tensors_in(feeds)
             self._values = {name: value for name, (value, _) in metrics.items()}
-            self.specs = {
-                name: tf.TensorSpec(value.shape, value.dtype)
-                for name, value in self._values.items()
-            }
             self._updates = [update for _, update in metrics.values()]
-            self._start = [tf.local_variables_initializer(), tf.tables_initializer()]
             self._session = tf.Session(graph=graph)
-        self.restart()
-
-    def restart(self) -> None:
-        self._session.run(self._start)
+            self._session.run([tf.local_variables_initializer(), tf.tables_initializer()])
 
     def update(self, values: Nest) -> None:
-        feeds = zip(self._feeds, tensors_in(values), strict=True)
+        feeds = zip(self._feeds, _tensors_in(values), strict=True)
         self._session.run(self._updates, dict(feeds))
 
-    def values(self) -> dict[str, Object]:
-        return dict(self._session.run(self._values))
-
     def results(self) -> dict[str, Object]:
-        results = self.values()
+        results = dict(self._session.run(self._values))
         self._session.close()
         return results
 
 
-def tensors_in(values: Nest) -> list[Tensor]:
+def _tensors_in(values: Nest) -> list[Tensor]:
     return [*filter(_is_tensor, tf.nest.flatten(values, expand_composites=True))]
 
 

@@ -1,4 +1,4 @@
-"""Decides when something that happens every so many steps or seconds is due."""
+"""Decides at which steps a periodic action is due, by a number of steps or seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tf2_engine import errors
 
 
 class Pace:
-    """Decides at which steps something is due: at the first one, and then at intervals.
+    """Decides at which steps an action is due: at the first one, and then at intervals.
 
     Args:
         seconds, steps: the interval; one of the two is None.

@@ -17,8 +17,8 @@ def add_rows(
 ) -> Tensor:
     """Computes for each j below `count` the sum of `rows[row_of[i]]` over i with `into[i] == j`.
 
-    A CPU adds in ascending order of i. A GPU adds in an order that only depends on the indices, so
-    every run gives the same result.
+    A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that only
+    depends on their number, so every run gives the same result.
 
     Args:
         rows: [num_rows, dim] float32.

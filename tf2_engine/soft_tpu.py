@@ -371,7 +371,7 @@ def _check_placement() -> None:
     if not soft:
         raise errors.InvalidSpec(
             "A software TPU needs soft device placement, which is off "
-            "(`tf.config.set_soft_device_placement(False)`): its cores are no devices, and ops "
+            "(`tf.config.set_soft_device_placement(False)`): its cores are not devices, and ops "
             "that are meant for a TPU have to fall back to the CPU. Leave it on."
         )
 

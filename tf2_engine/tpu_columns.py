@@ -23,7 +23,10 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Converts an engine's activations, by feature, to the features that columns read."""
+    """Converts an engine's activations, by feature, to the features that columns read.
+
+    `lengths` of sequence features, [batch] int64, are limited to the length of the activation.
+    """
     features = dict(activations)
     for key, length in lengths.items():
         longest = tf.shape(activations[key], out_type=tf.int64)[1]

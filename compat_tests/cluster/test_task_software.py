@@ -115,7 +115,7 @@ def test_a_task_of_another_cluster_is_refused(
     other_clusters: list[tuple[dict[str, Any], str]] = [
         ({"ps": ["d:1", "e:1"]}, r"\{'ps': \['d:1', 'e:1'\]\}"),
         ({"ps": cluster.tasks["ps"][:1]}, r"\{'ps': \['127"),
-        ({"worker": ["b:1"]}, r"\{'worker': \['b:1'\]\}, but the chief \{'worker': \[\]\}"),
+        ({"worker": ["b:1"]}, r"\{'worker': \['b:1'\]\}, but the chief has \{'worker': \[\]\}"),
         ({"chief": ["a:1"]}, r"\{'chief': \['a:1'\]\}"),
     ]
     for change, shown in other_clusters:

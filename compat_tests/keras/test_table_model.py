@@ -254,39 +254,6 @@ def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
     np.testing.assert_array_equal(sequence[1, 1:], np.zeros([2, 2]))
 
 
-def test_metrics_of_tensorflow_1_are_over_all_batches_of_an_evaluation() -> None:
-    """Each evaluation starts anew; values that are not tensors reach the function unchanged."""
-    x = np.random.RandomState(0).rand(20).astype("float32")
-    y = (np.random.RandomState(1).rand(20) > 0.4).astype("float32")
-
-    def metric_fn(labels: Any, chosen: Any, scale: float) -> dict[str, Any]:
-        found = {"recall": tf.compat.v1.metrics.recall(labels, chosen)}
-        found["mean"] = tf.compat.v1.metrics.mean(labels * scale)
-        return found
-
-    class Thresholds(TableModel):  # type: ignore[misc]
-        def call(self, features: Any, training: bool = False) -> Any:
-            return tf.cast(features["x"] > 0.5, tf.float32)
-
-        def test_step(self, batch: Any) -> dict[str, Any]:
-            features, labels = batch
-            chosen = self(features, training=False)
-            values = {"labels": labels, "chosen": chosen, "scale": 2.0}
-            return {**self.metrics_of(metric_fn, values)}
-
-    model = Thresholds(None)
-    model.compile()
-    data = tf.data.Dataset.from_tensor_slices(({"x": x}, y)).batch(8)
-    expected = {"recall": ((x > 0.5) & (y > 0)).sum() / y.sum(), "mean": 2 * y.mean()}
-    for _ in range(2):
-        results = model.evaluate(data)
-        for name, value in expected.items():
-            assert abs(results[name] - value) <= allowed(n_terms=20, steps=0, scale=2.0), name
-    model.compile(run_eagerly=True)
-    with pytest.raises(errors.InvalidInput, match="anew with each batch"):
-        model.evaluate(data)
-
-
 def test_columns_without_a_table_are_refused() -> None:
     """The message says how to make a column with a table."""
     with pytest.raises(errors.WrongType, match="embedding_column"):

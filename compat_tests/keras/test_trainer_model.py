@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from tf2_engine import training
 from tf2_engine.keras import TrainerModel
 from tf2_engine.types import Dataset, Nest, Tensor
@@ -255,3 +257,45 @@ def test_arrays_are_an_input(kind: str) -> None:
     for place in range(2):
         joined = np.concatenate([each[place] for each in batches])
         np.testing.assert_array_equal(joined, twice[place])
+
+
+ON_KERAS_3 = """\
+import numpy as np
+import tensorflow as tf
+from tf2_engine import errors, training
+from tf2_engine.keras import TrainerModel
+
+v1 = tf.compat.v1
+LAYERS = {"none": lambda x: x, "of TensorFlow 1": lambda x: v1.layers.dense(x, 1),
+          "of Keras": lambda x: tf.keras.layers.Dense(1)(x)}
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(np.ones([2, 1], np.float32)).repeat(3)
+
+def model_fn(features, mode, params):
+    weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+    loss = weight * tf.reduce_mean(LAYERS[params["layers"]](features))
+    train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss)
+    return training.ModelSpec(mode, loss=loss, train_op=train_op)
+
+assert not tf.keras.__version__.startswith("2.")
+model = TrainerModel(model_fn, "model", params={"layers": "none"})
+assert model.fit(input_fn, verbose=0).history == {"loss": [-1.0]}  # of the last of three steps
+assert model.evaluate(input_fn, steps=1)["loss"] == -1.5
+for layers in ("of TensorFlow 1", "of Keras"):
+    try:
+        TrainerModel(model_fn, "other", params={"layers": layers}).fit(input_fn)
+    except errors.OutOfOrder as error:
+        assert "Set the environment variable TF_USE_LEGACY_KERAS=1" in str(error)
+    else:
+        raise AssertionError(layers)
+"""
+
+
+@pytest.mark.skipif(tf.__version__.startswith("2.15"), reason="its tf.keras is Keras 2")
+def test_a_model_fn_without_layers_runs_with_keras_3(tmp_path: pathlib.Path) -> None:
+    """Keras 3 reports the loss of the step; layers need Keras 2, and the error says how."""
+    kept = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    done = fresh.code(ON_KERAS_3, cwd=tmp_path, env=kept)
+
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -18,8 +18,14 @@ from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
 
 EXAMPLES = migrate_rules.examples()
 
-OF_PROGRAMS = ("imports-legacy-module", "no-estimator", "no-training", "keep-estimator")
-"""Rules for whole programs, which `test_packages` and `test_tf2_form` test."""
+OF_PROGRAMS = (
+    "imports-legacy-module",
+    "no-estimator",
+    "no-training",
+    "keep-estimator",
+    "trainer-model",
+)
+"""Rules for whole programs, which `test_packages` and others test."""
 
 ONES = [each for each in EXAMPLES if each.rule not in OF_PROGRAMS]
 BY_OTHERS = ("depends-on-left-out", "install-at-start")

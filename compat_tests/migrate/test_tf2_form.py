@@ -275,54 +275,6 @@ def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
     assert "\nclass PredictOutput: pass\n" in new
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "tf.assign_add(counter, 1.0)",
-        "tf.debugging.assert_positive(labels)",
-        "tf.Assert(labels > 0, [])",
-        "tf.py_func(print, [labels], tf.float32)",
-        "tf.layers.batch_normalization(features['x'])",
-    ],
-)
-def test_what_only_tensorflow_2_runs_is_in_the_report(statement: str) -> None:
-    """The report has ops of a model_fn that no session fetches, which training now runs."""
-
-    def changes(text: str) -> list[str]:
-        source = PROGRAM.replace("  logits = ", f"  {text}\n  logits = ", 1)
-        return [line.old for line in migrate(source).lines if line.kind == "changes"]
-
-    name = statement.partition("(")[0]
-    assert changes(statement) == [name]
-    with_updates = "updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)"
-    assert changes(f"op = {statement}") == ([name] if "batch" in name else [])
-    assert changes(f"{with_updates}\n  op = {statement}") == []
-
-
-@pytest.mark.parametrize(
-    "module, name",
-    [
-        ("tensorflow as tf2", "tf2.keras.layers.BatchNormalization"),
-        ("tensorflow as tf2", "tf2.compat.v1.keras.layers.BatchNormalization"),
-        (None, "tf.keras.layers.BatchNormalization"),
-    ],
-)
-def test_layers_that_behave_differently_are_in_the_report(module: str | None, name: str) -> None:
-    """The report explains how Keras's batch normalization differs; other layers have no line."""
-    source = PROGRAM.replace("tf.layers.dense( features['x'], 1 )", f"{name}()(features['x'])")
-    if module:
-        source = source.replace("import os\n", f"import os\n\nimport {module}\n")
-    new = migrate(source)
-
-    (line,) = [each for each in new.lines if each.kind == "changes"]
-    assert line.line == source[: source.index(name)].count("\n") + 1
-    assert line.old == name
-    assert "in TensorFlow 2 the layer updates them" in line.why
-    assert f"  logits = {name}()(features['x'])\n" in new.source
-    other = migrate(source.replace("BatchNormalization", "LayerNormalization"))
-    assert not [each for each in other.lines if each.kind == "changes"]
-
-
 def test_an_optimizer_in_one_line_is_carried() -> None:
     """An optimizer that is created, wrapped and used in one expression is carried over."""
     source = PROGRAM.replace(

@@ -94,11 +94,26 @@ def test_the_model_fn_stays_and_the_calls_are_those_of_keras() -> None:
     assert migrated(new) == new
 
 
+def test_each_estimator_is_a_model() -> None:
+    """A program may have several, of one model_fn or of more, and functions that make them."""
+    other = "make('other')\n  other.train(input_fn, steps=1)\n"
+    maker = """\
+def make(name):
+  return tf.estimator.Estimator(model_fn, name, params={'rate': 0.1})
+
+
+def main("""
+    source = PROGRAM.replace("def main(", maker)
+    source = source.replace("  estimator.train(", f"  other = {other}  estimator.train(")
+    new = migrated(source)
+
+    assert new.count(" TrainerModel(model_fn, ") == 2
+    assert "  other = make('other')\n  other.train(input_fn, steps=1)\n" in new
+
+
 @pytest.mark.parametrize(
     "old, new, rule",
     [
-        ("tf.get_collection(tf.GraphKeys.UPDATE_OPS)", "[]", "batch-normalization"),
-        ("  loss =", "  tf.assign_add(step, 1)\n  loss =", "not-fetched"),
         (".estimator.Estimator(", ".estimator.DNNClassifier(", "dnn-classifier"),
     ],
 )
@@ -111,13 +126,32 @@ def test_what_would_train_something_else_keeps_the_estimator(old: str, new: str,
     assert "from estimator_bridge import estimator" in kept.source
 
 
+ON_TPU = (
+    PROGRAM.replace("def input_fn(mode):", "def input_fn(mode, params):")
+    .replace("  training = mode", "  assert not params['use_tpu']\n  training = mode")
+    .replace(
+        "estimator.EstimatorSpec(mode, predictions",
+        "estimator.tpu.TPUEstimatorSpec(mode, predictions",
+    )
+    .replace("estimator.RunConfig", "estimator.tpu.RunConfig")
+    .replace(
+        "Estimator(model_fn, ",
+        "tpu.TPUEstimator(\n      model_fn, use_tpu=False, train_batch_size=4, ",
+    )
+)
+"""The same with a TPUEstimator, which has no tables and is told not to use a TPU."""
+
+
 @pytest.mark.full
-def test_verify_calls_the_program_and_its_keras_form_equal(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("program, side", [(PROGRAM, "bridge"), (ON_TPU, "bridge-tpu")])
+def test_verify_calls_the_program_and_its_keras_form_equal(
+    program: str, side: str, tmp_path: pathlib.Path
+) -> None:
     """Both compute the same losses, variables, averages, metrics and predictions."""
-    (tmp_path / "old.py").write_text(PROGRAM)
-    (tmp_path / "new.py").write_text(migrated(PROGRAM))
+    (tmp_path / "old.py").write_text(program)
+    (tmp_path / "new.py").write_text(migrated(program))
     command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "5"]
-    sides = ("--a", "bridge", "--against", "new.py", "old.py")
+    sides = ("--a", side, "--against", "new.py", "old.py")
     ran = subprocess.run([*command, *sides], cwd=tmp_path, capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -14,6 +14,7 @@ import sys
 import traceback
 
 from compat_tests.support import migrate_corpus
+from estimator_bridge import install
 from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.forms import FORMS
 
@@ -24,6 +25,8 @@ def main() -> None:
         import tensorflow.compat.v1 as tf
 
         tf.disable_v2_behavior()
+    if form == "keras":
+        install.use_legacy_keras()  # A TrainerModel with layers needs it.
     programs = migrate_corpus.programs()
     for name in names:
         path = pathlib.Path(folder) / f"{name}_{form}.py"

@@ -185,7 +185,7 @@ def test_wrong_use_is_refused(recorded: pathlib.Path, tmp_path: pathlib.Path) ->
         first.record(**repeated(first, recorded))
     with pytest.raises(errors.InvalidInput, match=r"exists\. Name a folder that does not"):
         Replay(recorded, tmp_path / "b")
-    with pytest.raises(errors.InvalidInput, match="left_out: 'users/weights' is no variable"):
+    with pytest.raises(errors.InvalidInput, match="left_out: 'users/weights' is not a variable"):
         Replay(recorded, tmp_path / "c", left_out=["users/weights"])
     with pytest.raises(errors.InvalidInput, match="is not a recording"):
         Replay(tmp_path, tmp_path / "c")

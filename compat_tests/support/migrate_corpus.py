@@ -27,9 +27,7 @@ These small programs of our own make the calls that TPUEstimator programs make; 
 becomes of each. "runs" means that the new program trains, and does everything else that the old one
 does, without an edit; a test proves it. Below the table are the reasons that `migrate` and `audit`
 give, each with its way out. [The Keras form](migrate.md#the-keras-form) keeps the
-estimators of a program that has no counterpart in Keras, with a mark for each reason. The test does
-not pass yet for the Keras form, because it runs all programs in one process with Keras 3, and a
-`TrainerModel` needs Keras 2.
+estimators of a program that has no counterpart in Keras, with a mark for each reason.
 
 """
 

@@ -1,4 +1,4 @@
-"""The tf2 and Keras forms of programs in which no place is left to a person; else Refused."""
+"""The new forms of programs in which no place is left to a person; else Refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from estimator_bridge import migrate as forms
+from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.blockers import Blocker, Refused
+from estimator_bridge.migrate.forms import FORMS
 from estimator_bridge.migrate.rewrite_report import Rewritten, left_to_do
 
 _LEFT = re.compile(r".*?, line \d+: ([\w-]+): line (\d+): (?s:(.*))\. (.*?)\.$")
@@ -31,3 +33,10 @@ def _whole(rewrite: Callable[..., Rewritten]) -> Callable[..., Rewritten]:
 
 migrate = _whole(forms.migrate)
 migrate_to_keras = _whole(forms.migrate_to_keras)
+"""The class of a simple model_fn."""
+
+
+@_whole
+def keras_form(source: str, name: str = "the program") -> Rewritten:
+    """Returns the program that `migrate --form keras` writes: a class, or a TrainerModel."""
+    return packages.rewrite_text(FORMS["keras"], source, name)

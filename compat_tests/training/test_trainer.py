@@ -504,10 +504,11 @@ def test_evaluations_of_other_checkpoints_change_no_training(tmp_path: pathlib.P
 def writing_model(features: Any, labels: Any, mode: str) -> training.ModelSpec:
     """Has everything that writes variables in every mode; only a training returns it."""
     counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer(), trainable=False)
-    v1.assign_add(counter, 1.0)
+    ops = [v1.assign_add(counter, 1.0)]
     net = v1.layers.batch_normalization(features["word"], training=True, name="norm")
     positive = tf.reduce_mean(net) > -1.0
-    v1.cond(positive, lambda: v1.assign_add(counter, 2.0), lambda: v1.assign(counter, 3.0))
+    two, three = (lambda: v1.assign_add(counter, 2.0)), (lambda: v1.assign(counter, 3.0))
+    ops.append(v1.cond(positive, two, three))
     net = v1.layers.dense(net + features["word"], 2, name="dense")
     v1.metrics.mean(net)
     net = v1.layers.dense(net, 1, name="out")
@@ -518,7 +519,7 @@ def writing_model(features: Any, labels: Any, mode: str) -> training.ModelSpec:
     others = [each for each in v1.trainable_variables() if "dense" not in each.name]
     with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
         pairs = training.compute_gradients(adam, loss, others)
-        ops = [training.minimize(momentum, loss, None, trained), adam.apply_gradients(pairs)]
+        ops += [training.minimize(momentum, loss, None, trained), adam.apply_gradients(pairs)]
     ops.append(training.ExponentialMovingAverage(0.9).apply(trained))
     ops.append(v1.assign_add(v1.train.get_global_step(), 1))
     by_input = v1.gradients(loss, features["word"])[0]
@@ -553,6 +554,26 @@ def test_evaluations_and_predictions_run_only_what_they_return(tmp_path: pathlib
     another = make(writing_model, tmp_path)
     assert another.evaluate(input_fn, steps=3) == first
     assert int(another.train(input_fn, steps=1).step.numpy()) == 4
+
+
+def test_a_step_runs_what_the_returned_train_op_needs(tmp_path: pathlib.Path) -> None:
+    """Another train_op, assignments and assertions that nothing returns do not run."""
+
+    def choosing(features: Any, labels: Any) -> training.ModelSpec:
+        weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+        counts = v1.get_variable("counts", [2], initializer=v1.zeros_initializer(), trainable=False)
+        loss = weight + 0.0 * tf.reduce_sum(features["word"])
+        training.minimize(v1.train.GradientDescentOptimizer(100.0), loss)
+        v1.assign_add(counts, [1.0, 0.0])
+        tf.debugging.assert_negative(tf.abs(weight))
+        with tf.control_dependencies([v1.assign_add(counts, [0.0, 1.0])]):
+            train_op = training.minimize(v1.train.GradientDescentOptimizer(0.5), loss)
+        v1.assign(weight, 7.0)
+        return training.ModelSpec("train", loss=loss, train_op=train_op)
+
+    trained = values(make(choosing, tmp_path).train(input_fn, steps=3))
+    assert trained["weight"] == -1.5
+    np.testing.assert_array_equal(trained["counts"], [0.0, 3.0])
 
 
 def seeded_layers(net: tf.Tensor) -> tf.Tensor:
@@ -620,12 +641,12 @@ def test_what_evaluations_change_ends_with_them(tmp_path: pathlib.Path) -> None:
     trainer = make(model_fn, tmp_path)
     trainer.train(input_fn, max_steps=2)
     expected = values(trainer)
-    assert (expected["waited_for"], expected["of_hook"]) == (2.0, 2.0)
+    assert (expected["waited_for"], expected["of_hook"]) == (2.0, 0.0)  # no hook of a training
     for _ in range(2):
         # The counters of two steps of training, and of the steps so far; local ones start at 1.
         seen = [each["counted"] for each in trainer.predict(input_fn)][::BATCH]
         np.testing.assert_array_equal([each[::2] for each in seen[:3]], [[3, 2], [4, 3], [5, 4]])
-        assert {each[1] for each in seen} == {2.0}
+        assert {each[1] for each in seen} == {0.0}
         trainer.evaluate(input_fn, steps=3, hooks=[Running()])
         for name, value in values(trainer).items():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)

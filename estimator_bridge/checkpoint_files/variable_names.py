@@ -1,6 +1,8 @@
 """The names of tables and slots in legacy checkpoints.
 
 table of a column         <scope>/<column>_embedding/embedding_weights
+the same, in a layer that opens no scopes, as DenseFeatures of TensorFlow 2:
+                          <scope>/embedding_weights, mostly without a scope
 table of shared columns   <scope>/<collection>, mostly without a scope
 table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
@@ -13,7 +15,7 @@ Only a spec needs TensorFlow; checkpoints alone are read without it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from estimator_bridge import errors
 from estimator_bridge.settings.legacy_spec import TABLE_PREFIX, LegacySpec, LegacyTable
@@ -97,7 +99,7 @@ def places_of(kind: str) -> tuple[str, ...]:
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
     table_names = own_names(table)
-    named = [name for name in shapes if is_one_of(name, table_names)]
+    named = fitting(table, shapes)
     # If no shape fits, the checkpoint or the spec is wrong, which is reported later.
     candidates = [name for name in named if table.shape in (None, shapes[name])] or named
     if table_names[0] in candidates and not table.scoped:
@@ -118,6 +120,19 @@ def own_names(table: KnownTable) -> list[str]:
         return [table.name]
     name = table.name.removeprefix(TABLE_PREFIX)
     return [table.name, name, f"{name}_embedding/{COLUMN_VARIABLE}"]
+
+
+def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
+    """Lists the variables that have a name of a table, in any scope.
+
+    If there is none, these are what its column may have made in a layer that opens no scopes.
+    """
+    named = [name for name in variables if is_one_of(name, own_names(table))]
+    is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)
+    if named or not (table.scoped or is_of_column):
+        return named
+    of_columns = (name for name in variables if is_one_of(name, [COLUMN_VARIABLE]))
+    return [name for name in of_columns if not name.endswith(f"_embedding/{COLUMN_VARIABLE}")]
 
 
 def is_one_of(variable: str, own_names: list[str]) -> bool:

@@ -70,7 +70,7 @@ def close_stdout() -> None:
 
 
 def show_source(lines: Iterable[str]) -> None:
-    """Prints source, such as a diff for `patch`; only a terminal gets plain text."""
+    """Prints source, unchanged unless stdout is a terminal: a diff may go to `patch`."""
     if not sys.stdout.isatty():
         sys.stdout.writelines(lines)
         return

@@ -104,8 +104,9 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
 def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
-        names = variable_names.own_names(variable_names.KnownTable(table))
-        fitting = [variable for variable in variables if variable_names.is_one_of(variable, names)]
+        known = variable_names.KnownTable(table)
+        names = variable_names.own_names(known)
+        fitting = variable_names.fitting(known, variables)
         exact = [variable for variable in fitting if variable in names]
         if exact or len(fitting) == 1:
             tables[table] = (exact or fitting)[0]

@@ -112,7 +112,7 @@ def adopt(
         ),
     ]
     if not lines:
-        nothing = Line(0, "by hand", "", "", "Nothing leads to stock's estimator")
+        nothing = Line(0, "note", "", "", "Nothing leads to stock's estimator")
         return Rewritten(source, (nothing,))
     start = _start(aliases, with_install=bool(remover.kept))
     body = _with_head(list(cleaned.body), aliases.imports(), start)

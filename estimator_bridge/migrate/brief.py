@@ -14,8 +14,7 @@ def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str
         left: the lines of `rewrite_report.left_to_do`.
         script, new: the old and the new program.
     """
-    row = forms.of_name(form)
-    rules, side = row.rules(), row.verified_against
+    rules, side = forms.rules_of_marks(form), forms.of_name(form).verified_against
     yield f"# Finish {new}, the {form} form of {script}"
     yield ""
     yield "## What is left to do"

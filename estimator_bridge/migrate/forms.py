@@ -61,7 +61,12 @@ def _keras_rules() -> Mapping[str, Rule]:
         f"bridge's, with a mark for each reason; with `--skip {tf2_rules.KEEP}` the program is "
         "refused",
     )
-    return {**refusals.RULES, tf2_rules.KEEP: kept}
+    stays = Rule(
+        selection.SAFE,
+        "a model_fn that does not become a class stays; a `TrainerModel`, which Keras drives, "
+        "replaces its estimator, and the rules of the tf2 form apply to the rest",
+    )
+    return {**refusals.RULES, tf2_rules.KEEP: kept, "trainer-model": stays}
 
 
 def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
@@ -160,6 +165,12 @@ def of_name(form: str, target: str | None = None) -> Form:
             f"try the legacy program with `estimator-bridge run --arithmetic {target}`."
         )
     return ON_SPARSE_CORES[form]
+
+
+def rules_of_marks(form: str) -> Mapping[str, Rule]:
+    """Returns all rules by which a form may leave a place to a person."""
+    of_others = _as_listed(tf2_rules.listed(keras=form == "keras"))
+    return {**of_others, **FORMS[form].rules()}
 
 
 def rule_lines() -> list[str]:

@@ -13,10 +13,13 @@ TODO = "# TODO(estimator-bridge):"
 _TODO = re.compile(rf"^\s*{re.escape(TODO)} (.*)$")
 _GOES_ON = re.compile(r"^\s*#   (.*)$")
 
-Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand", "skipped"]
+Kind: TypeAlias = Literal[
+    "import", "name", "added", "changes", "left out", "by hand", "note", "skipped"
+]
 """The kind of a line: an import or a name was replaced; code was added; code stays but behaves
 differently in TensorFlow 2; code has no counterpart and is commented out; something is left to
-the user; or code stays because its rule is not selected.
+the user; the program as a whole stays as it is, or keeps its estimators; or code stays because its
+rule is not selected.
 """
 
 

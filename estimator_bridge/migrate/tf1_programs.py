@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import pathlib
 import re
 from collections.abc import Iterator
@@ -19,7 +20,14 @@ _SAME = ("compat", "python", "contrib", "core", "keras", "tools")
 
 def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
     """Whether a program is for TensorFlow 1; detected from its source if `tf1` is None."""
-    return detection.find_use(str(path)) is not None if tf1 is None else tf1
+    if tf1 is not None:
+        return tf1
+    tensorflow = logging.getLogger("tensorflow")  # It warns of names that are only asked for.
+    before, tensorflow.disabled = tensorflow.disabled, True
+    try:
+        return detection.find_use(str(path)) is not None
+    finally:
+        tensorflow.disabled = before
 
 
 def ported(text: str) -> str:

@@ -39,7 +39,8 @@ def read(path: str) -> Coefficients:
     """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: the file is missing, or a coefficient is missing, unknown, or no size.
+        InvalidInput: the file is missing; or a coefficient is missing, unknown, or has an
+            impossible value.
     """
     again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:

@@ -90,7 +90,8 @@ def job_of_program(
     """Describes a program as a job, by running it up to its first TPUEstimator, or first training.
 
     Args:
-        cores: of all workers together; None means the program's number, or one per worker.
+        cores: the cores of all workers together; None means the program's number, or one per
+            worker.
         batch_size: samples of the global batch; None means the program's.
         sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
 

@@ -50,7 +50,7 @@ class RuleDescription(TypedDict):
 
     Attributes:
         kind: the name of the engine's class.
-        multipliers: of the activations' gradients in each step; empty means 1.
+        multipliers: the factors on the activations' gradients in each step; empty means 1.
     """
 
     kind: str
@@ -234,7 +234,7 @@ class Recording:
             )
         if not self.is_described or not self.step_files():
             raise errors.InvalidInput(
-                f"{self.directory} has no settings or no steps: what wrote the recording ended "
+                f"{self.directory} has no settings or no steps: its writer ended "
                 "too early. Record it again."
             )
 

@@ -363,7 +363,7 @@ class Replay:
         for name in left_out:
             if name not in known:
                 raise errors.InvalidInput(
-                    f"left_out: {name!r} is no variable besides the tables; those are "
+                    f"left_out: {name!r} is not a variable outside the tables; these are "
                     f"{_listed(known)}."
                 )
         return {*left_out}
@@ -401,7 +401,7 @@ def _check_names(
         )
     if unknown:
         raise errors.InvalidInput(
-            f"{where} has the {what} {_listed(unknown)}, which side A has not; side A has "
+            f"{where} has the {what} {_listed(unknown)}, which side A lacks; side A has "
             f"{_listed(wanted)}."
         )
 

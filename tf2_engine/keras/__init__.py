@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         BinaryClassHead,
         ColumnEmbedding,
         DenseFeatures,
-        FunctionModel,
         GRUCell,
         LatestExporter,
         LinearFeatures,
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
     from tf2_engine.keras.saved_model import export_saved_model, exportable
     from tf2_engine.keras.strategies import tpu_strategy
-    from tf2_engine.keras.table_settings import FeatureSettings, TableSettings, columns_of
     from tf2_engine.keras.warm_starts import WarmStart
 
 __getattr__, __dir__ = lazy.exports(
@@ -83,7 +81,6 @@ __getattr__, __dir__ = lazy.exports(
             "BinaryClassHead",
             "ColumnEmbedding",
             "DenseFeatures",
-            "FunctionModel",
             "GRUCell",
             "LatestExporter",
             "LinearFeatures",
@@ -135,7 +132,6 @@ __getattr__, __dir__ = lazy.exports(
         "tf2_engine.keras.legacy_rules": ["KerasMomentum", "KerasRMSProp"],
         "tf2_engine.keras.saved_model": ["export_saved_model", "exportable"],
         "tf2_engine.keras.strategies": ["tpu_strategy"],
-        "tf2_engine.keras.table_settings": ["FeatureSettings", "TableSettings", "columns_of"],
         "tf2_engine.keras.warm_starts": ["WarmStart"],
     },
 )

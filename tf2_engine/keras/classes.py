@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tf2_engine.keras.callbacks import export_callbacks, step_logs, training_ends
 from tf2_engine.keras.heads import class_heads, combined_heads, number_heads
-from tf2_engine.keras.in_model import Container, FunctionModelBase
 from tf2_engine.keras.layer_bases import column_layers, linear_layer, sequence_layer
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, PreprocessingLayer
@@ -87,13 +86,6 @@ def rate_for(keras: types.ModuleType) -> type:
     return registered(keras, _subclass("RateByStep", (RateByStepBase, schedule)))
 
 
-def function_model_for(keras: types.ModuleType) -> type:
-    model_class = _subclass("FunctionModel", (FunctionModelBase, keras.Model))
-    model_class._container_class = _subclass("Container", (Container, keras.layers.Layer))  # type: ignore[attr-defined]
-    model_class._rate_class = rate_for(keras)  # type: ignore[attr-defined]
-    return model_class
-
-
 def _layer(base: type) -> Callable[[types.ModuleType], type]:
     name = base.__name__.removesuffix("Layer")
     return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
@@ -118,7 +110,6 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     **{base.__name__.removesuffix("Layer"): _layer(base) for base in _LAYERS},
     **{base.__name__.removesuffix("Base"): _callback(base) for base in _CALLBACKS},
     "ColumnEmbedding": column_embedding_for,
-    "FunctionModel": function_model_for,
     "GRUCell": cell_for,
     "Preprocessing": preprocessing_for,
     "RateByStep": rate_for,

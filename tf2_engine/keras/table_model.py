@@ -13,8 +13,6 @@ from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
-from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.host_metrics import Metrics, tensors_in
 from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import SLOT_NAMES, ModelCheckpoints, name_in_checkpoints
 from tf2_engine.keras.no_tables import NoTables
@@ -53,7 +51,6 @@ class _State:
     evaluated: dict[str, Object] | None = None
     events: EventFile | None = None
     warm_start: WarmStart | None = None
-    metrics: list[Metrics] = dataclasses.field(default_factory=list)
 
 
 class TableModelBase:
@@ -312,49 +309,6 @@ class TableModelBase:
         results = super().evaluate(self.prepared(x), *args, **options)  # type: ignore[misc]
         return {**results, "global_step": self.global_step}
 
-    @do_not_convert
-    def metrics_of(self, metric_fn: Function, values: Nest) -> dict[str, Tensor]:
-        """Adds a batch to metrics of `tf.compat.v1.metrics`, and returns their values so far.
-
-        The metrics are computed on the host, so `test_step` may call this anywhere except on a TPU.
-
-        Args:
-            metric_fn: returns (value, update) of each metric by name.
-            values: its arguments, as a list or a dict by name.
-
-        Raises:
-            InvalidInput: the model is evaluated on a TPU, or eagerly.
-        """
-        if tf.executing_eagerly():
-            raise errors.InvalidInput(
-                "metrics_of: `test_step` runs eagerly, where metrics would start anew with each "
-                "batch. Leave `run_eagerly` off."
-            )
-        if topology.is_tpu(self.distribute_strategy):
-            raise errors.InvalidInput(
-                "metrics_of: metrics of tf.compat.v1.metrics are computed on the host, and this "
-                "model is evaluated on a TPU. Use tf.keras.metrics there, or evaluate on a host."
-            )
-        metrics = Metrics(metric_fn, values)
-        self._state.metrics.append(metrics)
-
-        def add(*arrays: Array) -> list[Array]:
-            metrics.update(arrays)
-            return list(metrics.values().values())
-
-        specs = metrics.specs
-        results = tf.numpy_function(
-            add, tensors_in(values), [each.dtype for each in specs.values()]
-        )
-        for each, spec in zip(results, specs.values(), strict=True):
-            each.set_shape(spec.shape)
-        return dict(zip(specs, results, strict=True))
-
-    def reset_metrics(self) -> None:
-        super().reset_metrics()  # type: ignore[misc]
-        for each in self._state.metrics:
-            each.restart()
-
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
         """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
@@ -490,12 +444,9 @@ class TableModelBase:
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
-        data = self.data_to_build(x, training)
+        data = x if training else x.map(lambda *parts: parts[0])
         self.build_from_batch(self.prepared(data).element_spec)
         self._read_checkpoint(purpose)
-
-    def data_to_build(self, x: Dataset, training: bool) -> Dataset:
-        return x if training else x.map(lambda *parts: parts[0])
 
     def _read_checkpoint(self, purpose: str) -> None:
         if self._state.restored_for in ("training", purpose):

@@ -43,7 +43,7 @@ class TrainerModelBase:
     """
 
     stop_training: bool
-    _train_counter: Object
+    train_function: Function
 
     def __init__(
         self,
@@ -64,6 +64,10 @@ class TrainerModelBase:
         if name in _OF_TRAINER:
             return getattr(self.trainer, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def metrics(self) -> list[Object]:
+        return []  # Keras 3 would report its own mean of the loss, which nothing updates.
 
     @property
     def weights(self) -> list[Object]:
@@ -116,14 +120,17 @@ class TrainerModelBase:
 
     def make_train_function(self, force: bool = False) -> Callable[[Object], dict[str, Tensor]]:
         """Returns what Keras calls for each step. The trainer has the data."""
+        counter = getattr(self, "_train_counter", None)  # Keras 2 prints it.
 
         def step(ignored: Object) -> dict[str, Tensor]:
             losses = next(self._running, None)
             if losses is None:
                 raise tf.errors.OutOfRangeError(None, None, "The training has ended.")
-            self._train_counter.assign_add(1)  # read by the line that Keras prints
+            if counter is not None:
+                counter.assign_add(1)
             return {"loss": tf.reduce_mean(losses)}
 
+        self.train_function = step  # Keras 3 reads it here.
         return step
 
     def train(

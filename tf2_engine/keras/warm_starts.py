@@ -41,8 +41,8 @@ class WarmStart(NamedTuple):
     def _tables(self, engine: Object) -> Iterator[tuple[str, Variable]]:
         for table, variable in {} if engine is None else engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
-            # An estimator's variable has no such prefix.
-            if re.match(self.names, name.removeprefix("tbl_")):
+            known_as = checkpoint_names.in_legacy_programs(name)
+            if any(re.match(self.names, each) for each in known_as):
                 yield name, variable
 
     def _assign(

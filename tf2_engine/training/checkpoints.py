@@ -204,8 +204,7 @@ class Checkpoints:
                 variable.assign(reader.get_tensor(old))
         for table, variable in self._model.engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
-            old = settings.old_name(name.removeprefix("tbl_"))
+            old = settings.old_name_of_table(name)
             if old is not None:
-                same = old == name.removeprefix("tbl_")
-                variable.assign(reader.get_tensor(name if same else old))
+                variable.assign(reader.get_tensor(old))
         self._model.engine.load()

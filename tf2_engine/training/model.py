@@ -14,7 +14,7 @@ from tf2_engine import preprocessing as pre
 from tf2_engine.backends import sparse_core_arithmetic
 from tf2_engine.calls import call
 from tf2_engine.preprocessing import sparse_core
-from tf2_engine.training import differentiation, dummies, short_batches
+from tf2_engine.training import differentiation, dummies, graph_steps, short_batches
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.iterators import dataset_of
 from tf2_engine.training.model_variables import ModelVariables
@@ -175,8 +175,8 @@ class Model:
     ) -> Nest:
         """Calls the model_fn with the batch of a replica. In training it also updates the tables.
 
-        In evaluation and prediction only ops on which the outputs depend run, as in a session. For
-        example, a train_op that the model_fn makes in every mode does not train there.
+        Only ops on which the outputs and, in training, the train_op depend run, as in a session.
+        For example, a train_op that the model_fn makes in every mode trains in training alone.
 
         Args:
             outputs_of: computes the outputs of a step from the model_fn's result, and the final
@@ -191,33 +191,50 @@ class Model:
         activations, update = self.engine.differentiable_lookup(
             batch["ids"], weights, training=trains, name=mode
         )
-        features = batch["rest"]
-        if activations:
-            features = {**features, **tpu_columns.as_features(activations, batch["lengths"])}
-        data = {"features": features, "labels": batch.get("labels")}
+        data = {"rest": batch["rest"], "labels": batch.get("labels"), "activations": activations}
+
+        def arguments_of(inputs: Nest) -> Nest:
+            features, found = inputs["rest"], inputs["activations"]
+            if found:
+                features = {**features, **tpu_columns.as_features(found, batch["lengths"])}
+            return {"features": features, "labels": inputs["labels"]}
+
         self._traced_step = tf.identity(self.step)
         if trains:
-            spec = self._train(data, activations, update)
-            outputs, _ = outputs_of(spec)
+            outputs = self._train(data, arguments_of, outputs_of, update)
         else:
-            outputs, changes = _fetched(lambda inputs: outputs_of(self._result(mode, inputs)), data)
+            outputs, changes = _fetched(
+                lambda inputs: outputs_of(self._result(mode, arguments_of(inputs))), data
+            )
             self.changes[mode] = changes
         self._traced_step = None
         return outputs
 
     def _train(
-        self, data: Nest, activations: Mapping[str, Tensor], update: Callable[[Nest], Op]
-    ) -> ModelSpec:
-        with differentiation.recorded(self._dummies) as differentiated:
-            spec = self._result(ModeKeys.TRAIN, data, list(self._dummies.values()))
-        if not activations:
-            return spec
-        gradients = differentiated.gradients(activations, self._tables)
-        if self.embedding.gradient_multiplier is not None:
+        self,
+        data: Nest,
+        arguments_of: Callable[[Nest], Nest],
+        outputs_of: Callable[[ModelSpec], tuple[Nest, Nest]],
+        update: Callable[[Nest], Op],
+    ) -> Nest:
+        def step(inputs: Nest) -> Nest:
+            with differentiation.recorded(self._dummies) as differentiated:
+                arguments = arguments_of(inputs)
+                spec = self._result(ModeKeys.TRAIN, arguments, list(self._dummies.values()))
+            found, gradients = inputs["activations"], {}
+            if found:
+                gradients = differentiated.gradients(found, self._tables)
+            outputs, _ = outputs_of(spec)
+            with tf.control_dependencies(_ops_of(spec.train_op)):
+                return {**outputs, "loss": tf.identity(outputs["loss"])}, gradients
+
+        outputs, gradients = graph_steps.needed(step, data)
+        if gradients and self.embedding.gradient_multiplier is not None:
             factor = self.embedding.gradient_multiplier()
             gradients = {key: each * factor for key, each in gradients.items()}
-        update(gradients)
-        return spec
+        if gradients:
+            update(gradients)
+        return outputs
 
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
         arguments = self.arguments(mode, **data)
@@ -240,6 +257,11 @@ class Model:
         return self.step if self._traced_step is None else self._traced_step
 
 
+def _ops_of(train_op: Object) -> list[Object]:
+    ops = [] if train_op is None else tf.nest.flatten(train_op)
+    return [each for each in ops if isinstance(each, (tf.Operation, tf.Tensor, tf.IndexedSlices))]
+
+
 def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tuple[Nest, bool]:
     """Computes the outputs of a function of tensors, and runs only the ops that they need.
 
@@ -248,15 +270,7 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
     Returns:
         The outputs, and whether computing them may change variables.
     """
-
-    def compute() -> Nest:
-        # A model_fn may need gradients of its features, and captured tensors have none.
-        copies = tf.nest.map_structure(
-            lambda each: None if each is None else tf.identity(each), inputs
-        )
-        return function(copies)
-
-    traced = tf.compat.v1.wrap_function(compute, [])
+    traced = graph_steps.traced(function, inputs)
     structure, metrics = traced.structured_outputs
     count = len(traced.outputs) - len(tf.nest.flatten(metrics))
     pruned = traced.prune([], traced.outputs[:count])
@@ -264,12 +278,7 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
         op.op_def.is_stateful and op.type not in _READING for op in pruned.graph.get_operations()
     )
     computed = pruned()
-    results = iter(computed)
-    outputs = tf.nest.map_structure(
-        lambda each: None if each is None else next(results),
-        structure,
-        expand_composites=True,
-    )
+    outputs = graph_steps.packed(structure, computed)
     if metrics:
         # Once inlined, a call of a function waits for the outputs of another one, not for the call.
         with tf.control_dependencies([tf.identity(each) for each in computed]):

@@ -49,26 +49,32 @@ def trainable() -> list[Variable]:
 def _scope_class() -> type[tf.Module]:
     """Makes the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    Raises OutOfOrder if `tf.keras` is Keras 3. It is only called when a model is made, so that a
-    process with Keras 3 can import this module.
+    It is only called when a model is made, so that a process without Keras 2 can import this
+    module.
     """
-    if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
-        raise errors.OutOfOrder(
-            "`tf2_engine.training` needs Keras 2 for `tf.layers` and `get_variable`, and tf.keras "
-            "is Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
-            "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
-        )
+    keras = tf_compat.keras2_v1()
 
     class TF1Scope(tf.Module):
-        @v1.keras.utils.track_tf1_style_variables
+        @keras.utils.track_tf1_style_variables
         def __call__(self, function: Callable[[], Result]) -> Result:
             # Unnamed layers, Keras' and others, are numbered from the start in each call.
-            v1.keras.backend.reset_uids()
+            keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
             with scope:
                 return function()
 
     return TF1Scope
+
+
+def _check_is_of_keras_2(error: Exception) -> None:
+    """Raises OutOfOrder if an error of a model_fn comes from a layer, because of Keras 3."""
+    is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
+    if is_of_layer and not tf.keras.__version__.startswith("2."):
+        raise errors.OutOfOrder(
+            "The model_fn makes layers, which a Trainer can train with Keras 2 alone, and tf.keras "
+            "is Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
+            "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
+        ) from error
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
@@ -135,6 +141,9 @@ class ModelVariables:
         try:
             with self._creating_once(added):
                 return self._scope(function)
+        except (AttributeError, ValueError) as error:
+            _check_is_of_keras_2(error)
+            raise
         finally:
             _here.models.pop()
             for reference, before in kept:

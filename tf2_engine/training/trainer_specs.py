@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tf2_engine import checkpoint_names
 from tf2_engine.types import Function, Nest, Object, Op, Tensor
 
 
@@ -160,3 +161,10 @@ class WarmStartSettings(NamedTuple):
         if not any(re.match(each, name) for each in wanted):
             return None
         return (self.var_name_to_prev_var_name or {}).get(name, name)
+
+    def old_name_of_table(self, table: str) -> str | None:
+        """Returns the name from which a table starts; None if it does not start from there."""
+        names = checkpoint_names.in_legacy_programs(table)
+        found = {name: old for name in names if (old := self.old_name(name)) is not None}
+        renamed = [old for name, old in found.items() if old != name]
+        return renamed[0] if renamed else table if found else None

@@ -6,16 +6,14 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form import canned_estimators, rules
 from estimator_bridge.migrate.keras_form.call_sites import sites, table_configs
-from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.call_sites.method_calls import CallWriter
 from estimator_bridge.migrate.keras_form.canned_form import canned_site
-from estimator_bridge.migrate.keras_form.function_code import FunctionCode
 from estimator_bridge.migrate.keras_form.model_class import (
     layers,
     models,
@@ -30,11 +28,8 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
     Text,
-    bound_in,
     is_docstring,
-    names_in,
     nodes_in,
-    parameters_of,
 )
 from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
@@ -71,8 +66,6 @@ def migrate_to_keras(
 ) -> Rewritten:
     """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
-    A simple model_fn becomes a class; any other stays a function.
-
     Args:
         name: what error messages call the program.
         target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
@@ -80,25 +73,20 @@ def migrate_to_keras(
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Untranslatable: parts of the program cannot be carried over (the message lists all of them),
-            or it has no tables although `target` is given.
+        Untranslatable: the model_fn is not simple enough for a class, parts of the program cannot
+            be carried over (the message lists all of them), or it has no tables although `target`
+            is given.
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):
-        done = Line(0, "by hand", "", "", "The program is in the Keras form already")
+        done = Line(0, "note", "", "", "The program is in the Keras form already")
         return Rewritten(source, (done,))
     source = _without_tabs(source)
     straight = straightening.straight(source, name)
     try:
-        return _written(source, name, straight, target, _of_tables)
+        return _written(source, name, straight, target)
     except NotSimple as reason:
-        if target is not None:
-            raise _not_simple(name, reason) from reason
-    except Refused as refused:
-        rules_of_sites = ("keras-estimators", "keras-estimator-class")
-        if target is not None or any(each.rule in rules_of_sites for each in refused.blockers):
-            raise
-    return _written(source, name, straight, target, _of_functions)
+        raise _not_simple(name, reason) from reason
 
 
 def _not_simple(name: str, reason: NotSimple) -> Refused:
@@ -109,24 +97,20 @@ def _not_simple(name: str, reason: NotSimple) -> Refused:
 
 
 def _written(
-    source: str,
-    name: str,
-    straight: straightening.Straight,
-    target: str | None,
-    write: Callable[[Source, Sequence[sites.Site], str | None], Text],
+    source: str, name: str, straight: straightening.Straight, target: str | None
 ) -> Rewritten:
     program = Source(straight.text, name, straight.lines)
-    places = sites.find(program)
-    if not places:
+    site = sites.find(program)
+    if site is None:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
-    is_canned = places[0].canned is not None
+    is_canned = site.canned is not None
     if target is not None and is_canned:
         raise errors.Untranslatable(
             f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
             "--target out."
         )
-    text = _of_canned(program, places[0]) if is_canned else write(program, places, target)
+    text = _of_canned(program, site) if is_canned else _of_tables(program, site, target)
     program.check()
     new, flags = leftovers.left_out(text(), source)
     new = long_lines.broken(new, {*lines_of(source)})
@@ -156,12 +140,10 @@ def _without_tabs(source: str) -> str:
     )
 
 
-def _of_tables(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
+def _of_tables(program: Source, site: sites.Site, target: str | None) -> Text:
     """Makes a class of the model_fn; raises NotSimple if that has more than a class can have."""
-    if len(places) > 1:
-        raise NotSimple(places[1].call, "there are several estimators")
-    calls = CallWriter(program, *places)
-    root, model = models.write(program, places[0], target)
+    calls = CallWriter(program, site)
+    root, model = models.write(program, site, target)
     calls.write()
     table_configs.write(program)
     gone = [*model.functions, *model.left_out]
@@ -179,36 +161,6 @@ def _of_tables(program: Source, places: Sequence[sites.Site], target: str | None
     return text
 
 
-def _of_functions(program: Source, places: Sequence[sites.Site], target: str | None) -> Text:
-    calls = CallWriter(program, *places)
-    for site in places:
-        site.model_fn = site.arguments.get("model_fn")
-        site.class_name = program.need(rules.KERAS, "FunctionModel")
-        params = site.arguments.get("params")
-        SiteWriter(program, site, target).write({} if params is None else {"params": params})
-    calls.write()
-    _check_metrics(program)
-    FunctionCode(program).write()
-    _apply_rules(program)
-    return lambda: _finished(program)
-
-
-def _check_metrics(program: Source) -> None:
-    """Refuses metrics of functions that take tensors from around: they run outside of its graph."""
-    for function in nodes_in(program.tree, ast.FunctionDef):
-        around = program.function_of(function)
-        calls = (program.called(each) for each in nodes_in(function, ast.Call))
-        if around is program.tree or not any(each.startswith("metrics.") for each in calls):
-            continue
-        outer = {*bound_in(around), *parameters_of(around)} - {"mode", "params", "config"}
-        inner = {*bound_in(function), *parameters_of(function)}
-        if captured := sorted(outer & names_in(function) - inner):
-            program.problem(
-                *(function, "keras-metric", f"it takes {', '.join(captured)} from around it"),
-                "Pass them as arguments of the metric_fn",
-            )
-
-
 def _of_canned(program: Source, site: sites.Site) -> Text:
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
@@ -223,7 +175,7 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 
 
 def _is_keras_form(program: Source) -> bool:
-    models = [f"tf2_engine.keras.{each}Model" for each in ("Table", "Function", "Trainer")]
+    models = [f"tf2_engine.keras.{each}Model" for each in ("Table", "Trainer")]
     return any(each in models for each in program.aliases.values())
 
 

@@ -29,17 +29,15 @@ _TEXTS: Mapping[str, str] = {
     "keras-metric": "a metric that is not in the evaluation of a model alone",
     "keras-missing-name": "a name that the new program would use and not have",
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
-    "keras-no-training": "a model_fn in which no known optimizer minimizes a loss",
+    "keras-model-fn": "a model_fn that does not become a class of Keras, with --target alone",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
-    "keras-spec-argument": "an argument of an EstimatorSpec that has no counterpart",
     "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
     "keras-train-spec": "a TrainSpec or an EvalSpec that is not written out",
     "keras-variable": "a variable that belongs to no layer",
-    "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}

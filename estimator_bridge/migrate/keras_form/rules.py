@@ -90,11 +90,6 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict of metrics, or "
         "migrate to the tf2 form",
     ),
-    "tpu.CrossShardOptimizer": (
-        "keras-no-training",
-        "a step of a Keras model takes the mean of all cores, and no other reduction",
-        "Leave the reduction out",
-    ),
     "train.": (
         "keras-of-train",
         "it belongs to the training loop of TensorFlow 1, which the new program does not have",
@@ -424,22 +419,6 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "predictions targets k", "predictions targets k")
     order = [source.code(by_name[key]) for key in ("targets", "predictions", "k")]
     return f"tf.math.in_top_k({', '.join(order)})"
-
-
-def is_numbered(source: Source, call: ast.Call) -> bool:
-    """Whether code reads the returned list by position: indexes, enumerates or counts it."""
-    up = source.parent(call)
-    uses: list[ast.AST] = [call]
-    if isinstance(up, ast.Assign) and isinstance(up.targets[0], ast.Name):
-        uses += source.uses(up.targets[0].id, source.function_of(call))
-    for use in uses:
-        around = source.parent(use)
-        if isinstance(around, ast.Subscript) and around.value is use:
-            return True
-        if isinstance(around, ast.Call) and isinstance(around.func, ast.Name):
-            if around.func.id in ("enumerate", "len") and use in around.args:
-                return True
-    return False
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:

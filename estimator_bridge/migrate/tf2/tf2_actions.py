@@ -41,15 +41,12 @@ class Tf2Actions:
         self.of_names: Mapping[Action, Handler] = {
             Action.CALL_ALONE: self._replace_call,
             Action.IMPORT: self._import_name,
-            Action.REPORT: self._report,
-            Action.REPORT_ALONE: self._report,
             Action.UNWRAP: self._unwrap,
             Action.UNWRAP_TENSOR: self._unwrap_tensor,
             Action.COMMENT_OUT: self.comment_out,
             Action.DROP: self.comment_out,
             Action.OBJECT: self._replace_by_object,
             Action.REFUSE: self.refuse,
-            Action.REFUSE_ALONE: self.refuse,
         }
         self.of_methods: Mapping[Action, Handler] = {
             Action.EXPORT: self._replace_export,
@@ -179,31 +176,12 @@ class Tf2Actions:
             return True
         return self._is_annotation(node) or self._is_tested_for(node)
 
-    def _report(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        self._tf2_edits.say(node, "changes", code_of(node), "", rule_id, sentence(rule.why))
-
-    def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule | None:
+    def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
         """Selects the rule of a name at this place: as a type it creates no object."""
-        sources = (self._program.source, self._program.modules.source)
-        if rule.unless and any(rule.unless in each for each in sources):
-            return None
-        if rule.action in (Action.REPORT_ALONE, Action.REFUSE_ALONE) and not self._is_alone(node):
-            return None
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
             return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
         return rule
-
-    def _is_alone(self, node: cst.CSTNode) -> bool:
-        """Whether a model_fn calls a function and does nothing with its result."""
-        call = self._program.parent(node)
-        is_call = isinstance(call, cst.Call) and call.func is node
-        function = self._program.enclosing(node, cst.FunctionDef, cst.Lambda)
-        if not is_call or not isinstance(self._program.parent(call), cst.Expr):
-            return False
-        return isinstance(function, cst.FunctionDef) and any(
-            each.name.value == "mode" for each in function.params.params
-        )
 
     def _is_annotation(self, node: cst.CSTNode) -> bool:
         return self._program.enclosing(node, cst.Annotation) is not None

@@ -59,7 +59,7 @@ def migrate(
         text = "The program is in the tf2 form already"
         if target is not None:
             text += f"; give its Trainer `{sparse_core_rules.ARITHMETIC}`"
-        nothing = Line(0, "by hand", "", "", text)
+        nothing = Line(0, "note", "", "", text)
         return Rewritten(source, (nothing,))
     edits = Edits(program, source)
     visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected, keras=keras), target)
@@ -189,8 +189,6 @@ class _RuleVisitor(cst.CSTVisitor):
             if rule is None:
                 continue
             rule = self._actions.rule_here(node, full, rule)
-            if rule is None:
-                return True
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)

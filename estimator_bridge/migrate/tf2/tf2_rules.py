@@ -25,7 +25,6 @@ class Action(enum.Enum):
 
     IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
-    REPORT_ALONE = "the same, where a call of it is a whole statement of a function with `mode`"
     UNWRAP = "the first argument of the call replaces the call"
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
@@ -41,7 +40,6 @@ class Action(enum.Enum):
     LOOK = "it stays, and a line of the report says what to look at"
     OTHER = "see the reason"
     REFUSE = "the program is refused"
-    REFUSE_ALONE = "the program is refused where a call of it is a whole such statement"
 
 
 class NameRule(NamedTuple):
@@ -55,7 +53,6 @@ class NameRule(NamedTuple):
         refused: arguments without which the program would do something else.
         way_out: what to do about a refusal; by default, to do without the code.
         unpacked: whether calls may have arguments of `**`, all of which are carried.
-        unless: a text; the rule does not apply to a program that contains it.
     """
 
     action: Action
@@ -67,7 +64,6 @@ class NameRule(NamedTuple):
     refused: tuple[str, ...] = ()
     way_out: str = ""
     unpacked: bool = False
-    unless: str = ""
 
     @property
     def effect(self) -> str:
@@ -81,20 +77,15 @@ class NameRule(NamedTuple):
 
 _EFFECTS = {
     Action.REPORT: selection.CHANGES_NUMBERS,
-    Action.REPORT_ALONE: selection.CHANGES_NUMBERS,
     Action.ADD: selection.CHANGES_NUMBERS,
     Action.LOOK: selection.NEEDS_A_LOOK,
     Action.COMMENT_OUT: selection.NEEDS_A_LOOK,
     Action.REFUSE: selection.REFUSED,
-    Action.REFUSE_ALONE: selection.REFUSED,
 }
 
 
 KEEP = "keep-estimator"
 """The id of the rule by which a program keeps its estimators."""
-
-NOT_FETCHED = "not-fetched"
-"""The id of the rule about ops that a session leaves out."""
 
 NO_COUNTERPART = "the new program has no counterpart"
 
@@ -112,34 +103,6 @@ _TAPE = (
     "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
 )
 _NO_COLLECTION = "outside of a graph the collection is empty"
-_MOVING_AVERAGES = (
-    "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
-    "program does so itself: they stay at their initial values, in evaluation and predictions too; "
-    "in TensorFlow 2 the layer updates them while it trains"
-)
-
-
-_UPDATE_OPS = (
-    "in the legacy program nothing runs this layer's updates of its moving averages, unless "
-    "another module runs UPDATE_OPS: they stay at their initial values, in evaluation and "
-    "predictions too; in TensorFlow 2 the layer updates them while it trains"
-)
-_RUN_UPDATES = "Make the train_op depend on these updates, or leave the layer out"
-_ASSERTIONS = (
-    "equal greater greater_equal integer less less_equal near negative non_negative non_positive "
-    "none_equal positive rank rank_at_least rank_in scalar shapes type"
-)
-_WITH_EFFECTS = frozenset(
-    (
-        *("assign", "assign_add", "assign_sub", "scatter_add", "scatter_nd_update", "scatter_sub"),
-        *("scatter_update", "count_up_to", "py_func", "py_function", "numpy_function"),
-        *("write_file", "io.write_file", "Assert", "debugging.Assert"),
-        *(f"assert_{each}" for each in _ASSERTIONS.split()),
-        *(f"debugging.assert_{each}" for each in _ASSERTIONS.split()),
-    )
-)
-"""Names below `tensorflow` of ops that programs call for their effects."""
-
 _ONE_ESTIMATOR = (
     "Make the TPUEstimator in both cases: the strategy determines whether there is a TPU"
 )
@@ -250,13 +213,6 @@ _OF_KERAS: Mapping[str, NameRule] = {
         for name in ("shared_embedding_columns", "shared_embeddings")
     },
     **_rows(
-        NameRule(Action.REFUSE, _UPDATE_OPS, unless="UPDATE_OPS", way_out=_RUN_UPDATES),
-        "layers.batch_normalization layers.BatchNormalization",
-    ),
-    "keras.layers.BatchNormalization": NameRule(
-        Action.REFUSE, _MOVING_AVERAGES, unless="updates", way_out=_RUN_UPDATES
-    ),
-    **_rows(
         _training("make_iterator"),
         "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
@@ -342,11 +298,6 @@ TENSORFLOW: Mapping[str, NameRule] = {
         NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
         "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
-    **_rows(
-        NameRule(Action.REPORT, _UPDATE_OPS, unless="UPDATE_OPS"),
-        "layers.batch_normalization layers.BatchNormalization",
-    ),
-    "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
     **_rows(NameRule(Action.UNWRAP_TENSOR, _TENSOR), "keras.layers.Input keras.Input"),
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
@@ -441,13 +392,6 @@ OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
 """The rule of all other names of stock; `stock_reason` gives the reason."""
 
 
-_NOT_FETCHED_BY_KERAS = NameRule(
-    Action.REFUSE_ALONE,
-    "in the legacy program nothing runs this op, because nothing uses its result; in TensorFlow 2 "
-    "it would run in every training step",
-    way_out="Leave the statement out, or make the train_op depend on it",
-)
-
 _OF_BRIDGE = {
     each.name: each.namespace
     for each in stock_names.SYMBOLS
@@ -469,9 +413,6 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
     if keras and short == "ProfilerHook":  # A trainer takes it, and does not profile.
         return OTHERS["session-hooks"] if stock_replacements.is_stock(full) else None
     rule = _ANYWHERE.get(short) or others.get(below) or TENSORFLOW.get(below)
-    if below in _WITH_EFFECTS:
-        refuses = keras and "assert" not in below.lower()
-        return _NOT_FETCHED_BY_KERAS if refuses else OTHERS[NOT_FETCHED]
     if rule is not None or not stock_replacements.is_stock(full):
         return rule
     if short in _SESSION_HOOKS:
@@ -517,11 +458,8 @@ def id_of(full: str, rule: NameRule) -> str:
     """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
-    if rule is _NOT_FETCHED_BY_KERAS:
-        return NOT_FETCHED
-    for each in ("annotation", NOT_FETCHED):
-        if rule is OTHERS[each]:
-            return each
+    if rule is OTHERS["annotation"]:
+        return "annotation"
     if rule is STOCK[ESTIMATOR]:
         return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
@@ -579,11 +517,6 @@ OTHERS: Mapping[str, NameRule] = {
         Action.REFUSE,
         "it has no `embedding_config_spec`, and the library is for models with tables",
     ),
-    NOT_FETCHED: NameRule(
-        Action.REPORT_ALONE,
-        "in the legacy program nothing runs this op, because nothing uses its result; in "
-        "TensorFlow 2 it runs in every training step. Leave the statement out to train as before",
-    ),
     "other-stock": OTHER_STOCK,
     "parameters": NameRule(
         Action.IMPORT,
@@ -603,9 +536,9 @@ OTHERS: Mapping[str, NameRule] = {
 """Rules that do not belong to one name, by id."""
 
 
-def listed() -> dict[str, NameRule]:
-    """Collects every rule by id, in the order of ids."""
-    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
+def listed(*, keras: bool = False) -> dict[str, NameRule]:
+    """Collects every rule by id, in the order of ids; for `keras` see `of_name`."""
+    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG, _OF_KERAS if keras else {})
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
         argument_rule(name): NameRule(Action.DROP_ARGUMENT, why) for name, why in ARGUMENTS.items()

@@ -114,7 +114,7 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     for (name, address, device), report in zip(others, _ask(cluster, others), strict=True):
         if report[:3] != here[:3]:
             raise errors.InvalidInput(
-                f"The task {name} at {address} has {report.versions()}, but the chief "
+                f"The task {name} at {address} has {report.versions()}, but the chief has "
                 f"{here.versions()}. Install the same versions of TensorFlow and of "
                 "estimator-bridge in all tasks."
             )
@@ -135,8 +135,8 @@ def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
                 for each in (report.tasks, cluster.tasks)
             )
             raise errors.InvalidInput(
-                f"The task {name} has another cluster in TF_CONFIG: {there}, but the chief {here}. "
-                'Start all tasks with the same "cluster".'
+                f"The task {name} has another cluster in TF_CONFIG: {there}, but the chief has "
+                f'{here}. Start all tasks with the same "cluster".'
             )
     if report.trains:
         raise errors.InvalidInput(

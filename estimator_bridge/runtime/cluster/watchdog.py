@@ -140,9 +140,9 @@ def _end(task: Watched, patience: float) -> None:
     """Exits at once, because the main thread is in a step that does not return."""
     log.error(
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
-        "has started it again. This process ends, for no step that waits for the task can be "
-        "cancelled. End the task, start it at its address, and start this program again: it goes "
-        "on from the last checkpoint. $%s sets the seconds.",
+        "has started it again. This process ends, because a step that waits for the task "
+        "cannot be cancelled. End the task, start it at its address, and start this program again: "
+        "it goes on from the last checkpoint. $%s sets the seconds.",
         task.name,
         task.address,
         patience,

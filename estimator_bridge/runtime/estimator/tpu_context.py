@@ -80,7 +80,7 @@ class TPUContext:
         if not 0 <= replica_id < self.num_replicas:
             raise errors.InvalidInput(
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
-                "replica(s), TPUConfig.num_shards."
+                f"replica(s) (TPUConfig.num_shards), 0 to {self.num_replicas - 1}."
             )
         host, position = divmod(replica_id, self._cores.cores_of_host)
         device = self._cores.hosts[host]

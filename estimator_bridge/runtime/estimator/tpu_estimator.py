@@ -323,7 +323,9 @@ class TPUEstimator(Estimator):
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
         if size is None:
-            raise errors.InvalidInput("train_batch_size is not set, but the input depends on it.")
+            raise errors.InvalidInput(
+                "train_batch_size is not set, but the input depends on it. Set it."
+            )
         calls = itertools.count()
 
         def read() -> Object:

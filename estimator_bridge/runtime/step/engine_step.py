@@ -36,7 +36,7 @@ from estimator_bridge.runtime.step.model_step import (
     join_cores,
     step_of_specs,
 )
-from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
+from estimator_bridge.runtime.step.table_variables import NAMES, table_factory, variable_names
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
@@ -197,6 +197,7 @@ class _Embedding:
 
     def connect(self) -> Op:
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
+        tf.add_to_collection(NAMES, names)  # for `verify`
         settings, training = self._settings, self._training
         servers = getattr(settings.engine, "servers", None)
         make = functools.partial(

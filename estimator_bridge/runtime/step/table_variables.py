@@ -18,6 +18,7 @@ from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Tensor, Variable
 
+NAMES = "tpu_embedding_table_names"  # a collection of what `variable_names` returned
 TABLES = "tpu_embedding_table_shards"  # a collection of the variables that hold rows, but not slots
 Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 

@@ -41,7 +41,10 @@ class PairedName(NamedTuple):
 
 
 class PairedStep(NamedTuple):
-    """A step of both sides: by group, the arrays of equal type and shape, and the others."""
+    """A step of both sides.
+
+    `arrays` are the pairs of equal type and shape, by group. `unlike` are the other arrays.
+    """
 
     sides: StepPair
     arrays: Mapping[str, Mapping[PairedName, ArrayPair]]

@@ -19,6 +19,7 @@ from estimator_bridge.recording.files import (
     SideDescription,
     TableDescription,
 )
+from estimator_bridge.runtime.step.table_variables import NAMES
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import values
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
@@ -237,10 +238,13 @@ def _tables(
         grouped = grouped_variables()
     shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
     tables: list[TableDescription] = []
+    names: dict[str, str] = next(iter(graph.get_collection(NAMES)), {})
     rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
     for known in variable_names.tables_of_spec(program.spec):
-        # The shape would be that of all parts together; a single part is found by its name.
-        variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
+        variable = names.get(known.name)
+        if variable is None:
+            # The shape would be that of all parts together; a single part is found by its name.
+            variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}
             for place in variable_names.places_of(str(known.kind)):

@@ -340,7 +340,7 @@ class KerasTraining:
     def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
         if a is None:
             raise errors.InvalidInput(
-                f"{checkpoint} is of the legacy program, and it is not known which of its "
+                f"{checkpoint} was written by the legacy program, and it is not known which of its "
                 "variables are tables. Convert it with `estimator-bridge convert`, and begin from "
                 "the result."
             )

@@ -124,7 +124,7 @@ class Recorder:
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Whether predictions end with the first batch again: so stock on a TPU signals the end."""
+        """Whether predictions end with the first batch again, as stock's do on a TPU."""
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
@@ -195,7 +195,8 @@ class Recorder:
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
         legacy = None if spec is None else read_spec(spec, quirks)
-        if self.side.use_tpu is not None:
+        # Without tables a TPU changes nothing but what the program itself makes of `use_tpu`.
+        if self.side.use_tpu is False or (self.side.use_tpu and legacy is not None):
             arguments["use_tpu"] = self.side.use_tpu
         use_tpu = bool(arguments.get("use_tpu", True))
         pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu

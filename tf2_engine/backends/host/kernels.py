@@ -57,7 +57,7 @@ class KernelSet(abc.ABC):
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Whether `as_tensors` may return row splits instead of cells."""
+        """Whether `as_tensors` may return row splits, of rank 2, instead of cells."""
         return False
 
     @abc.abstractmethod

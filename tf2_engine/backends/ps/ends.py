@@ -133,7 +133,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """What a core computes in a step, with ops on its device."""
+    """The part of a step that a core computes, with ops on its device."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -231,7 +231,7 @@ class Asked:
 
 
 class ServerEnd:
-    """What a server computes in a step, with ops on its device, for the variables that it holds."""
+    """The part of a step that a server computes, on its device, for the variables that it holds."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables

@@ -214,8 +214,8 @@ def _check_eager() -> None:
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise errors.InvalidSpec(
-                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph, as of a "
-                "TPUEstimator. Migrate the program to TensorFlow 2, or use driver='host'."
+                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph such as "
+                "a TPUEstimator's. Migrate the program to TensorFlow 2, or use driver='host'."
             )
 
 

@@ -57,13 +57,10 @@ class SiteWriter:
             pad = " " * indent
             codes = {key: source.code(value) for key, value in arguments_of_model.items()}
             rest = [f"{key}={code}" if code != key else key for key, code in codes.items()]
-            rest += self._batch_sizes()
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = config_arguments.seed_lines(source, site)
             first = ["embedding" if site.has_tables else "None"]
-            if site.model_fn is not None:
-                first = [source.code(site.model_fn), *(["embedding"] * site.has_tables)]
             construction = call_text(site.class_name, [*first, *rest], inside)
             statements = [f"{site.name} = {construction}"]
             if site.has_tables:
@@ -79,16 +76,6 @@ class SiteWriter:
             return f"\n{pad}".join(lines)
 
         source.replace(statement, write)
-
-    def _batch_sizes(self) -> list[str]:
-        names = [f"{mode}_batch_size" for mode in ("train", "eval", "predict")]
-        given = self._site.arguments
-        if self._site.model_fn is None or not {*names} & {*given}:
-            return []
-        pairs = [
-            f"'{each[:-11]}': {self._source.code(given[each])}" for each in names if each in given
-        ]
-        return [f"batch_sizes={{{', '.join(pairs)}}}"]
 
     # The strategy.
 
@@ -145,9 +132,6 @@ class SiteWriter:
         if not self._site.has_tables:
             return lambda indent: ""
         value = self._site.arguments["embedding_config_spec"]
-        is_made = any(source.called(e) == _SPEC_CLASS for e in nodes_in(source.tree, ast.Call))
-        if self._site.model_fn is not None and is_made and not _has_columns(source, value):
-            return lambda indent: f"{source.code(value)}()"
         spec = followed(source, value)
         if source.called(spec) != _SPEC_CLASS:
             source.problem(
@@ -195,13 +179,6 @@ def arguments_of_spec(source: Source, spec: ast.Call) -> dict[str, ast.expr]:
         config_arguments.leave_out(source, by_name[key])
         source.notes.append((spec.lineno, f"{key} is left out: {_LEFT_OUT_OF_SPEC[key]}"))
     return by_name
-
-
-def _has_columns(source: Source, value: ast.expr) -> bool:
-    """Whether a value is an EmbeddingConfigSpec that is written out with feature columns."""
-    spec = source.value_of(value)
-    is_spec = isinstance(spec, ast.Call) and source.called(spec) == _SPEC_CLASS
-    return is_spec and (bool(spec.args) or any(k.arg == "feature_columns" for k in spec.keywords))  # type: ignore[union-attr]
 
 
 def _off(spec: ast.Call) -> list[str]:

@@ -10,10 +10,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
     Text,
-    method_of,
     names_in,
-    nodes_in,
-    parameters_of,
     returned_by,
 )
 
@@ -31,17 +28,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         if made_by is not input_fn:
             return lambda: f"{source.code(input_fn)}()"
         return lambda: source.code(made_by.body)
-    if site.model_fn is not None:
-        function = function_of(source, made_by)
-        if function is not None:
-            _check_returns(source, function)
-        return _from_model(source, site, input_fn, size)
-    return _from_function(source, site, input_fn, made_by, size)
-
-
-def _from_function(
-    source: Source, site: Site, input_fn: ast.expr, made_by: ast.expr, size: str
-) -> Text:
     is_canned = site.canned is not None
     if is_canned and _is_partial(source, made_by):
         return _of_partial(source, made_by)  # type: ignore[arg-type]
@@ -62,35 +48,10 @@ def _from_function(
     return lambda: f"{source.code(input_fn)}({source.code(batch)})"
 
 
-def _from_model(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
-    """Lets the model call an input function, as the estimator did."""
-    if _reads_context(source):
-        source.problem(
-            *(input_fn, "keras-input-fn", "it reads params['context']"),
-            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
-        )
-    mode = {"train_batch_size": "train", "eval_batch_size": "eval"}.get(size, "predict")
-    return lambda: f"{site.name}.data_of({source.code(input_fn)}, {mode!r})"
-
-
 def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
     return site.function is source.function_of(place) or all(
         name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
     )
-
-
-def _reads_context(source: Source) -> bool:
-    """Whether input code reads params["context"], which TPUEstimator adds."""
-    functions = nodes_in(source.tree, ast.FunctionDef)
-    of_models = [each for each in functions if "mode" in parameters_of(each)]
-    nodes = {*ast.walk(source.tree)}.difference(*map(ast.walk, of_models))
-    keys = [each.slice for each in nodes if isinstance(each, ast.Subscript)]
-    keys += [key for each in nodes if isinstance(each, ast.Call) for key in _key_of_get(each)]
-    return any(getattr(each, "value", "") == "context" for each in keys)
-
-
-def _key_of_get(call: ast.Call) -> list[ast.expr]:
-    return call.args[:1] if method_of(call) in ("get", "pop") else []
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:

@@ -31,16 +31,16 @@ _WIDTH = 100
 
 
 class CallWriter:
-    """Rewrites the method calls of estimators as those of the models."""
+    """Rewrites the method calls of the estimator as those of the model."""
 
-    def __init__(self, source: Source, *sites: Site) -> None:
+    def __init__(self, source: Source, site: Site) -> None:
         self._source = source
-        self._names = EstimatorNames(source, sites)
-        self._site = sites[0]  # the site of the current estimator, under its name at this point
+        self._names = EstimatorNames(source, site)
+        self._site = site  # under its name at this point
 
     def write(self) -> None:
         source = self._source
-        self._names.rename_makers()
+        self._names.rename_maker()
         for node in nodes_in(source.tree, ast.Name):
             if self._turn_to(node):
                 source.replace(node, self._site.name)
@@ -54,7 +54,7 @@ class CallWriter:
                 self._train_and_evaluate(call)
 
     def _use(self, node: ast.Name | ast.Attribute) -> None:
-        """Rewrites the call of a method of an estimator, if the node is one in such a call."""
+        """Rewrites the call of a method of the estimator, if the node is it in such a call."""
         source = self._source
         parent = source.parent(node)
         call = source.parent(parent) if parent is not None else None
@@ -69,12 +69,11 @@ class CallWriter:
             )
 
     def _turn_to(self, node: ast.AST) -> bool:
-        """Makes the estimator under a name the current one; returns whether there is one."""
-        site = self._names.site_of(node)
-        if site is None:
+        """Gives the site its name at a node; returns whether the node is the estimator."""
+        if not self._names.has(node):
             return False
         name = self._names.new_name(node.id) if isinstance(node, ast.Name) else ast.unparse(node)
-        self._site = dataclasses.replace(site, name=name)
+        self._site = dataclasses.replace(self._site, name=name)
         return True
 
     def _method(self, call: ast.Call, name: str) -> None:

@@ -13,6 +13,7 @@ from estimator_bridge.migrate.keras_form.canned_estimators import (
     class_name,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
+    NotSimple,
     Source,
     arguments,
     bound_in,
@@ -46,7 +47,6 @@ class Site:
         canned: None for a TPUEstimator.
         class_name: the model's class.
         name: the variable to which the model is assigned.
-        model_fn: the model_fn, if it stays a function; else None.
     """
 
     call: ast.Call
@@ -56,17 +56,17 @@ class Site:
     canned: Canned | None = None
     class_name: str = "Model"
     name: str = "model"
-    model_fn: ast.expr | None = None
 
     @property
     def has_tables(self) -> bool:
         return not is_none(self.arguments.get("embedding_config_spec"))
 
 
-def find(source: Source) -> list[Site]:
-    """Finds where estimators are created.
+def find(source: Source) -> Site | None:
+    """Finds where the estimator is created.
 
-    Reports a problem and returns an empty list if there is none, or several with a canned one.
+    Reports a problem and returns None if there is none, or several with a canned one. Raises
+    NotSimple if there are several of model_fns.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -76,18 +76,18 @@ def find(source: Source) -> list[Site]:
             *(each, "keras-estimator-class", "its model is not carried"),
             "Leave it out, or migrate to the bridge form",
         )
-    is_one = len(calls) == 1 or (calls and not any(canned(source, each) for each in calls))
-    if not is_one:
-        if not refused or calls:
-            place = calls[1] if calls else source.tree
-            count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
-            source.problem(
-                *(place, "keras-estimators", f"the program makes {count}"),
-                "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
-                "form",
-            )
-        return []
-    return [_site(source, each) for each in calls]
+    if len(calls) == 1:
+        return _site(source, calls[0])
+    if calls and not any(canned(source, each) for each in calls):
+        raise NotSimple(calls[1], "there are several estimators")
+    if not refused or calls:
+        place = calls[1] if calls else source.tree
+        count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
+        source.problem(
+            *(place, "keras-estimators", f"the program makes {count}"),
+            "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 form",
+        )
+    return None
 
 
 def _site(source: Source, call: ast.Call) -> Site:

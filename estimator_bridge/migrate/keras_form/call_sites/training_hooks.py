@@ -156,13 +156,7 @@ class TrainingHooks:
         self._source, self._site, self._evaluates = source, site, evaluates
         self._column = 0
         self.save_every: ast.expr | None = None
-        self._callbacks: list[Text] = []
-        if site.model_fn is not None and not (is_none(node) or isinstance(node, ast.List)):
-            assert node is not None
-            self._read_everywhere()
-            self._callbacks.append(lambda: f"*({source.code(node)} or ())")
-            return
-        self._callbacks += [
+        self._callbacks = [
             text for each in elements(source, node) if (text := self._read(each)) is not None
         ]
 
@@ -173,13 +167,6 @@ class TrainingHooks:
     def options(self) -> Iterator[str]:
         if self.save_every is not None:
             yield f"save_every={self._source.code(self.save_every)}"
-
-    def _read_everywhere(self) -> None:
-        """Replaces all hooks by callbacks where they are made, because a list may hold any."""
-        for call in nodes_in(self._source.tree, ast.Call):
-            is_hook = self._source.called(call).rpartition(".")[2] in HOOKS
-            if is_hook and call.func not in self._source.done:
-                self._read(call)
 
     def _read(self, node: ast.expr) -> Text | None:
         source = self._source
@@ -240,14 +227,11 @@ class TrainingHooks:
         known = [_LOSS] * is_canned + [_STEP] * (name == "LoggingTensorHook")
         if all(any(each.fullmatch(str(tensor)) for each in known) for tensor in names):
             return
-        if self._site.model_fn is not None and name == "LoggingTensorHook":
-            self._source.notes.append((node.lineno, f"{name}: the loss is logged in its place"))
-        else:
-            self._source.problem(
-                *(node, "keras-hook", f"{name}: it is no tensor that a step of Keras shows"),
-                "Leave the hook out, or return the value in the dict of train_step and read it in "
-                "a tf.keras.callbacks.Callback",
-            )
+        self._source.problem(
+            *(node, "keras-hook", f"{name}: it is no tensor that a step of Keras shows"),
+            "Leave the hook out, or return the value in the dict of train_step and read it in a "
+            "tf.keras.callbacks.Callback",
+        )
 
     def _check_evaluates(self, call: ast.Call) -> None:
         if not self._evaluates:

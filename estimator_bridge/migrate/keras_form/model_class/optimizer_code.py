@@ -8,7 +8,6 @@ from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
-    arguments,
     method_of,
 )
 
@@ -47,23 +46,5 @@ def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
     return len(node.args) == 1 and not others and is_mean
 
 
-UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
-"""Arguments that affect how and where gradients are computed, but not their values."""
-
-
 def is_minimize(source: Source, node: ast.AST) -> bool:
     return method_of(node) == "minimize" and not source.called(node)
-
-
-def is_of_gradients(node: ast.AST) -> bool:
-    return method_of(node) in ("apply_gradients", "compute_gradients")
-
-
-def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return None
-    if source.called(call) == "gradients":
-        return arguments(call, ["ys"])[0].get("ys")
-    if not is_minimize(source, call) and call.func.attr != "compute_gradients":
-        return None
-    return arguments(call, ["loss"])[0].get("loss")

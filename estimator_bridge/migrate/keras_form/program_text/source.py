@@ -28,7 +28,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 class NotSimple(Exception):
-    """A model_fn is not simple enough for a class, so it stays a function."""
+    """A model_fn is not simple enough for a class, so no class replaces it."""
 
     def __init__(self, node: ast.AST | None, why: str) -> None:
         super().__init__(why)

@@ -6,7 +6,8 @@ The folder has the wheel and the source distribution, a list of the packages tha
 brings along with their licences (CycloneDX, JSON), and checksums. They are built twice and have to
 be equal; then the wheel is installed into an empty folder: it is imported, runs a program, and its
 types are checked. The wheel holds the native libraries, compiled once, for the TensorFlow of each
-Python that is named; each of these has to load them where there is no compiler.
+Python that is named; each of these has to load them where there is no compiler. Then the source
+distribution is installed and runs a program, too.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def main() -> None:
     )
     (options.folder / "SHA256SUMS").write_text(sums)
     check(built[0], options.mypy)
+    if options.native:
+        check(built[1], None)
     check_prebuilt(built[0], options.native)
     sys.stdout.write(f"{options.folder}:\n{sums}")
 
@@ -262,8 +265,8 @@ def licence_of(distribution: importlib.metadata.Distribution) -> str:
     return licence if licence not in ("", "UNKNOWN") else "NOASSERTION"
 
 
-def check(wheel: pathlib.Path, mypy: str | None) -> None:
-    """Installs a wheel into an empty folder, imports it, runs a program, and checks types."""
+def check(built: pathlib.Path, mypy: str | None) -> None:
+    """Installs a distribution into an empty folder, runs a program with it, and checks types."""
     with tempfile.TemporaryDirectory() as folder:
         site, here = pathlib.Path(folder, "site"), pathlib.Path(folder, "here")
         here.mkdir()
@@ -271,12 +274,12 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
         (here / "typed.py").write_text(TYPED)
         run(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
-            *("--target", str(site), str(wheel)),
+            *("--no-build-isolation", "--target", str(site), str(built.resolve())),
         )
         environment = {**os.environ, "PYTHONPATH": str(site), "MYPYPATH": str(site)}
         module = (sys.executable, "-m", "estimator_bridge")
         version = run(*module, "--version", cwd=here, environment=environment).strip()
-        assert f"-{version}-" in wheel.name, (version, wheel.name)
+        assert re.search(rf"-{re.escape(version)}(-|\.tar)", built.name), (version, built.name)
         output = run(*module, "run", "program.py", str(site), cwd=here, environment=environment)
         assert output.endswith("trained\n"), output
         if mypy is not None:

@@ -9,12 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-import numpy as np
-import numpy.typing as npt
-
-Array: TypeAlias = npt.NDArray[Any]
-"""A numpy array of any dtype."""
-
 Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
@@ -25,6 +19,11 @@ Object: TypeAlias = Any
 """An object of a foreign class, or of one of several, whose attributes are only read."""
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+    """A numpy array of any dtype."""
 
     class _OfTensorFlow:
         """Its attributes and operators are not checked further."""
@@ -97,10 +96,10 @@ if TYPE_CHECKING:
         name: str
 
 else:
-    DType = Dataset = Graph = Message = Session = Strategy = TensorShape = Any
+    Array = DType = Dataset = Graph = Message = Session = Strategy = TensorShape = Any
     Tensor = SparseTensor = RaggedTensor = Variable = Any
 
-TensorLike: TypeAlias = Union["Tensor", Array, np.generic, float, int, bool]
+TensorLike: TypeAlias = Union["Tensor", Array, "np.generic", float, int, bool]
 """A number or an array of numbers, as accepted by `tf.convert_to_tensor`."""
 
 Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]

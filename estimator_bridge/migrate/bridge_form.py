@@ -39,6 +39,7 @@ from estimator_bridge.migrate.syntax.parsed_program import (
     code_of,
     comment_lines,
     keyword_of,
+    parsed,
 )
 from estimator_bridge.settings import quirks
 
@@ -87,9 +88,9 @@ def adopt(
     Raises:
         InvalidInput: the source is not Python 3.
     """
-    program = ParsedProgram(source, name, modules)
+    program = parsed(source, name, modules)
     imported = list(_replaceable(program))
-    names = {node.value for node in find(program.module, cst.Name)}
+    names = {node.value for node in program.find(cst.Name)}
     namespaces = [
         each.bound
         for each, is_everywhere in imported
@@ -102,7 +103,7 @@ def adopt(
     cleaned = replaced
     imports = find(replaced, *import_statements.KINDS)
     if any(each.by_use for statement in imports for each in import_statements.read(statement)):
-        cleaned = metadata.MetadataWrapper(replaced).visit(remover)
+        cleaned = metadata.MetadataWrapper(replaced, unsafe_skip_copy=True).visit(remover)
     lines = [
         *replacer.lines,
         *(
@@ -134,7 +135,7 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
             lambda each: is_preface(each) or is_import_line(each), program.module.body
         )
     )
-    for statement in find(program.module, *import_statements.KINDS):
+    for statement in program.find(*import_statements.KINDS):
         is_at_top = program.statement_of(statement) in at_top
         for imported in import_statements.read(statement, program.modules):
             if imported.place is not None and imported.bound is not None:

@@ -48,6 +48,7 @@ class NameFlow:
         self._bound: dict[tuple[ast.AST, str], list[ast.AST | str | None]] = {}
         self._targets: dict[ast.AST, list[tuple[ast.AST, str]]] = {}
         self._uses: dict[str, list[ast.Name]] = {}
+        self._returns: dict[ast.AST, list[ast.expr | None]] = {}
         self._shared: set[tuple[ast.AST, str]] = set()
         self._enter(tree, tree)
         for node in [*self._scopes]:
@@ -215,6 +216,8 @@ class NameFlow:
             self._bind_parameters(node)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             self._bind(scope, node.name, None)
+        elif isinstance(node, ast.Return):
+            self._returns.setdefault(scope, []).append(node.value)
 
     def _bind_name(self, scope: ast.AST, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load):
@@ -380,11 +383,7 @@ class NameFlow:
             if function.decorator_list or function in self._open:
                 return None
             self._open.add(function)
-            returned = [
-                each.value
-                for each in ast.walk(function)
-                if isinstance(each, ast.Return) and self._scope(each) is function
-            ]
+            returned = self._returns.get(function, [])
             values = _union(None if each is None else self._values(each) for each in returned)
             self._open.discard(function)
             return values or None

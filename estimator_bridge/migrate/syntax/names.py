@@ -8,7 +8,6 @@ import libcst as cst
 
 from estimator_bridge.migrate.syntax import import_statements
 from estimator_bridge.migrate.syntax.modules import ALONE
-from estimator_bridge.migrate.syntax.node_search import find
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 _LIBRARY = "tf2_engine.training."
@@ -33,7 +32,7 @@ def is_on_library(program: ParsedProgram) -> bool:
     """
     imported = [
         each
-        for statement in find(program.module, *import_statements.KINDS)
+        for statement in program.find(*import_statements.KINDS)
         for each in import_statements.read(statement, program.modules)
     ]
     uses_stock = any(each.place or each.by_use for each in imported)

@@ -17,7 +17,26 @@ def find(root: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[Any]:
     return finder.found
 
 
-class _Finder(cst.CSTVisitor):
+def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
+    """Maps each node of a tree to its parent, in the order of the text."""
+    visitor = _Parents()
+    root.visit(visitor)
+    return visitor.parents
+
+
+class _Visitor(cst.CSTVisitor):
+    """Skips LibCST's search for methods of kinds and attributes, which takes most of the time."""
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        pass
+
+    def on_visit_attribute(self, node: cst.CSTNode, attribute: str) -> None:
+        pass
+
+    on_leave_attribute = on_visit_attribute
+
+
+class _Finder(_Visitor):
     def __init__(self, kinds: tuple[type[cst.CSTNode], ...]) -> None:
         super().__init__()
         self._kinds = kinds
@@ -30,5 +49,17 @@ class _Finder(cst.CSTVisitor):
         # No statement is part of an expression.
         return self._in_expressions or not isinstance(node, cst.BaseExpression)
 
+
+class _Parents(_Visitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self._above: list[cst.CSTNode | None] = [None]
+        self.parents: dict[cst.CSTNode, cst.CSTNode | None] = {}
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self.parents[node] = self._above[-1]
+        self._above.append(node)
+        return True
+
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        """Skips the search for a method of this node's kind."""
+        self._above.pop()

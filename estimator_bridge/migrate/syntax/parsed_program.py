@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import libcst as cst
 from libcst import metadata
@@ -14,7 +15,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
-from estimator_bridge.migrate.syntax.node_search import find
+from estimator_bridge.migrate.syntax.node_search import parents_in
 
 MARK = "# estimator-bridge: "
 """Starts each comment that is added to a program."""
@@ -34,7 +35,7 @@ class ParsedProgram:
     """
 
     def __init__(self, source: str, name: str, modules: Modules = ALONE) -> None:
-        self.name = name
+        self.source, self.name = source, name
         self.modules = modules
         tree = check_source(source, name)
         self.flow = NameFlow(tree, modules)
@@ -46,12 +47,14 @@ class ParsedProgram:
         # The parser uses no node twice, so nothing needs to be copied.
         wrapper = metadata.MetadataWrapper(module, unsafe_skip_copy=True)
         self.module: cst.Module = wrapper.module
-        found = wrapper.resolve_many(
-            [metadata.ScopeProvider, metadata.PositionProvider, metadata.ParentNodeProvider]
-        )
+        found = wrapper.resolve_many([metadata.ScopeProvider, metadata.PositionProvider])
         self.scopes: Scopes = found[metadata.ScopeProvider]
         self._positions = found[metadata.PositionProvider]
-        self._parents = found[metadata.ParentNodeProvider]
+        self._parents = parents_in(module)
+
+    def find(self, *kinds: type[cst.CSTNode]) -> list[Any]:
+        """Lists the nodes of these kinds, in the order of the text."""
+        return [each for each in self._parents if isinstance(each, kinds)]
 
     def position(self, node: cst.CSTNode) -> metadata.CodeRange:
         return self._positions[node]
@@ -108,7 +111,7 @@ class ParsedProgram:
 
     def in_its_quotes(self, code: str) -> str:
         """Changes `'` to `"` in `code` if more strings of this program use `"`."""
-        quotes = [each.quote for each in find(self.module, cst.SimpleString)]
+        quotes = [each.quote for each in self.find(cst.SimpleString)]
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
@@ -122,9 +125,20 @@ class ParsedProgram:
 
     def dotted_name_of(self, node: cst.CSTNode) -> cst.CSTNode:
         """Finds the longest dotted name that starts with a node."""
-        while isinstance(self._parents[node], cst.Attribute):
-            node = self._parents[node]
+        above = self.parent(node)
+        while isinstance(above, cst.Attribute):
+            node, above = above, self.parent(above)
         return node
+
+
+def parsed(source: str, name: str, modules: Modules = ALONE) -> ParsedProgram:
+    """Parses a program; the last one of a single file is kept for its other forms."""
+    return _alone(source, name) if modules is ALONE else ParsedProgram(source, name, modules)
+
+
+@functools.lru_cache(maxsize=1)
+def _alone(source: str, name: str) -> ParsedProgram:
+    return ParsedProgram(source, name)
 
 
 def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.expr]]:

@@ -135,7 +135,7 @@ class Removal:
     def collapse(self) -> None:
         """Removes each `if` whose whole body is removed, instead of the statements in it."""
         # The innermost ones come last in the order of the program.
-        for each in reversed(find(self._program.module, cst.If)):
+        for each in reversed(self._program.find(cst.If)):
             if each.orelse is not None:
                 continue
             inner = [*getattr(each.body, "body", ())]

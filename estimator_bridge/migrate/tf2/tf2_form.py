@@ -15,8 +15,7 @@ from estimator_bridge.migrate.syntax import names, quoted_names
 from estimator_bridge.migrate.syntax.edits import Edits
 from estimator_bridge.migrate.syntax.import_statements import ImportStatement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
-from estimator_bridge.migrate.syntax.node_search import find
-from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of, parsed
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules, unread_flags
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
@@ -55,7 +54,7 @@ def migrate(
         InvalidInput: the source is not Python 3.
         Refused: nothing would be left to train, or the program would train something else.
     """
-    program = ParsedProgram(source, name, modules)
+    program = parsed(source, name, modules)
     if names.is_on_library(program):
         text = "The program is in the tf2 form already"
         if target is not None:
@@ -318,7 +317,7 @@ class _RuleVisitor(cst.CSTVisitor):
             self._tf2_edits.comments.mark(statement, blocker)
 
     def _trains_unseen(self) -> bool:
-        code = self._program.module.code
+        code = self._program.source
         return trains_unseen([code]) and (_SPEC in code or "embedding_config_spec" in code)
 
     def _rule_of_method(self, node: cst.CSTNode) -> NameRule | None:
@@ -328,7 +327,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _uses_keras(self) -> bool:
         """Whether the program uses Keras; matters for modules in which nothing else changes."""
-        attributes = find(self._program.module, cst.Attribute)
+        attributes = self._program.find(cst.Attribute)
         return any(each.attr.value in ("keras", "layers") for each in attributes)
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:

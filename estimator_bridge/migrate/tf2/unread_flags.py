@@ -13,11 +13,12 @@ _WHY = "Nothing reads --{} any more; it stays for command lines that have it"
 def unread(old: str, new: str) -> list[Line]:
     """Makes a report line for each flag that only the old program reads."""
     before, after = ast.parse(old), ast.parse(new)
-    kept = {flag for flag, _ in _flags(after) if not _is_read(flag, after)}
+    kept = {flag for flag, _ in _flags(after)} - _read(after)
+    read_before = _read(before)
     return [
         Line(statement.lineno, "by hand", f"--{flag}", "", _WHY.format(flag))
         for flag, statement in _flags(before)
-        if flag in kept and _is_read(flag, before)
+        if flag in kept and flag in read_before
     ]
 
 
@@ -26,7 +27,8 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
     statements = [each for each in ast.walk(tree) if isinstance(each, ast.Expr | ast.Assign)]
     for statement in sorted(statements, key=lambda each: each.lineno):
         call = statement.value
-        name = ast.unparse(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
+        called = getattr(call, "func", None)
+        name = getattr(called, "attr", "") or getattr(called, "id", "")
         if name != "add_argument" and not name.startswith("DEFINE_"):
             continue
         assert isinstance(call, ast.Call)
@@ -41,12 +43,11 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
             yield flag.lstrip("-").replace("-", "_"), statement
 
 
-def _is_read(flag: str, tree: ast.Module) -> bool:
-    """Whether an attribute or string outside the definition has the name of the flag."""
-    defined = {id(each) for _, one in _flags(tree) for each in ast.walk(one)}
-    return any(
-        (isinstance(each, ast.Attribute) and each.attr == flag)
-        or (isinstance(each, ast.Constant) and each.value == flag)
+def _read(tree: ast.Module) -> set[object]:
+    """Collects the attributes and constants outside the definitions of flags."""
+    defined = {each for _, one in _flags(tree) for each in ast.walk(one)}
+    return {
+        each.attr if isinstance(each, ast.Attribute) else each.value
         for each in ast.walk(tree)
-        if id(each) not in defined
-    )
+        if isinstance(each, ast.Attribute | ast.Constant) and each not in defined
+    }

@@ -83,12 +83,13 @@ def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast
     """Returns the functions that call layers, by name, except the roots and what encloses them."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
+    calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
+    direct = {each for each in functions if any(layers.read(source, node) for node in calls[each])}
     layered: dict[str, ast.FunctionDef] = {}
     for _ in functions:
         for each in functions:
-            calls = [*nodes_in(each, ast.Call)]
-            inner = {node.func.id for node in calls if isinstance(node.func, ast.Name)}
-            if any(layers.read(source, node) for node in calls) or inner & layered.keys():
+            inner = {node.func.id for node in calls[each] if isinstance(node.func, ast.Name)}
+            if each in direct or inner & layered.keys():
                 layered[each.name] = each
     return layered
 

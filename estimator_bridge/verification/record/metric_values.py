@@ -98,7 +98,8 @@ class MetricValues(CapturedMetrics):
             self._metric_fn, tensors = spec.eval_metrics
             keep = functools.partial(self._keep_of_core, core)
             changes["eval_metrics"] = self._metric_fn, self._keep_arguments(tensors, keep)
-        return spec._replace(**changes)
+        # Stock's constructor keeps eval_metrics in an attribute of the class; `_replace` does not.
+        return type(spec)(**{**spec._asdict(), **changes})
 
     def _keep_of_core(self, core: int, name: str, tensor: Object) -> Object:
         is_tensor = isinstance(tensor, tf.Tensor)

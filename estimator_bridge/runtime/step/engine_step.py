@@ -197,7 +197,7 @@ class _Embedding:
 
     def connect(self) -> Op:
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
-        tf.add_to_collection(NAMES, names)  # for `verify`
+        NAMES[tf.get_default_graph()] = names  # for `verify`
         settings, training = self._settings, self._training
         servers = getattr(settings.engine, "servers", None)
         make = functools.partial(

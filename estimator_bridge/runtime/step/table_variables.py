@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -16,9 +17,11 @@ from tf2_engine import Optimizer, tf_compat
 from tf2_engine.placement import Servers, TablePlacement
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
-from tf2_engine.types import Tensor, Variable
+from tf2_engine.types import Graph, Tensor, Variable
 
-NAMES = "tpu_embedding_table_names"  # a collection of what `variable_names` returned
+NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
+"""The table variable (without its scope) of each table, by table name, in the graph of a step."""
+
 TABLES = "tpu_embedding_table_shards"  # a collection of the variables that hold rows, but not slots
 Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 

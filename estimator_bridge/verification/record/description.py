@@ -238,7 +238,7 @@ def _tables(
         grouped = grouped_variables()
     shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
     tables: list[TableDescription] = []
-    names: dict[str, str] = next(iter(graph.get_collection(NAMES)), {})
+    names = NAMES.get(graph, {})
     rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
     for known in variable_names.tables_of_spec(program.spec):
         variable = names.get(known.name)

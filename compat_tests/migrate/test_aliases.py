@@ -138,10 +138,10 @@ def test_arguments_are_left_out_through_aliases(top: str, body: str, new: str) -
         ("x = getattr(tf.tpu.experimental, 'AdamParameters')(1)", "called-elsewhere"),
         ("params.module = tf.tpu.experimental", "called-elsewhere"),
         ("E = tf.tpu.experimental; E = E if params else 1", "called-elsewhere"),
-        ("x = est.tpu.RunConfig(**params)", "arguments-unpacked"),
+        ("x = est.EvalSpec(**params)", "arguments-unpacked"),
         ("x = params.config.tpu_config", "config-tpu-config"),
-        ("x = est.Estimator(model_fn)", "estimator"),
-        ("x = est.EstimatorSpec(1, loss=2, eval_metric_ops={})", "estimator-spec"),
+        ("x = est.DNNClassifier([8], [])", "canned-estimator"),
+        ("x = tf.train.Scaffold(init_op=1)", "scaffold"),
         ("if params:\n    x = est.Hidden\n  else:\n    x = 1\n  print(x)", "loses-a-name"),
     ],
 )

@@ -5,11 +5,16 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+import tensorflow as tf
 
 from compat_tests.migrate.test_keras_form import changed, method
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
+from estimator_bridge.migrate import packages
+from estimator_bridge.migrate.forms import FORMS
 from estimator_bridge.migrate.keras_form.straight.straightening import straight
+from tf2_engine import training
+from tf2_engine.errors import InvalidSpec
 
 HEAD = "import tensorflow.compat.v1 as tf\nfrom tensorflow.compat.v1 import estimator\n"
 
@@ -89,12 +94,16 @@ def test_a_config_of_a_function_is_read_if_it_does_nothing_else(what: str) -> No
 
 
 def test_cores_are_not_summed_in_silence() -> None:
-    """The new program averages over the cores; other reductions are refused."""
+    """A class averages over the cores; a TrainerModel gets the call, which refuses sums."""
     step = """\
 optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.SUM)
     train_op = optimizer.minimize(loss)"""
-    with pytest.raises(errors.Untranslatable, match="CrossShardOptimizer"):
+    with pytest.raises(errors.Untranslatable):
         migrate_to_keras(changed(step=step), "it")
+    new = packages.rewrite_text(FORMS["keras"], changed(step=step), "it.py").source
+    assert "CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.SUM)" in new
+    with pytest.raises(InvalidSpec, match="averaged over all replicas"):
+        training.CrossShardOptimizer(None, tf.compat.v1.losses.Reduction.SUM)
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,23 @@ def gradients(
     ]
 
 
-def CrossShardOptimizer(opt: Object, *args: Object, **settings: Object) -> Object:  # noqa: N802
-    """Returns the optimizer itself, because the strategy adds up the gradients of its replicas."""
+def CrossShardOptimizer(  # noqa: N802
+    opt: Object,
+    reduction: str = tf.compat.v1.losses.Reduction.MEAN,
+    name: str = "CrossShardOptimizer",
+    group_assignment: Object = None,
+) -> Object:
+    """Returns the optimizer itself, because the strategy adds up the gradients of its replicas.
+
+    Raises:
+        InvalidSpec: the gradients are not to be averaged over all replicas.
+    """
+    if reduction != tf.compat.v1.losses.Reduction.MEAN or group_assignment is not None:
+        raise errors.InvalidSpec(
+            f"{name}: reduction={reduction!r} and group_assignment={group_assignment!r} are not "
+            "supported: gradients are averaged over all replicas. Leave them out, or train with a "
+            "TPUEstimator, which takes them."
+        )
     return opt
 
 

@@ -197,7 +197,8 @@ class Tf2Actions:
     def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
         call = self._program.parent(node)
-        if not isinstance(call, cst.Call) or call.func is not node or not call.args:
+        # Further arguments may ask for something else, which the library refuses by name.
+        if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
             self._import_name(node, rule_id, rule)
             return
         self._replace_by(call, call.args[0].value, rule_id, rule)

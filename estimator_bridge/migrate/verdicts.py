@@ -27,8 +27,8 @@ class Verdict:
     Attributes:
         reasons: the blockers as `migrate` words them, or what it leaves to the user.
         possible: whether changes by hand remove all of them.
-        keeps_estimators: whether the new program is complete but keeps estimators, those of the
-            bridge; the reasons then say why.
+        keeps_estimators: whether the new program is complete but uses the bridge's estimators; the
+            reasons then say why.
     """
 
     form: str

@@ -124,7 +124,7 @@ SLOT_NAMES = "{variable}/{slot}"
 class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    `names` are names in checkpoints of layers whose own names differ, by these.
+    `names` maps the name of a layer to its name in checkpoints, where the two differ.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from tf2_engine.types import Object, Tensor
 
 
 class Observer(Protocol):
-    """Sees values while a step is traced, and returns what replaces them."""
+    """Gets tensors while a step is traced, and returns the tensors that the step uses instead."""
 
     def activation(self, key: str, value: Tensor) -> Tensor:
         """Takes the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""

@@ -66,7 +66,7 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
 def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
     """Makes variables that a model_fn has made start with values of another checkpoint.
 
-    A later checkpoint of the model itself goes before.
+    If the model has a checkpoint of its own, that one is restored instead.
 
     Args:
         assignment_map: as in `tf.compat.v1.train.init_from_checkpoint`: names or scopes of the

@@ -165,7 +165,7 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 
 
 class Aliases:
-    """The names under which a program imports modules of the bridge for replaced names.
+    """Chooses the names under which a new program imports modules of the bridge.
 
     Args:
         taken: names that the program uses.

@@ -326,7 +326,7 @@ class NameFlow:
         return None if binding is None else self._values(binding)
 
     def _of_parameter(self, parameter: ast.arg) -> _Values:
-        """Lists what a parameter may be: its default, and what calls of the function pass."""
+        """Lists the possible values of a parameter: its default, and the arguments of calls."""
         function = self._parents[self._parents[parameter]]
         owner = self._class_of_self(function, parameter.arg)
         if owner is not None:

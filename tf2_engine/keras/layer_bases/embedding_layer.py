@@ -132,7 +132,7 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def arithmetic(self) -> str:
-        """Whose numbers training gives: "tpu", "sparsecore" or "keras"."""
+        """The arithmetic of training: "tpu", "sparsecore" or "keras"."""
         return self._state.configuration.arithmetic
 
     @property

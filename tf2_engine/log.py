@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tf2_engine import plain_text
 
@@ -35,6 +36,17 @@ class PlainLogger:
             text = message % values if values else message
             # The record shows the line that called `info` or `warning`.
             logger.log(level, "%s", plain_text.plain(text), stacklevel=3)
+
+
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Disables TensorFlow's logger, which warns where a deprecated name is looked up."""
+    logger = logging.getLogger("tensorflow")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _drop_repeating_handlers(logger: logging.Logger) -> None:

@@ -370,8 +370,7 @@ def full(*values: str) -> Any:
     [
         ("", "from estimator_bridge import estimator; estimator.tpu.RunConfig()"),
         full("", "from estimator_bridge.estimator.tpu import TPUEstimator"),
-        full(KERAS_BEFORE, "from estimator_bridge import estimator; estimator.tpu.RunConfig()"),
-        (KERAS_BEFORE, "from tf2_engine.training import model_variables as m; m.ModelVariables()"),
+        (KERAS_BEFORE, "from estimator_bridge import estimator; estimator.tpu.RunConfig()"),
     ],
 )
 def test_names_choose_keras_by_themselves(before: str, use: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 import pathlib
 import re
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from estimator_bridge.migrate import contrib_uses
 from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.run.tf1 import detection
+from tf2_engine import log
 
 _V1 = "tensorflow.compat.v1"
 _OFF = "disable_v2_behavior"
@@ -22,12 +22,8 @@ def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
     """Whether a program is for TensorFlow 1; detected from its source if `tf1` is None."""
     if tf1 is not None:
         return tf1
-    tensorflow = logging.getLogger("tensorflow")  # It warns of names that are only asked for.
-    before, tensorflow.disabled = tensorflow.disabled, True
-    try:
+    with log.without_tensorflow():
         return detection.find_use(str(path)) is not None
-    finally:
-        tensorflow.disabled = before
 
 
 def ported(text: str) -> str:

@@ -26,6 +26,11 @@ USES = {
         "import tensorflow as tf; from tf_slim.layers import layer_norm as slim_layer_norm\n"
         "y = slim_layer_norm(x)\n",
     ),
+    "a module that TensorFlow hides": (
+        "import tensorflow as tf\nx = tf.contrib.lookup.index_table_from_file(y)\n",
+        "import tensorflow as tf; from tensorflow.python.ops import lookup_ops as tf_lookup_ops\n"
+        "x = tf_lookup_ops.index_table_from_file(y)\n",
+    ),
     "old arguments": (
         "import tensorflow as tf\nd = d.apply(tf.contrib.data.batch_and_drop_remainder(3))\n",
         "import tensorflow as tf\nd = d.apply("

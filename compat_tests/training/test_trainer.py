@@ -596,6 +596,31 @@ def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     return net
 
 
+def test_lookup_tables_of_a_model_fn_are_initialized(tmp_path: pathlib.Path) -> None:
+    """As in a session, their initializers run once, although no result depends on them."""
+
+    def model_fn(features: Any, mode: str) -> training.ModelSpec:
+        pairs = tf.lookup.KeyValueTensorInitializer(["a", "b"], [2.0, 3.0])
+        looked_up = tf.lookup.StaticHashTable(pairs, 5.0).lookup(features["word"])
+        scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
+        if mode == training.ModeKeys.PREDICT:
+            return training.ModelSpec(mode, predictions={"y": looked_up * scale})
+        loss = tf.reduce_sum(looked_up * scale)
+        optimizer = v1.train.GradientDescentOptimizer(0.01)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return training.ModelSpec(mode, loss=loss, train_op=train_op)
+
+    data = {"word": [["a", "b", "c"]]}
+    trainer = training.Trainer(model_fn, str(tmp_path))
+    trainer.train(lambda: tf.data.Dataset.from_tensor_slices(data).repeat(), max_steps=2)
+    evaluated = trainer.evaluate(lambda: tf.data.Dataset.from_tensor_slices(data))
+    predicted = [*trainer.predict(lambda: tf.data.Dataset.from_tensors({"word": ["b"]}))]
+
+    # The gradient of the loss is the sum of the values, 10, in each of the two steps.
+    assert evaluated["loss"] == pytest.approx(10 * (1 - 2 * 0.1), rel=NEAR)
+    assert predicted[0]["y"] == pytest.approx(3 * (1 - 2 * 0.1), rel=NEAR)
+
+
 def test_initial_values_of_one_seed_are_those_of_a_graph(tmp_path: pathlib.Path) -> None:
     """Variables that share a seed start alike, and as in the session of a legacy program."""
 

@@ -10,6 +10,8 @@ from estimator_bridge.run.tf1 import contrib_names
 
 _CONTRIB = "tensorflow.contrib"
 _LAYERS = "tf_slim.layers"
+_HIDDEN = "tensorflow.python."
+"""TensorFlow's package has no attribute `python`, so `import tensorflow.python.x` is not enough."""
 _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
 
 
@@ -85,7 +87,10 @@ def _imports(targets: Collection[str]) -> Iterator[str]:
     homes = {
         home for home, name in pairs if home != "tensorflow" and not (home == _LAYERS and name)
     }
-    yield from (f"import {each}" for each in sorted(homes))
+    for home in sorted(homes):
+        above, _, last = home.rpartition(".")
+        hidden = home.startswith(_HIDDEN)
+        yield f"from {above} import {last} as tf_{last}" if hidden else f"import {home}"
     if names:
         yield f"from {_LAYERS} import {', '.join(names)}"
 
@@ -98,6 +103,8 @@ def _code(target: str, module: str) -> str:
         return f"{module}.{name.removeprefix('compat.v1').removeprefix('.')}"
     if home == _LAYERS and name:
         return f"slim_{name}"
+    if home.startswith(_HIDDEN):
+        home = f"tf_{home.rpartition('.')[2]}"
     return f"{home}.{name}" if name else home
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.types import Nest, Object, Tensor
+from tf2_engine.types import Graph, Nest, Object, Op, Tensor
 
 v1 = tf.compat.v1
 
@@ -24,7 +24,12 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
         )
         return function(copies)
 
-    return v1.wrap_function(compute, [])
+    step = v1.wrap_function(compute, [])
+    initializers = step.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+    if initializers:
+        with tf.init_scope():  # Once, as a session does at its start.
+            v1.wrap_function(lambda: _after(_imported(step.graph, initializers)), [])()
+    return step
 
 
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
@@ -33,24 +38,34 @@ def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
     There the ops with an effect run in the order in which the function made them.
     """
     step = traced(function, inputs)
-    names = _needed_by(step.outputs)
-    graph_def = step.graph.as_graph_def()
+    return packed(step.structured_outputs, _imported(step.graph, step.outputs))
+
+
+def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
+    """Copies tensors or ops, and the ops that they need, into the current graph."""
+    names = _needed_by(wanted)
+    graph_def = graph.as_graph_def()
     kept = [each for each in graph_def.node if each.name in names]
     for each in kept:
         each.attr.pop("_class", None)  # says where an op is that may not be needed
     del graph_def.node[:]
     graph_def.node.extend(kept)
     here = v1.get_default_graph()
-    captured = {inner.op.name: outer for outer, inner in step.graph.captures}
+    captured = {inner.op.name: outer for outer, inner in graph.captures}
     given = {name: here.capture(each) for name, each in captured.items() if name in names}
-    wanted = [each.name for each in step.outputs]
-    results = tf.graph_util.import_graph_def(graph_def, given, return_elements=wanted, name="")
-    return packed(step.structured_outputs, results)
+    elements = [each.name for each in wanted]
+    copies = tf.graph_util.import_graph_def(graph_def, given, return_elements=elements, name="")
+    return [*copies]
 
 
-def _needed_by(tensors: Sequence[Tensor]) -> set[str]:
+def _after(ops: Sequence[Op]) -> Tensor:
+    with tf.control_dependencies(ops):
+        return tf.constant(True)
+
+
+def _needed_by(wanted: Sequence[Tensor | Op]) -> set[str]:
     names: set[str] = set()
-    waiting = [each.op for each in tensors]
+    waiting = [each if isinstance(each, tf.Operation) else each.op for each in wanted]
     while waiting:
         op = waiting.pop()
         if op.name not in names:

@@ -179,8 +179,10 @@ Metrics.update = lambda self, values: right(self, [value[:1] * 2 for value in va
 from tf2_engine.training import trainer
 right = trainer.Trainer._results
 def wrong(self, mode, *args):
-    for batch in right(self, mode, *args):
-        yield {key: value * 1.01 for key, value in batch.items()} if mode == "infer" else batch
+    for batch, metrics in right(self, mode, *args):
+        if mode == "infer":
+            batch = {key: value * 1.01 for key, value in batch.items()}
+        yield batch, metrics
 trainer.Trainer._results = wrong
 """,
         ["prediction-0 logits differs by"],

@@ -25,7 +25,8 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
         return function(copies)
 
     step = v1.wrap_function(compute, [])
-    initializers = step.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+    # A table that is made eagerly has None there.
+    initializers = [*filter(None, step.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))]
     if initializers:
         with tf.init_scope():  # Once, as a session does at its start.
             v1.wrap_function(lambda: _after(_imported(step.graph, initializers)), [])()

@@ -614,6 +614,10 @@ def test_lookup_tables_of_a_model_fn_are_initialized(tmp_path: pathlib.Path) -> 
     trainer = training.Trainer(model_fn, str(tmp_path))
     trainer.train(lambda: tf.data.Dataset.from_tensor_slices(data).repeat(), max_steps=2)
     evaluated = trainer.evaluate(lambda: tf.data.Dataset.from_tensor_slices(data))
+    watching = Watching(last=9)  # An evaluation may have hooks, and the next one none.
+    hooked = trainer.evaluate(lambda: tf.data.Dataset.from_tensor_slices(data), hooks=[watching])
+    assert watching.calls[-1] == "end"
+    assert evaluated == hooked == trainer.evaluate(lambda: tf.data.Dataset.from_tensor_slices(data))
     predicted = [*trainer.predict(lambda: tf.data.Dataset.from_tensors({"word": ["b"]}))]
 
     # The gradient of the loss is the sum of the values, 10, in each of the two steps.

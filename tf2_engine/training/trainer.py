@@ -116,6 +116,7 @@ class Trainer:
         self.drive: Callable[[Iterator[Sequence[Tensor]]], object] = _run_all
         self._checkpoints = Checkpoints(self.model_dir, self._model, warm_start_from)
         self._steps: dict[str, Function] = {}
+        self._hooked: set[str] = set()  # the modes whose step was traced with hooks of a call
         self._specs: dict[str, ModelSpec] = {}  # the model_fn's latest result
         self._hooks = HookRunner(self.step)
         self._is_training = False
@@ -378,13 +379,14 @@ class Trainer:
     ) -> tuple[Iterator[Nest], Function]:
         """Creates all variables; returns a mode's batches and the function that runs a step.
 
-        If there are hooks, the step is traced again with them.
+        If there are hooks, or were in the last call, the step is traced again.
         """
         forks.check()
         batches = iter(self._model.batches(input_fn, mode))
         self._hooks = HookRunner(self.step, hooks)
-        if mode not in self._steps or hooks or _hooks_of(self._specs[mode]):
+        if mode not in self._steps or hooks or mode in self._hooked or _hooks_of(self._specs[mode]):
             self._steps[mode] = self._traced_step(mode)
+        (self._hooked.add if hooks else self._hooked.discard)(mode)
         self._steps[mode].get_concrete_function(batches)  # type: ignore[attr-defined]
         self._checkpoints.add_created()
         return batches, self._steps[mode]

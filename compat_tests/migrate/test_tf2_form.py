@@ -275,16 +275,26 @@ def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
     assert "\nclass PredictOutput: pass\n" in new
 
 
-def test_an_optimizer_in_one_line_is_carried() -> None:
-    """An optimizer that is created, wrapped and used in one expression is carried over."""
+@pytest.mark.parametrize(
+    "argument, optimizer",
+    [
+        ("", "tf.train.AdamOptimizer(.1)"),
+        (", 'sum'", "CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum')"),
+    ],
+)
+def test_an_optimizer_in_one_line_is_carried(argument: str, optimizer: str) -> None:
+    """An optimizer that is created, wrapped and used in one expression is carried over.
+
+    The wrapper stays if it has a reduction, which the library may have to refuse.
+    """
     source = PROGRAM.replace(
         "optimizer.minimize(loss)",
-        "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
+        f"tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1){argument}).minimize(loss)",
     ).replace("import os\n", "import os\nfrom scipy import optimize\noptimize.minimize(1)\n")
     new = migrate(source).source
 
     assert "optimize.minimize(1)" in new
-    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in new
+    assert f"train_op=minimize({optimizer}, loss)" in new
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)

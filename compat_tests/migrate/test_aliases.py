@@ -139,6 +139,7 @@ def test_arguments_are_left_out_through_aliases(top: str, body: str, new: str) -
         ("params.module = tf.tpu.experimental", "called-elsewhere"),
         ("E = tf.tpu.experimental; E = E if params else 1", "called-elsewhere"),
         ("x = est.EvalSpec(**params)", "arguments-unpacked"),
+        ("x = est.tpu.TPUEstimator(**params)", "arguments-unpacked"),
         ("x = params.config.tpu_config", "config-tpu-config"),
         ("x = est.DNNClassifier([8], [])", "canned-estimator"),
         ("x = tf.train.Scaffold(init_op=1)", "scaffold"),

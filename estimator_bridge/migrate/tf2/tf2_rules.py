@@ -138,7 +138,7 @@ STOCK: Mapping[str, NameRule] = {
         "model_fn model_dir config params train_batch_size eval_batch_size predict_batch_size "
         "embedding_config_spec warm_start_from",
         positional=4,
-    )._replace(unpacked=True),
+    ),
     "Estimator": _training(
         "Trainer", "model_fn model_dir config params warm_start_from", 4
     )._replace(unpacked=True),
@@ -189,7 +189,7 @@ _OF_TRAIN = "tensorflow.compat.v1.train"
 
 ESTIMATORS = (ESTIMATOR, "Estimator")
 
-_MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS)
+_MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
 """The rule of both estimators where the program becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(

@@ -78,7 +78,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
     add("script", help="the program, or a folder with a __main__.py")
-    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
+    rest = add(
+        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are"
+    )
+    rest.required = False  # argparse would name them, too, where the script is missing
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -617,6 +617,9 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
         "  tf.train.ExponentialMovingAverage(.9).apply(tf.gradients(loss, []))\n"
         "  loss += tf.losses.get_regularization_loss()\n"
         "  loss += tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))\n"
+        "  tower = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES, scope='tower')\n"
+        "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n"
+        "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n"
         "  cluster = tf.distribute.cluster_resolver.TPUClusterResolver(None)\n"
         "  optimizer = tf.train",
     )
@@ -626,6 +629,9 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
     assert "  ExponentialMovingAverage(.9).apply(gradients(loss, []))\n" in new
     assert "  loss += get_regularization_loss()\n" in new
     assert "  loss += tf.add_n(get_regularization_losses())\n" in new
+    assert "  tower = get_regularization_losses(scope='tower')\n" in new
+    assert "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n" in new
+    assert "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n" in new
     assert "  cluster = TPUClusterResolver(None)\n" in new
 
 

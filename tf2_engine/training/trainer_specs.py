@@ -25,8 +25,7 @@ class ModelSpec(NamedTuple):
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
         loss: a scalar; required for training and evaluation.
-        train_op: ignored. In TensorFlow 2 the ops of a function run in program order, so all ops of
-            a training step have run when it ends. In other modes the train_op never runs.
+        train_op: runs in each step of a training, and never in other modes.
         eval_metrics: a pair: a function that returns metrics of `tf.compat.v1.metrics` by name, and
             its arguments, [batch, ...] each, as a list or a dict.
         export_outputs: by signature, as in `tf.compat.v1.estimator.export`.

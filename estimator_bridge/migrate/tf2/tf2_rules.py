@@ -28,7 +28,7 @@ class Action(enum.Enum):
     UNWRAP = "the first argument of the call replaces the call"
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
-    CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
+    READ = "a call of the function `new` replaces the call that reads the collection"
     FIT = "the method `new` of a Keras model replaces it, with `x` and `callbacks`"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
@@ -233,7 +233,7 @@ TENSORFLOW: Mapping[str, NameRule] = {
     "losses.get_regularization_losses": _training("get_regularization_losses"),
     "losses.get_total_loss": _training("get_total_loss"),
     "GraphKeys.REGULARIZATION_LOSSES": NameRule(
-        Action.CALL_ALONE, new="get_regularization_losses", module=TRAINING
+        Action.READ, new="get_regularization_losses", module=TRAINING
     ),
     "GradientTape": NameRule(Action.REFUSE, _TAPE),
     **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),

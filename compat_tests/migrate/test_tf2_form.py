@@ -557,7 +557,7 @@ def test_all_blockers_are_named_at_once() -> None:
         "  return tf_estimator.export.ServingInputReceiver({}, {})",
         "  tf.train.shuffle_batch([x], 8, 100, 10)\n"
         "  tf.train.Scaffold(init_fn=print)\n"
-        "  return tf.model_variables()",
+        "  return tf.train.batch([x], 8)",
     )
     with pytest.raises(errors.Untranslatable) as refused:
         migrate(source, "job.py")
@@ -571,7 +571,7 @@ def test_all_blockers_are_named_at_once() -> None:
         (23, "minimize"),
         (27, "shuffle-batch"),
         (28, "scaffold"),
-        (29, "model-variables"),
+        (29, "batch"),
         (44, "gradient-tape"),
     ]
 

@@ -664,7 +664,8 @@ def test_collections_hold_what_a_model_fn_has_used_so_far(tmp_path: pathlib.Path
         net = v1.layers.dense(features["word"], 1, name="layer")
         net = tf.keras.layers.Dense(1, use_bias=False, name="of_keras")(net)
         look("first", trainable)
-        net += v1.get_variable("own", [1])
+        net += v1.get_variable("own", [1], collections=[everything, "mine"])
+        look("mine", "mine")
         net = v1.layers.batch_normalization(net, scale=False, name="norm")
         look("second", everything)
         loss = v1.losses.mean_squared_error(labels, net)
@@ -683,6 +684,7 @@ def test_collections_hold_what_a_model_fn_has_used_so_far(tmp_path: pathlib.Path
     moving = ["norm/moving_mean", "norm/moving_variance"]
     assert all(each == ["global_step", *last, *moving] for each in seen["second"])
     assert all(each == last for each in seen["last"])
+    assert all(each == ["own"] for each in seen["mine"])
     assert len(seen["first"]) >= 3
     assert [each for each in hook.names if "dummy" not in each] == last
 

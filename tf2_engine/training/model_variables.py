@@ -91,7 +91,7 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
         variable = getter(*args, **settings)
     model, regularizer = current(), settings.get("regularizer")
     if not _is_local(collections):  # The scope reuses variables without their creators.
-        model.collect(variable)
+        model.collect(variable, collections)
     if regularizer is not None:
         model.regularizers_of_scopes.setdefault(variable.name, (regularizer, variable))
     return variable
@@ -165,13 +165,20 @@ class ModelVariables:
         finally:
             _here.models.pop()
 
-    def collect(self, variable: Variable) -> None:
-        """Adds a variable that a model_fn creates or reuses to the collections."""
-        # A graph that adds new variables to its collections has already done so.
-        if all(each is not variable for each in self._all):
-            self._all.append(variable)
-            if variable.trainable:
-                self._trainable.append(variable)
+    def collect(self, variable: Variable, named: Sequence[str] | None = None) -> None:
+        """Adds a variable that a model_fn creates or reuses to collections.
+
+        Args:
+            named: the collections that the model_fn names, for instance of its own.
+        """
+        keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
+        if variable.trainable:
+            keys[v1.GraphKeys.TRAINABLE_VARIABLES] = self._trainable
+        for key in (*keys, *(named or ())):
+            contents = keys.get(key, v1.get_collection_ref(key))
+            # A graph that adds new variables to its collections has already done so.
+            if all(each is not variable for each in contents):
+                contents.append(variable)
 
     def average_of(self, variable: Variable, name: str) -> Variable:
         """Returns the average of a variable; the first call creates it."""
@@ -230,7 +237,8 @@ class ModelVariables:
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
-            is_local = _is_local(settings.get("collections"))
+            collections = settings.get("collections")
+            is_local = _is_local(collections)
             known = self.local if is_local else self._holding(name)
             if name not in known:
                 # Initial values with equal seeds are equal, as with the ops of a graph.
@@ -238,7 +246,7 @@ class ModelVariables:
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
             if known is self.variables:
-                self.collect(known[name])
+                self.collect(known[name], collections)
             return known[name]
 
         with tf.variable_creator_scope(create_once):

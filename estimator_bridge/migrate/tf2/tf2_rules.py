@@ -103,7 +103,6 @@ _TF2 = "the program runs in TensorFlow 2 now"
 _TAPE = (
     "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
 )
-_NO_COLLECTION = "outside of a graph the collection is empty"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"
@@ -236,7 +235,6 @@ TENSORFLOW: Mapping[str, NameRule] = {
         Action.READ, new="get_regularization_losses", module=TRAINING
     ),
     "GradientTape": NameRule(Action.REFUSE, _TAPE),
-    **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),
     **{
         f"train.{name}": _training(name)
         for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")

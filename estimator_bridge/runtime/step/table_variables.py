@@ -39,7 +39,7 @@ class TableVariables:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Whether a variable is a slot: its name starts with a table's name, and the shapes agree."""
+        """Whether a variable is a slot: its name starts with a table's, and the shapes agree."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()

@@ -18,7 +18,7 @@ from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 
-_WIDTH = 88  # does not depend on the indentation, so the first line of a mark can be searched for
+_WIDTH = 88  # independent of the indentation, so the first line of a mark can be searched for
 
 _STOPS = (
     *("no-estimator", "no-training", "loses-training", "loses-a-name"),
@@ -29,8 +29,7 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # these would run without an error
 )
-"""Rules that refuse a whole program. Other rules leave a mark, and the code below it fails if run.
-"""
+"""Rules that refuse a whole program. Other rules leave a mark, and the marked code fails if run."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -67,8 +66,8 @@ class Blocker:
     Attributes:
         line: in the source; 0 for the program as a whole.
         rule: the id of the rule; see `tf2_rules`.
-        code: what is refused.
-        why, way_out: without a capital and a full stop, and with a capital.
+        code: the refused code.
+        why, way_out: `why` without a capital and a full stop, `way_out` with a capital.
         file: the program or the module.
     """
 
@@ -81,7 +80,7 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether no program is written, because it would lose a training, evaluation or export."""
+        """Whether no program is written, because it would lose training, evaluation or exports."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property
@@ -130,7 +129,7 @@ class Blockers:
         """Adds a blocker; it does not count if its code is left out for another reason.
 
         Args:
-            code: the code to show; by default that of the node.
+            code: the code to show; by default the code of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name
@@ -159,7 +158,7 @@ class Blockers:
                     yield Blocker(line, "loses-training", code, why, way_out, file)
 
     def _unbound(self) -> Iterator[Blocker]:
-        """Yields the removed statements without which a name may be unbound where it is used."""
+        """Yields removed statements that leave a name without a value."""
         for statement, name, use in self._removal.unbound():
             line, file = self._program.line(statement), self._program.name
             why = f"it would be left out, and line {self._program.line(use)} uses {name}"

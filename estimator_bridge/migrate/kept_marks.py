@@ -1,4 +1,4 @@
-"""Marks, in the source of a program that keeps its estimators, what keeps it from another form."""
+"""Marks what keeps a program from another form, if the program keeps its estimators."""
 
 from __future__ import annotations
 

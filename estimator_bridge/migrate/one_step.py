@@ -1,10 +1,10 @@
-"""Runs a TensorFlow 2 program with one step of each training: `migrate --check-run`.
+"""Runs a TensorFlow 2 program with one step of training per call: `migrate --check-run`.
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
-empty directory. A training makes one step, an evaluation takes one batch, and predictions end after
-the first batch.
+empty directory. A call that trains makes one step, an evaluation takes one batch, and predictions
+end after the first batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check(
 
     Args:
         place: where the new program, or its folder, is during the check.
-        target: where it will go; errors name this path.
+        target: where the program will be written; errors name this path.
 
     Raises:
         Untranslatable: the program fails, or does not train.
@@ -146,7 +146,7 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
 
 @contextlib.contextmanager
 def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
-    """Limits the bridge's estimators inside the context; imports them only at that point."""
+    """Limits the bridge's estimators inside the context, and imports them only then."""
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
     def init(original: Function, estimator: Object, arguments: Arguments) -> None:

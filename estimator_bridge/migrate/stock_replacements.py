@@ -13,19 +13,22 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name in a module of the bridge; "" is the module itself. Dotted in `NAMESPACE` only."""
+    """A name in a module of the bridge; "" is the module itself.
+
+    Only names in `NAMESPACE` have dots.
+    """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Replacement:
-        """The same place under a name without dots, for `from module import name`."""
+        """The same object under a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
         return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 
 
 def place_of(name: str) -> Replacement | None:
-    """Finds the bridge's place for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
+    """Finds the replacement for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
     None if the name is not part of stock's estimator, or the bridge does not have it.
     """
@@ -91,7 +94,7 @@ def below_tensorflow(name: str) -> str:
 
 
 def refusal_of(name: str) -> str | None:
-    """Explains why the bridge does not support a name of stock; None if it may support it."""
+    """Explains why the bridge does not support a name of stock; None if it may support the name."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:

@@ -78,8 +78,9 @@ _OF_PART: Mapping[str, str] = {
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""Default rates of the parts whose rate is the same in every API; combined estimators lack these
-parts.
+"""Default rates of the parts whose rate is the same in every API.
+
+Combined estimators lack these.
 """
 
 CLIP_NORM = "5.0"

@@ -1,4 +1,4 @@
-"""Optimizers of TensorFlow 1, and their counterparts that compute the same numbers."""
+"""Optimizers of TensorFlow 1, and the Keras optimizers that compute the same results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Counterpart(NamedTuple):
     Attributes:
         new: the class, in `tf` or else in `tf2_engine`.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
-            changes no number. The rate comes first and is passed without a name.
+            changes no results. The rate comes first and is passed without a name.
         default: an argument to write out because the new default differs.
         rate: the old default rate, if the new one differs.
         starts: the initial slot values, if they differ.

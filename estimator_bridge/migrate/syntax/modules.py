@@ -14,8 +14,8 @@ class Modules:
     Attributes:
         name: the full name of the module itself; "" for a single program.
         is_package: whether it is the `__init__.py` of its package.
-        names: maps the full name of each name that a module imports or assigns to what it stands
-            for, such as "job.common.tf" to "tensorflow.compat.v1".
+        names: maps the full name of each name that a module imports or assigns to the full name of
+            its value, such as "job.common.tf" to "tensorflow.compat.v1".
         source: the source of all modules, one after another.
     """
 

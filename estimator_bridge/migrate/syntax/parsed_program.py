@@ -53,7 +53,6 @@ class ParsedProgram:
         self._parents = parents_in(module)
 
     def find(self, *kinds: type[cst.CSTNode]) -> list[Any]:
-        """Lists the nodes of these kinds, in the order of the text."""
         return [each for each in self._parents if isinstance(each, kinds)]
 
     def position(self, node: cst.CSTNode) -> metadata.CodeRange:
@@ -83,14 +82,13 @@ class ParsedProgram:
         return [] if found is None else self.flow.names_at(found, dotted)
 
     def in_flow(self, node: cst.CSTNode) -> ast.AST | None:
-        """Finds the same name or attribute in `flow`: the one that ends at the same position."""
+        """Finds the name or attribute of `flow` that ends at the same position."""
         kinds = {cst.Name: ast.Name, cst.Attribute: ast.Attribute}
         last = node.attr if isinstance(node, cst.Attribute) else node
         found = self._ends.get(self._end(last))
         return found if type(node) in kinds and isinstance(found, kinds[type(node)]) else None
 
     def is_alias(self, node: cst.CSTNode) -> bool:
-        """Whether a name or attribute is an alias of a full name."""
         found = self.in_flow(node)
         return found is not None and self.flow.is_alias(found)
 
@@ -115,7 +113,7 @@ class ParsedProgram:
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
-        """Finds the innermost node of these kinds that contains a node, or is the node itself."""
+        """Finds the innermost node of these kinds that contains a node, or the node itself."""
         while node is not None and not isinstance(node, kinds):
             node = self.parent(node)
         return node
@@ -132,7 +130,7 @@ class ParsedProgram:
 
 
 def parsed(source: str, name: str, modules: Modules = ALONE) -> ParsedProgram:
-    """Parses a program; the last one of a single file is kept for its other forms."""
+    """Parses a program, and caches the last single file for its other forms."""
     return _alone(source, name) if modules is ALONE else ParsedProgram(source, name, modules)
 
 
@@ -154,8 +152,7 @@ def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.e
 def check_source(source: str, name: str) -> ast.Module:
     """Parses a program.
 
-    Raises InvalidInput if Python would not run it, or if it is too deeply nested to parse.
-
+    Raises InvalidInput if Python would not run the program, or if it is too deeply nested to parse.
     Python refuses some programs only when it compiles them, for instance for a repeated keyword
     argument or a `return` outside a function.
     """
@@ -183,7 +180,6 @@ def _check_depth(tree: ast.AST, name: str) -> None:
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """The source of a node on one line."""
     return " ".join(cst.Module([]).code_for_node(node).split())
 
 

@@ -30,7 +30,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
-        """Moves some arguments of a call, with their comments, into a comment above it.
+        """Moves some arguments of a call, with their comments, into a comment above the call.
 
         Args:
             name: the name of the called object.
@@ -131,13 +131,11 @@ class Comments:
         self._above[statement] = self._above.get(statement, "") + text
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
-        """Adds a comment, and commented-out code, above a statement."""
         indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
         self._above[statement] = f"{before}{_wrapped(comment, indent)}{code}"
 
     def _comment_out_statements(self) -> Iterator[Line]:
-        """Comments out the removed statements and yields a report line for each."""
         removed: dict[cst.CSTNode, int] = {}
         for statement, reason in self._removal.reasons.items():
             block: cst.CSTNode = self._program.parent(statement)
@@ -164,7 +162,7 @@ class Comments:
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Whether no comment remains, because of the statement's rule or those of all its users."""
+        """Whether the rule of a statement, or of all its users, leaves no comment."""
         users = [
             self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
         ]
@@ -192,7 +190,6 @@ def sentence(why: str) -> str:
 
 
 def _wrapped(comment: str, indent: str) -> str:
-    """Wraps a comment."""
     return (
         textwrap.fill(
             comment,

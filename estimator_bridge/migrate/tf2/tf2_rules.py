@@ -1,7 +1,7 @@
 """The rules of the tf2 form: the action on each name, method and argument, and its reason.
 
-A row holds what is recognised, the action, and the reason for the report and the comment in the
-program. To support another name, or to give another reason, add a row.
+A row has the code that it recognises, the action, and the reason for the report and for the comment
+in the program. To support another name, or to give another reason, add a row.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class NameRule(NamedTuple):
 
     Attributes:
         new: the replacement of the name.
-        module: where the replacement is imported from.
+        module: the module from which the replacement is imported.
         arguments: the arguments that calls keep; None keeps all except `dropped`.
         positional: how many arguments mean the same when passed by position.
-        refused: arguments without which the program would do something else.
+        refused: arguments that cannot be dropped without changing what the program does.
         way_out: what to do about a refusal; by default, to do without the code.
-        unpacked: whether calls may have arguments of `**`, all of which are carried.
+        unpacked: whether calls may have arguments of `**`, all of which are carried over.
     """
 
     action: Action
@@ -71,7 +71,6 @@ class NameRule(NamedTuple):
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
-        """Whether calls keep an argument of this name."""
         return self.arguments is None or argument in self.arguments
 
 
@@ -113,12 +112,15 @@ _DATASET = "Return the tf.data.Dataset from the input_fn"
 def _training(
     new: str, arguments: str | None = None, positional: int | None = None, refused: str = ""
 ) -> NameRule:
-    """Makes the rule of a name that the training library has too, perhaps under another name.
+    """Makes the rule for a name that has a counterpart in the training library.
+
+    The counterpart may have another name.
 
     Args:
-        arguments: those that calls keep; by default all.
-        positional: how many of them may be positional; by default all that calls keep.
-        refused: those without which the program would do something else.
+        arguments: the arguments that calls keep; by default all.
+        positional: how many of these may be positional; by default all that calls keep.
+        refused: arguments that cannot be dropped without changing what the program does; calls
+            that pass them are refused.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional
@@ -190,7 +192,7 @@ _OF_TRAIN = "tensorflow.compat.v1.train"
 ESTIMATORS = (ESTIMATOR, "Estimator")
 
 _MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
-"""The rule of both estimators where the program becomes a `TrainerModel`."""
+"""The rule of both estimators if the program becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(
     [
@@ -210,7 +212,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why other names of stock are commented out; keyed by one part of the dotted name."""
+"""Why other names of stock are commented out, by one part of the dotted name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -323,7 +325,7 @@ NOT_IN_CONFIG: Mapping[str, NameRule] = {
     )
     for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
 }
-"""Attributes of an object called config, written with that name in front."""
+"""Attributes of a config, as the program writes them after the name `config`."""
 
 NOT_IN_REPLACE = (
     *("tpu_config", "session_config", "evaluation_master", "device_fn", "protocol"),
@@ -332,7 +334,7 @@ NOT_IN_REPLACE = (
 """Arguments of a config's `replace` that are dropped."""
 
 EXPORTED_MODE = ("experimental_mode", "PREDICT")
-"""The argument of exports that names a mode, and the one supported mode."""
+"""The argument of exports that chooses a mode, and the one supported mode."""
 
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy chooses the device, and on every device tables train as on a TPU",
@@ -411,7 +413,6 @@ def rule_id(name: str) -> str:
 
 
 def id_of(full: str, rule: NameRule) -> str:
-    """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
     for name in ("annotation", _CANNED):
@@ -431,7 +432,6 @@ def leaves_no_comment(rule_id: str) -> bool:
 
 
 def argument_rule(name: str) -> str:
-    """Makes the id of the rule that leaves out an argument."""
     return f"argument-{rule_id(name)}" if name in ARGUMENTS else "argument-other"
 
 
@@ -505,7 +505,6 @@ def listed(*, keras: bool = False) -> dict[str, NameRule]:
 
 
 def becomes(rule: NameRule) -> str:
-    """Describes the effect of a rule in words."""
     if rule.action is Action.OTHER:
         return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"

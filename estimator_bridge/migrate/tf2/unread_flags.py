@@ -44,7 +44,6 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _read(tree: ast.Module) -> set[object]:
-    """Collects the attributes and constants outside the definitions of flags."""
     defined = {each for _, one in _flags(tree) for each in ast.walk(one)}
     return {
         each.attr if isinstance(each, ast.Attribute) else each.value

@@ -28,8 +28,7 @@ _NOISE = 1e-4
 For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""Two counts of jumps differ by this many standard deviations by chance in one of 300,000 arrays.
-"""
+"""By chance, counts of jumps differ by this many standard deviations in one of 300,000 arrays."""
 SIGNIFICANT = 6.0
 """Chance exceeds this many standard deviations only once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6

@@ -183,7 +183,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Computes a correction: the median over elements, weighted by how clear each is."""
+    """Computes a correction: the median over elements, weighted by how clearly they show it."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))

@@ -23,7 +23,8 @@ def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | Non
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
     An input function that has a name, or that a function returns, becomes a function that returns
-    the dataset. `made_by` is the value of the name.
+    the
+    dataset. `made_by` is the value of the name.
     """
     call = _call(source, input_fn)
     if call is not None:

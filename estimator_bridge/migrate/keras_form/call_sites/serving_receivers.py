@@ -89,7 +89,7 @@ def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
         isinstance(value, (ast.Dict, ast.DictComp))
         and all(isinstance(each, ast.Assign) for each in assigned)
         and {*placeholders} <= {*ast.walk(value)}
-        # A TensorSpec has no default value, and that of a sparse tensor is another class.
+        # A TensorSpec has no default value, and sparse tensors need another class.
         and all(source.called(each) == "placeholder" for each in placeholders)
         and not any(name in names_in(each) for each in assigned)
         and name in names_in(features)

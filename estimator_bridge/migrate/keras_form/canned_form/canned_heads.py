@@ -1,4 +1,4 @@
-"""The heads of canned estimators: built-in ones, and ones passed as an argument."""
+"""Writes the heads of canned estimators: built-in heads, and heads passed as an argument."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEADS: Mapping[str, HeadRow] = {
     ),
     "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
 }
-"""The heads for one kind of labels; `tf2_engine.keras` has heads of the same names."""
+"""The heads for one kind of labels. `tf2_engine.keras` has heads of the same names."""
 
 _MULTI_HEAD = "MultiHead"
 _KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
@@ -195,7 +195,7 @@ def read(source: Source, site: Site) -> Writer:
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
-        if _has_steps(site):  # its head for sequences is private
+        if _has_steps(site):  # the head for sequences is private
             source.problem(
                 *(site.arguments["return_sequences"], "keras-estimator-class"),
                 "the head of an RNNEstimator with return_sequences is private",

@@ -48,7 +48,7 @@ class CannedModelWriter:
     """Writes the model of a canned estimator.
 
     Args:
-        starts_warm: whether the model starts from the variables of another one.
+        starts_warm: whether the model starts from the variables of another model.
         exports: whether the program exports the model.
     """
 
@@ -139,7 +139,7 @@ class CannedModelWriter:
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
         """Whether a part has rows that do not start at zero.
 
-        An Ftrl that updates all rows would set those that occur in no batch to zero.
+        An Ftrl that updates all rows would set rows that occur in no batch to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

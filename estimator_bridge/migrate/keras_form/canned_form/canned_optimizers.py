@@ -27,7 +27,7 @@ class LegacyRow(NamedTuple):
     Attributes:
         carried: the arguments that the new program keeps, in order.
         rate: the default learning rate.
-        refused: the arguments after these; they change the numbers.
+        refused: the further arguments, which would change the results.
         old: the TensorFlow 1 optimizer that estimators know under the same name.
     """
 
@@ -131,7 +131,7 @@ class CannedOptimizer:
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
         """Returns an update rule of the engine, or "", and the arguments without effect.
 
-        A rule is needed where current Keras optimizers compute other numbers.
+        A rule is needed where current Keras optimizers compute other results.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":

@@ -30,8 +30,9 @@ _LAYER = "rnn"
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    A single number of `units` with a named `cell_type` is a Keras layer; several numbers are cells
-    in an `RNN` layer. The two have different variable names, so both arguments must be known.
+    A single number of `units` with a named `cell_type` becomes a Keras layer. Several numbers
+    become
+    cells in an `RNN` layer. The two have different variable names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

@@ -66,7 +66,7 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
 
 
 def read_by(item: ast.stmt) -> set[str]:
-    """Returns the names that a statement reads, those that it adds to included."""
+    """Returns the names that a statement reads, including names that it adds to."""
     if isinstance(item, ast.Delete):
         return set()
     targets = (each.target for each in nodes_in(item, ast.AugAssign))
@@ -120,7 +120,7 @@ class _Reader:
             raise NotSimple(statement, "it returns under a condition")
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Records `training = mode == ModeKeys.TRAIN`; returns whether this assigns a mode test."""
+        """Records `training = mode == ModeKeys.TRAIN`; returns whether a statement is like this."""
         if not isinstance(statement, ast.Assign) or self._truth(statement.value, TRAIN) is None:
             return False
         (name, *others) = bound_in(statement)

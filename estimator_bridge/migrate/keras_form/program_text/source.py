@@ -41,7 +41,7 @@ class Source:
     Attributes:
         aliases: the full names that imports bind, by local name.
         problems: what cannot be carried over.
-        notes: (line, what happened to it) for code that is left out or changed.
+        notes: (line, explanation) for code that is left out or changed.
         needed: names that the new program imports, by module.
 
     Args:
@@ -68,7 +68,7 @@ class Source:
     # Names.
 
     def full(self, node: ast.AST) -> str:
-        """Returns the full name of an imported name or attribute; "" for others."""
+        """Returns the full name of an imported name or attribute; "" for other nodes."""
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
@@ -79,7 +79,7 @@ class Source:
         return short_name(self.full(node))
 
     def called(self, node: ast.AST | None) -> str:
-        """Returns the short name of the function that a call calls; "" for other nodes."""
+        """Returns the short name of the function that a node calls; "" for other nodes."""
         return self.short(node.func) if isinstance(node, ast.Call) else ""
 
     def need(self, module: str, name: str) -> str:
@@ -238,7 +238,6 @@ class Source:
         return self._old_lines[line - 1] if line and self._old_lines else line
 
     def check(self) -> None:
-        """Raises Refused with all problems."""
         if self.problems:
             raise Refused(self.name, self.problems, "the Keras form")
 
@@ -246,7 +245,7 @@ class Source:
 def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
-    """Returns the arguments of a call by name, and those that `names` does not contain."""
+    """Returns the arguments of a call by name, and the arguments that `names` does not contain."""
     order = [*names]
     bound: dict[str, ast.expr] = {}
     others: list[ast.keyword | ast.expr] = []

@@ -201,5 +201,7 @@ STEPS: Sequence[Step] = (
     follow_aliases,
     return_datasets,
 )
-"""The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
+"""The steps.
+
+Each returns the simplified lines with their old numbers, or None if nothing changes.
 """

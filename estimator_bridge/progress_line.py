@@ -129,7 +129,6 @@ def _rewrite(text: str) -> None:
 
 
 def readable_time(seconds: float) -> str:
-    """Formats seconds for people: "45 s", "2 min 5 s", "1 h 10 min"."""
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"

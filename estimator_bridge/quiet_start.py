@@ -42,8 +42,6 @@ def quieten() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as Python does, but with a loader that hides its startup messages."""
-
     def find_spec(
         self,
         fullname: str,

@@ -73,7 +73,6 @@ class StackSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes on each SparseCore, with slots and padding."""
         return 4 * self.rows * self.dim * (1 + len(self.slots))
 
 

@@ -50,7 +50,6 @@ class AuditedTable:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the table and its slots."""
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:

@@ -52,7 +52,6 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Maps each table to its variable's name, without the scope, and shape."""
     from estimator_bridge.translation.read_spec import read_spec
 
     return {

@@ -47,7 +47,6 @@ _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out
 
 
 def trains_unseen(sources: Iterable[str]) -> bool:
-    """Whether a program trains only through calls whose variables are unknown."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {_last_name(node) for node in nodes}
@@ -158,7 +157,6 @@ class Blockers:
                     yield Blocker(line, "loses-training", code, why, way_out, file)
 
     def _unbound(self) -> Iterator[Blocker]:
-        """Yields removed statements that leave a name without a value."""
         for statement, name, use in self._removal.unbound():
             line, file = self._program.line(statement), self._program.name
             why = f"it would be left out, and line {self._program.line(use)} uses {name}"

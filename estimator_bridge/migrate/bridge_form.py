@@ -143,8 +143,6 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
 
 
 class _Replacer(cst.CSTTransformer):
-    """Replaces imports that the bridge provides, and names below modules of stock."""
-
     def __init__(
         self,
         program: ParsedProgram,
@@ -221,7 +219,6 @@ class _Replacer(cst.CSTTransformer):
         return None, 0
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Adds an argument with which a spec computes stock's results, as `run` does."""
         names = self._program.imported_names(original_node.func)
         named = set(map(keyword_of, original_node.args))
         keeps = self._takes["keep-quirks"]
@@ -349,7 +346,6 @@ class _Remover(cst.CSTTransformer):
 
 
 def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
-    """Lists the statements to put before TensorFlow, because legacy programs need Keras 2."""
     name = aliases.free("install")
     call = "install(replace=True)" if with_install else "use_legacy_keras()"
     alias = "" if name == "install" else f" as {name}"

@@ -67,7 +67,6 @@ def _full(node: ast.expr, bound: Mapping[str, str]) -> str:
 
 
 def _target(full: str) -> str:
-    """Returns "module:name" for an object of contrib; "" if nothing has it."""
     path, _, name = full.removeprefix(f"{_CONTRIB}.").rpartition(".")
     if not full.startswith(f"{_CONTRIB}.") or not path:
         return ""

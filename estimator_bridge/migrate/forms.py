@@ -157,7 +157,6 @@ LISTED: Mapping[str, Form] = {
 
 
 def of_name(form: str, target: str | None = None) -> Form:
-    """Looks up a form; raises InvalidInput if the form does not support the target."""
     if target is None:
         return FORMS[form]
     if form not in ON_SPARSE_CORES:
@@ -170,7 +169,6 @@ def of_name(form: str, target: str | None = None) -> Form:
 
 
 def rules_of_marks(form: str) -> Mapping[str, Rule]:
-    """Returns all rules by which a form may leave a place to a person."""
     of_others = _as_listed(tf2_rules.listed(keras=form == "keras"))
     return {**of_others, **FORMS[form].rules()}
 

@@ -60,7 +60,6 @@ def check(
 
 
 def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
-    """Finds the file, number and code of the line of the new program that failed, or ""."""
     for file, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', log)):
         path = pathlib.Path(file)
         if path.resolve().is_relative_to(place.resolve()) and path.is_file():
@@ -146,7 +145,6 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
 
 @contextlib.contextmanager
 def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
-    """Limits the bridge's estimators inside the context, and imports them only then."""
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
     def init(original: Function, estimator: Object, arguments: Arguments) -> None:

@@ -69,7 +69,6 @@ def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[S
 
 
 def read(path: pathlib.Path, name: str) -> SourceFile:
-    """Reads a source file; raises InvalidInput if it is not Python 3."""
     content = path.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -97,7 +96,6 @@ def sources_of(folder: pathlib.Path) -> list[SourceFile]:
 
 
 def package_name(folder: pathlib.Path) -> str:
-    """Finds the full name of the package in a folder; "" if the folder is no package."""
     parts: list[str] = []
     folder = folder.resolve()
     while (folder / "__init__.py").is_file():
@@ -296,7 +294,6 @@ def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modul
 
 
 def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
-    """Yields (name in the module, full name) for imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
     try:
         tree = ast.parse(source.text)
@@ -308,7 +305,6 @@ def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
 
 
 def _below(statement: ast.ImportFrom) -> list[str]:
-    """Lists the full names that a statement imports, with the dots of a relative import."""
     module = written_module(statement)
     return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
 
@@ -362,7 +358,6 @@ def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.P
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:
-    """Yields the names in an import statement that may be modules."""
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom):

@@ -54,7 +54,6 @@ def place_of(name: str) -> Replacement | None:
 
 
 def module_of(path: str) -> str | None:
-    """Finds the bridge's module for a module below stock's namespace; None for other modules."""
     for namespace in _NAMESPACES:
         if path == namespace:
             return NAMESPACE
@@ -65,7 +64,6 @@ def module_of(path: str) -> str | None:
 
 
 def is_of_tensorflow(name: str) -> bool:
-    """Whether a full name belongs to TensorFlow or to the package of its estimator."""
     return name.partition(".")[0] in ("tensorflow", "tensorflow_estimator")
 
 
@@ -89,7 +87,6 @@ def is_spec(name: str) -> bool:
 
 
 def below_tensorflow(name: str) -> str:
-    """Strips TensorFlow's public module from a full name; "" for other names."""
     return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")
 
 

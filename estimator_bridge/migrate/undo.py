@@ -123,7 +123,6 @@ def _free(path: pathlib.Path) -> pathlib.Path:
 
 
 def _replace(path: pathlib.Path, content: bytes, like: pathlib.Path | None) -> None:
-    """Replaces a file atomically, so that no half-written file can be left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_bytes(content)

@@ -50,7 +50,6 @@ class Verdict:
         return {"form": self.form, "answer": self.answer, "reasons": list(self.reasons)}
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a report."""
         yield f"  migrate --form {self.form}: {self.answer}"
         for each in self.reasons:
             yield from textwrap.wrap(
@@ -84,7 +83,6 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
-    """Predicts the verdict of a form on a program that imports no other module of its folder."""
     program = "the program"
     selected = _reasons_of(form)
     return _verdict(program, name, lambda: packages.rewrite_text(form, text, program, selected))

@@ -144,7 +144,6 @@ class Job:
 
     @property
     def ids(self) -> float:
-        """The number of ids that a core looks up in a step, in all tables."""
         return sum(table.load.num_occurrences for table in self.tables)
 
     @property

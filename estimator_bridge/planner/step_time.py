@@ -175,7 +175,6 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
 
 
 def values_updated(job: Job, placement: Placement, cores: int) -> Array:
-    """Counts the float32 values that each server updates once for all cores, [servers]."""
     values = np.zeros(placement.num_servers)
     for table in job.tables:
         placed, rows = placement.tables[table.size.name], table.load.of_cores(cores)

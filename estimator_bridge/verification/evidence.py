@@ -103,7 +103,6 @@ class Evidence(NamedTuple):
                 yield slot, variable, *parts[variable]
 
     def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
-        """Pairs the rows and slots of a table that both sides have, by side A's variables."""
         names_b: dict[str | None, str] = {}
         for other in self.settings[1]["tables"]:
             if other["name"] == table["name"]:

@@ -135,6 +135,5 @@ def canned(source: Source, node: ast.AST) -> Canned | None:
 
 
 def class_name(source: Source, node: ast.AST) -> str:
-    """Returns NAME for a call of `tf.estimator.NAME`; "" for other nodes."""
     short = source.called(node)
     return short.rpartition(".")[2] if short.startswith("estimator.") else ""

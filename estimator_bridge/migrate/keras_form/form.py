@@ -141,7 +141,6 @@ def _without_tabs(source: str) -> str:
 
 
 def _of_tables(program: Source, site: sites.Site, target: str | None) -> Text:
-    """Makes a class of the model_fn; raises NotSimple if a class cannot do all that it does."""
     calls = CallWriter(program, site)
     root, model = models.write(program, site, target)
     calls.write()
@@ -180,7 +179,6 @@ def _is_keras_form(program: Source) -> bool:
 
 
 def _apply_rules(program: Source, left_out: Sequence[ast.FunctionDef] = ()) -> None:
-    """Applies the rules to all code that stays."""
     _drop_v1(program)
     _imports(program)
     dead = [*_dropped_statements(program), *left_out]

@@ -150,7 +150,6 @@ def _object(module: object, name: str) -> object:
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
-    """Rewrites all calls and names that have rules, and refuses those that cannot stay."""
     for call in nodes_in(source.tree, ast.Call):
         if not skip(call):
             short = source.called(call)
@@ -167,7 +166,6 @@ def write(source: Source, call: ast.Call, writer: Writer) -> None:
 
 
 def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:
-    """Passes positional arguments by their TensorFlow 2 names, and renames or drops keywords."""
     for number, each in enumerate(call.args):
         name = upgrade.order[number] if number < len(upgrade.order) else ""
         if name and not isinstance(each, ast.Starred):
@@ -357,7 +355,6 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
 
 
 def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
-    """Returns the Keras schedule for a decaying rate, and the step argument of the old call."""
     name, names = SCHEDULES[source.called(call)]
     by_name = known_arguments(source, call, names, unused="")
     step = by_name.pop("global_step", None)

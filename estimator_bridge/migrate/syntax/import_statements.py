@@ -120,7 +120,6 @@ def of_names(module: str, names: Sequence[str]) -> str:
 
 
 def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) -> ImportStatement:
-    """Keeps those names of an import statement whose full names are in `names`."""
     bound = read(statement, modules)
     kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)

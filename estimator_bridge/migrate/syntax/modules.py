@@ -38,7 +38,6 @@ class Modules:
         return name
 
     def absolute(self, name: str) -> str:
-        """Resolves the dots of a relative import at the start of a name."""
         level = len(name) - len(name.lstrip("."))
         if not level:
             return name
@@ -51,5 +50,4 @@ ALONE = Modules()
 
 
 def written_module(statement: ast.ImportFrom) -> str:
-    """The module of an import as written, with the dots of a relative import."""
     return "." * statement.level + (statement.module or "")

@@ -62,7 +62,6 @@ class NameFlow:
         return names if _agree(names) or not self._is_assigned(node) else []
 
     def names_at(self, node: ast.AST, dotted: str) -> list[str]:
-        """Lists the full names of a dotted name in the scope of a node."""
         first, *rest = dotted.split(".")
         values = self._of_name(self._scope(node), first)
         for part in rest:
@@ -111,7 +110,6 @@ class NameFlow:
         return False
 
     def may_be_none(self, node: ast.AST | str | None, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether the value of an expression may also be None."""
         if isinstance(node, ast.Constant):
             return node.value is None
         if isinstance(node, ast.Name) and node.id not in seen:
@@ -160,7 +158,6 @@ class NameFlow:
         )
 
     def partial(self, node: ast.AST | None) -> ast.Call | None:
-        """Finds the call of `functools.partial` behind a node, which may be a name."""
         if isinstance(node, ast.Name):
             bindings = self._bindings(self._scope(node), node.id)
             only = bindings[0] if len(bindings) == 1 else None
@@ -170,7 +167,6 @@ class NameFlow:
         return None
 
     def top_level(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the names at the top level of the module, with their full names."""
         for scope, name in [*self._bound]:
             if scope is self.tree and (names := _strings(self._of_name(scope, name))):
                 yield name, names
@@ -256,7 +252,6 @@ class NameFlow:
                 self._bind(owner, target.attr, value)
 
     def _class_of_self(self, scope: ast.AST, name: str) -> ast.ClassDef | None:
-        """Finds the class if the scope is a method whose first parameter (`self`) has this name."""
         above = self._parents.get(scope)
         if not isinstance(scope, _FUNCTIONS) or not isinstance(above, ast.ClassDef):
             return None
@@ -325,7 +320,6 @@ class NameFlow:
         return None if binding is None else self._values(binding)
 
     def _of_parameter(self, parameter: ast.arg) -> _Values:
-        """Lists the possible values of a parameter: its default, and the arguments of calls."""
         function = self._parents[self._parents[parameter]]
         owner = self._class_of_self(function, parameter.arg)
         if owner is not None:
@@ -407,7 +401,6 @@ def _union(values: Iterable[_Values]) -> _Values:
 
 
 def _strings(values: _Values) -> list[str]:
-    """Lists full names; empty if some values are definitions of the program."""
     names = [each for each in values or () if isinstance(each, str)]
     return sorted(names) if len(names) == len(values or ()) else []
 

@@ -62,7 +62,6 @@ class ParsedProgram:
         return int(self._positions[node].start.line)
 
     def last_line(self, statement: cst.CSTNode) -> int:
-        """The last line of a statement, without the comments below its block."""
         body = getattr(statement, "body", None)
         if isinstance(body, cst.IndentedBlock) and not getattr(statement, "orelse", None):
             return max(self.last_line(each) for each in body.body)
@@ -77,7 +76,6 @@ class ParsedProgram:
         return [] if found is None else self.flow.full_names(found)
 
     def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
-        """Lists the full names that a dotted name may have at the position of a node."""
         found = self._ends.get(self._end(place))
         return [] if found is None else self.flow.names_at(found, dotted)
 
@@ -93,7 +91,6 @@ class ParsedProgram:
         return found is not None and self.flow.is_alias(found)
 
     def is_followed(self, value: cst.CSTNode) -> bool:
-        """Whether every place that receives this value has a known full name."""
         found = self.in_flow(value)
         return found is not None and self.flow.is_followed(found)
 
@@ -113,7 +110,6 @@ class ParsedProgram:
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
-        """Finds the innermost node of these kinds that contains a node, or the node itself."""
         while node is not None and not isinstance(node, kinds):
             node = self.parent(node)
         return node
@@ -122,7 +118,6 @@ class ParsedProgram:
         return self.enclosing(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
     def dotted_name_of(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Finds the longest dotted name that starts with a node."""
         above = self.parent(node)
         while isinstance(above, cst.Attribute):
             node, above = above, self.parent(above)
@@ -188,5 +183,4 @@ def keyword_of(argument: cst.Arg) -> str:
 
 
 def comment_lines(rule: str, reasons: Collection[str]) -> list[cst.EmptyLine]:
-    """Writes a comment line for each reason, which leaves something to a person."""
     return [cst.EmptyLine(comment=cst.Comment(f"{TODO} {rule}: {each}.")) for each in reasons]

@@ -30,7 +30,6 @@ class Removal:
         self.users: dict[cst.CSTNode, list[cst.CSTNode]] = {}
 
     def removed_part(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Finds the outermost removed statement or argument that contains a node."""
         outermost, each = None, node
         while each is not None:
             if each in self.arguments or each in self.reasons:
@@ -42,7 +41,6 @@ class Removal:
         return self.removed_part(node) is not None
 
     def cause(self, statement: cst.CSTNode) -> str:
-        """Explains why a statement is removed, including the cause if it depends on another one."""
         reason, cause = self.reasons[statement], self._causes.get(statement, "")
         return reason if not cause or cause.endswith(f": {reason}") else f"{reason} ({cause})"
 
@@ -79,7 +77,6 @@ class Removal:
                     self.remove(access.node, why, cause=cause)
 
     def remove_harmless(self, statement: cst.CSTNode, reason: str, rule: str) -> None:
-        """Removes only this statement, whose removal loses nothing."""
         self.reasons[statement] = reason
         self.rules[statement] = rule
         self.harmless.add(statement)
@@ -117,7 +114,6 @@ class Removal:
         return bool(statements)
 
     def _dead_statement(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Finds the statement that only binds this name and is still kept."""
         if node is None or self.is_removed(node):
             return None
         statement = self._program.statement_of(node)
@@ -188,7 +184,6 @@ _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
 
 
 def _is_pure(expression: cst.CSTNode) -> bool:
-    """Whether an expression changes nothing and binds nothing."""
     calls = find(expression, cst.Call)
     names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)

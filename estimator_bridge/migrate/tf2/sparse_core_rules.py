@@ -135,7 +135,6 @@ def _say(tf2_edits: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> No
 
 
 def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Yields the arguments of a call with their names; for optimizers also positional ones."""
     # These classes derive from TensorFlow's, which take five seconds to load.
     from estimator_bridge.legacy import parameters
 

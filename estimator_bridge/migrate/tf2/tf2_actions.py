@@ -79,7 +79,6 @@ class Tf2Actions:
         self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
-        """Moves arguments that are not carried over into a comment; refuses required ones."""
         add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
@@ -99,7 +98,6 @@ class Tf2Actions:
         self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
-        """Moves the named arguments that are to be dropped into a comment."""
         dropped = [
             each
             for each in call.args
@@ -112,7 +110,6 @@ class Tf2Actions:
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
     def check_partitioner(self, call: cst.Call) -> None:
-        """Refuses partitioned variables, which the library does not have."""
         by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
         if by_keyword.get("partitioner", "None") != "None":
             why = "variables of TensorFlow 2 are not partitioned, and would have other names"
@@ -144,7 +141,6 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", name.text, new, rule_id)
 
     def _replace_by_object(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces an annotation whose name is no longer imported."""
         self._edits.replace_node(node, _OBJECT)
         self._tf2_edits.say(node, "name", code_of(node), _OBJECT, rule_id)
 
@@ -183,7 +179,6 @@ class Tf2Actions:
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
     def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call whose only argument is this name."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
         if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
@@ -195,7 +190,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(call), new, rule_id)
 
     def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its first argument."""
         call = self._program.parent(node)
         # The library itself refuses further arguments that it does not support.
         if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
@@ -204,7 +198,6 @@ class Tf2Actions:
         self._replace_by(call, call.args[0].value, rule_id, rule)
 
     def _unwrap_tensor(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its `tensor` argument, if it has one."""
         call = self._program.parent(node)
         arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
         for each in arguments:
@@ -259,7 +252,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", call.func.attr.value, rule.new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Keeps a call that exports a model for predictions; refuses other exports."""
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if keyword_of(each) == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):

@@ -47,7 +47,6 @@ class Tf2Edits:
         return tf2_rules.of_name(full, keras=self.keras)
 
     def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:
-        """Whether a rule is applied at a node. If not, the report says so."""
         if self._selected.takes(rule_id, rule.effect):
             return True
         self.say(node, "skipped", code_of(node).partition("(")[0], "", rule_id)

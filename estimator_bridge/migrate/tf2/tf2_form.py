@@ -79,7 +79,6 @@ def migrate(
 
 
 def no_training(name: str) -> Blocker:
-    """Makes the refusal of a program whose trained variables are unknown."""
     rule = tf2_rules.OTHERS[NO_TRAINING]
     return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
@@ -225,7 +224,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
-        """Removes the assignment of a module of stock, whose names are replaced where used."""
         if not isinstance(self._program.parent(node), cst.Assign | cst.AnnAssign):
             self._tf2_edits.edits.replace_node(node, "None")
             why = "Its names are imported where they are used"
@@ -236,7 +234,6 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.removal.remove_harmless(statement, reason, "import-stock")
 
     def _check_module(self, node: cst.CSTNode, full: str) -> None:
-        """Refuses a module that is passed around if some of its names have rules."""
         below = stock_replacements.below_tensorflow(full)
         parent = self._program.parent(node)
         if below not in ("tpu", "tpu.experimental"):
@@ -257,7 +254,6 @@ class _RuleVisitor(cst.CSTVisitor):
             self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
 
     def _check_setting(self, node: cst.Attribute) -> None:
-        """Refuses settings of a config that the library's config does not have."""
         owner = getattr(node.value, "attr", node.value)
         rule = tf2_rules.NOT_IN_CONFIG.get(f"config.{node.attr.value}")
         named = isinstance(owner, cst.Name) and owner.value.lower().endswith("config")
@@ -293,7 +289,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return sorted(lines, key=lambda line: line.line), trains
 
     def _check(self, trains: bool) -> None:
-        """Raises Refused if nothing is left to train, or the program would train differently."""
         blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
         if blockers and self._tf2_edits.keras:
@@ -326,12 +321,10 @@ class _RuleVisitor(cst.CSTVisitor):
         return tf2_rules.of_method(node.attr.value, keras=self._tf2_edits.keras)
 
     def _uses_keras(self) -> bool:
-        """Whether the program uses Keras; matters for modules in which nothing else changes."""
         attributes = self._program.find(cst.Attribute)
         return any(each.attr.value in ("keras", "layers") for each in attributes)
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
-        """Finds the last part of an imported name that has a rule, and the rule."""
         if isinstance(node, cst.Name | cst.Attribute):
             for full in self._program.imported_names(node):
                 rule = self._tf2_edits.rule_of(full)

@@ -25,7 +25,6 @@ def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
 
 
 def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
-    """Removes the names of stock from an import statement, except those that are still used."""
     imported = import_statements.read(statement, tf2_edits.program.modules)
     kept = {
         each.full

@@ -315,7 +315,6 @@ _METHODS_OF_KERAS: Mapping[str, NameRule] = {
 
 
 def of_method(name: str, *, keras: bool = False) -> NameRule | None:
-    """Finds the rule of a method; see `of_name`."""
     return (_METHODS_OF_KERAS if keras else {}).get(name) or METHODS.get(name)
 
 
@@ -399,7 +398,6 @@ def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
 
 
 def stock_reason(names: Iterable[str], written: str) -> str:
-    """Explains why a name is commented out, from its possible full names and its text."""
     refusals = (stock_replacements.refusal_of(name) for name in names)
     reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
     return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)

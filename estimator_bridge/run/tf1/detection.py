@@ -100,7 +100,6 @@ class _Files:
 
 
 def _unreached(readings: list[Reading]) -> set[str]:
-    """Lists the functions, classes and files that only unreached code mentions, by name."""
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     more = defined & {each.name for each in mentions if not each.is_reached}

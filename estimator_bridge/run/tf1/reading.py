@@ -409,7 +409,6 @@ class Reading(ast.NodeVisitor):
         return value if value is UNKNOWN or value is ASKED else Answer(value)
 
     def _answers_by_version(self, function: ast.AST) -> bool:
-        """Whether a function only returns which TensorFlow is installed."""
         nodes = [*ast.walk(function)]
         if not any(is_question(each, self.known, self._asked_attributes) for each in nodes):
             return False

@@ -267,7 +267,6 @@ _POLL_SECS = 1.0
 def _worker_session(
     job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
 ) -> tf.train.MonitoredSession:
-    """Opens the session of a worker; the chief initializes, restores and saves its variables."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:

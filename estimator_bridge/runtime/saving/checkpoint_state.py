@@ -125,7 +125,6 @@ def is_local(path: str) -> bool:
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint; returns whether it is a model's. Raises UnreadableCheckpoint."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)

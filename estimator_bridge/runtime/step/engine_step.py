@@ -351,7 +351,6 @@ def _step(
 
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
-    """Caches the ops of each dynamic rate per graph, so that lookups can wait for them."""
     memoized = functools.cache(_memoized)  # tables with the same rate share its ops
     tables = []
     for table in spec.tables:

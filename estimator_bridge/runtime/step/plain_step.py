@@ -27,11 +27,6 @@ from tf2_engine.types import Nest, Op, SparseTensor, Strategy
 def build_plain_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, strategy: Strategy | None
 ) -> ModelStep:
-    """Builds a step in the default graph and in the strategy's scope.
-
-    With a strategy, each replica runs the model on a batch of its own.
-    """
-
     def trace(batch: Batch) -> ModelStep:
         spec = model_fn(*batch)
         model_step.check_spec(mode, spec)

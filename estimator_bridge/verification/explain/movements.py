@@ -53,7 +53,6 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
 def _factor_of(
     evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
 ) -> float | None:
-    """Returns the factor between side B's and side A's movement; None if it is unclear or 1."""
     residual = evidence.residuals.get(key)
     if residual is None:
         return _factor(np.asarray(a - before), np.asarray(b - before))

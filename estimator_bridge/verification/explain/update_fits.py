@@ -417,7 +417,6 @@ def _gains_of(table: TableDescription, power: int) -> Change:
 
 
 def shortened(values: Array, bits: int) -> Array:
-    """Rounds float32 values to the nearest value without the last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))
     odd = (integers >> np.uint64(bits)) & np.uint64(1)

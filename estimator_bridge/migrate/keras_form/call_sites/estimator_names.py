@@ -66,7 +66,6 @@ class EstimatorNames:
         return names
 
     def _attribute_of_site(self) -> ast.Attribute | None:
-        """Returns the attribute, such as `self.estimator`, to which the estimator is assigned."""
         targets = self._statement.targets if isinstance(self._statement, ast.Assign) else []
         target = targets[0] if len(targets) == 1 else None
         is_of_name = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)

@@ -54,7 +54,6 @@ class CallWriter:
                 self._train_and_evaluate(call)
 
     def _use(self, node: ast.Name | ast.Attribute) -> None:
-        """Rewrites the call of a method if the node is the estimator in such a call."""
         source = self._source
         parent = source.parent(node)
         call = source.parent(parent) if parent is not None else None

@@ -242,7 +242,6 @@ class TrainingHooks:
             )
 
     def _read_saver(self, node: ast.expr) -> None:
-        """Makes `fit` save checkpoints in the model's folder as often as the hook did."""
         source = self._source
         hook = followed(source, node)
         assert isinstance(hook, ast.Call)
@@ -291,7 +290,6 @@ def only_log(source: Source, node: ast.expr) -> bool:
 
 
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
-    """Leaves out logging hooks, and refuses other hooks."""
     if node is not None and only_log(source, node):
         source.notes.append((node.lineno, f"{what} are left out: they only log"))
         config_arguments.leave_out(source, node)

@@ -87,7 +87,6 @@ class HeadWriter:
 
     @property
     def needs_features(self) -> bool:
-        """Whether the loss may depend on features, through weights or the program's `loss_fn`."""
         return not {"weight_column", "loss_fn"}.isdisjoint(self._by_name)
 
     @property
@@ -191,7 +190,6 @@ Writer = HeadWriter | MultiHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
-    """Reads the head of a canned estimator, and removes its arguments from the site."""
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):

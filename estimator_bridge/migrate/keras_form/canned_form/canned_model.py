@@ -372,7 +372,6 @@ class CannedModelWriter:
 
 
 def _names_of(function: ast.AST) -> set[str]:
-    """Returns the local names of a function; empty for a module, whose names a class can read."""
     if not isinstance(function, ast.FunctionDef):
         return set()
     return {*bound_in(function), *parameters_of(function)} - {function.name}

@@ -153,7 +153,6 @@ class RecurrentWriter:
         return self._source.value_of(node) or node
 
     def _keep_cells(self) -> None:
-        """Leaves cells of `tf.keras.layers` unchanged wherever they are created."""
         for node in ast.walk(self._source.tree):
             full = self._source.full(node)
             if full.startswith(_KERAS) and full.endswith(("Cell", "Cells")):

@@ -260,7 +260,6 @@ class Body:
         return name().strip("'") if name is not None and layer.name is None else layer.kind
 
     def _loop(self, loop: ast.For) -> None:
-        """Creates the layers of a loop as lists in `__init__`, over which the new loop runs."""
         source = self._source
         found = (layers.read(source, node) for node in sorted(ast.walk(loop), key=_order))
         variables: list[str] = []
@@ -462,5 +461,4 @@ def _params_key(node: ast.AST) -> str | None:
 
 
 def _order(node: ast.AST) -> tuple[int, int]:
-    """Sorts calls in the order of execution: arguments before the call that takes them."""
     return (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)

@@ -51,7 +51,6 @@ def compiled(
 
 
 def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]) -> ast.Call:
-    """Returns the call that creates the optimizer of the loss."""
     nodes = [*items, spec.get("train_op", ast.Constant(None))]
     calls = [each for node in nodes for each in nodes_in(node, ast.Call)]
     optimizers = [each for each in calls if source.called(each) in OF_TRAIN]
@@ -88,7 +87,6 @@ def _is_argument(source: Source, node: ast.AST) -> bool:
 
 
 def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[str]) -> None:
-    """Raises NotSimple if a rate depends on the step other than through a single schedule."""
     schedules = [
         each
         for node in nodes

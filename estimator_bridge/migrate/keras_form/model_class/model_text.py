@@ -218,7 +218,6 @@ class ModelWriter:
         return [unpacked, called, f"{', '.join(kept)} = self.loss_of({', '.join(of_loss)})"]
 
     def _train_step(self, outputs: list[str], results: list[str]) -> Text:
-        """Writes `train_step`; returns the code that compiles the model."""
         parts = self._parts
         spec = parts.specs[TRAIN]
         items = self._without_left_out(parts.only[TRAIN], spec)
@@ -302,7 +301,6 @@ class ModelWriter:
         return [("", each) for each in values.elts]
 
     def _metric(self, key: ast.expr | None, call: ast.expr) -> tuple[str, Text]:
-        """Returns the attribute of a metric, and the code of its arguments."""
         source, kind = self._source, _METRICS.get(self._source.called(call))
         values = ["values"] if kind == "Mean" else ["labels", "predictions"]
         if not isinstance(key, ast.Constant) or not isinstance(call, ast.Call) or kind is None:

@@ -68,7 +68,6 @@ def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
 
 
 def _indent(row: str, end: int, behind: int, is_opened_here: bool) -> int:
-    """Returns the column of the next line: that of the bracket, unless the rest is too long."""
     before = len(row) - len(row.lstrip())
     if not is_opened_here:
         return before

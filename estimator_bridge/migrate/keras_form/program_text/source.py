@@ -79,7 +79,6 @@ class Source:
         return short_name(self.full(node))
 
     def called(self, node: ast.AST | None) -> str:
-        """Returns the short name of the function that a node calls; "" for other nodes."""
         return self.short(node.func) if isinstance(node, ast.Call) else ""
 
     def need(self, module: str, name: str) -> str:
@@ -159,7 +158,6 @@ class Source:
         return self._starts[line - 1] + len(prefix)
 
     def lines(self, statement: ast.stmt, comments: bool = True) -> tuple[int, int]:
-        """Returns the span of a statement's whole lines, including the comments above it."""
         decorators = getattr(statement, "decorator_list", ())
         first = min([statement.lineno, *(each.lineno for each in decorators)])
         while comments and first > 1 and self._lines[first - 2].lstrip().startswith("#"):
@@ -354,7 +352,6 @@ def is_none(node: ast.expr | None) -> bool:
 
 
 def method_of(node: ast.AST | None) -> str:
-    """Returns the name of the method or attribute that a node calls; "" for other nodes."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr
     return ""
@@ -369,7 +366,6 @@ def is_docstring(item: ast.AST) -> bool:
 
 
 def parameters_of(function: ast.AST) -> list[str]:
-    """Returns the parameters of a function, keyword-only ones last; empty for a module."""
     if not isinstance(function, ast.FunctionDef):
         return []
     return [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]

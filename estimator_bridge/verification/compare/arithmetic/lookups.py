@@ -156,7 +156,6 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of each sample or sequence that has the full length."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))

@@ -136,8 +136,8 @@ def _array_of(column: Object, name: Object) -> Array:
         missing = int(column.isna().sum())
         if missing and code != "f":
             raise errors.InvalidInput(
-                f"The column {name!r} lacks {missing} values; TensorFlow has no missing value for "
-                f"the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
+                f"The column {name!r} has {missing} missing values, which TensorFlow cannot "
+                f"represent in the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
             )
         # Missing floats become NaN.
         options = {"na_value": np.nan} if missing else {}

@@ -185,7 +185,9 @@ class Estimator:
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
-                log.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                log.info(
+                    "Nothing to train: the global step has already reached max_steps=%d.", max_steps
+                )
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)

@@ -82,8 +82,8 @@ def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | 
         kind = type(ids).__name__
         raise errors.InvalidInput(
             f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported: ids are "
-            "integers. With use_tpu=True no column transforms ids: look strings up, or hash them, "
-            "in the input_fn."
+            "integers. With use_tpu=True no column transforms ids. Look up or hash strings in the "
+            "input_fn."
         )
     ranks = (2, 3) if feature.max_sequence_length else (2,)
     if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):

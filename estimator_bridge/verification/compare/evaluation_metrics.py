@@ -188,7 +188,7 @@ class _Judge:
         if self.is_same:
             allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
-                fault = Fault(METRIC, "it is computed otherwise, from equal values")
+                fault = Fault(METRIC, "it is computed differently, from equal values")
         outcome = differences.outcome(self.name, key, allowed, why)
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 

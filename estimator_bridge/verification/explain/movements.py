@@ -139,8 +139,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",
-            f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
-            "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
+            f"Table {name}: activations, gradients and slots agree, and the rows do not. So the "
+            "rule itself differs: its epsilon, rate, decay, or clipping of weights.",
         )
     what = "rows and slots" if slots_agree else "rows"
     return Cause(

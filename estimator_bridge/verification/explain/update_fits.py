@@ -237,7 +237,7 @@ def _of_limits(update: Update) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
-            text = f"does not hold {what} in their limits."
+            text = f"does not keep {what} within their limits."
             yield Guess("clipping", text, with_settings(table, **limits), update.steps)
     low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
     if low is not None or high is not None:
@@ -283,7 +283,7 @@ def _of_features(update: Update) -> Iterator[Guess]:
 
 def _of_duplicates(update: Update) -> Iterator[Guess]:
     changes: list[tuple[str, Change]] = [
-        ("counts an id once that a sample has twice.", lookups.without_duplicates),
+        ("counts an id only once if it is in a sample twice.", lookups.without_duplicates),
         ("takes the last of a row's gradients for their sum.", _last_of_row),
         ("takes the first of a row's gradients for their sum.", _first_of_row),
     ]
@@ -357,7 +357,7 @@ def _of_gains(update: Update) -> Iterator[Guess]:
     table = update.table
     for combiner in _COMBINERS:
         if combiner != table["combiner"]:
-            text = f"sends gradients as of the combiner {combiner!r}, not {table['combiner']!r}."
+            text = f"sends gradients as for the combiner {combiner!r}, not {table['combiner']!r}."
             changed: TableDescription = {**table, "combiner": combiner}
             yield Guess("gradient combiner", text, changed, update.steps)
     plain: TableDescription = {**table, "combiner": "sum"}
@@ -377,7 +377,7 @@ def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
     steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
-    text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
+    text = f"updates rows with the sum of each of {cores} cores, not with the sum of all cores."
     return Guess("gradient sum", text, update.table, steps)
 
 

@@ -49,7 +49,12 @@ the first one in the process."""
 
 
 def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:
-    config = namespace.RunConfig(tf_random_seed=5, model_dir=str(folder), session_config=ONE_THREAD)
+    config = namespace.RunConfig(
+        tf_random_seed=5,
+        model_dir=str(folder),
+        session_config=ONE_THREAD,
+        checkpoint_save_graph_def=False,
+    )
     cls = namespace.experimental.KMeans
     return cls(3, config=config, seed=4, **options)
 

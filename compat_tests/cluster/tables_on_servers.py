@@ -101,6 +101,7 @@ def estimator(folder: pathlib.Path, **options: Any) -> Any:
         model_dir=str(folder),
         tf_random_seed=1,
         save_checkpoints_steps=100,
+        checkpoint_save_graph_def=False,
         log_step_count_steps=None,
         tpu_config=est.tpu.TPUConfig(num_shards=cores, iterations_per_loop=1),
     )

@@ -14,35 +14,16 @@ from compat_tests.support import legacy_specs, stock
 from estimator_bridge import estimator
 
 
-def make(
-    namespace: Any,
-    model_dir: pathlib.Path,
-    dropout: float,
-    *,
-    columns: Any = None,
-    spec: Any = None,
-) -> Any:
-    """Returns a TPUEstimator of either side with use_tpu=False.
-
-    Stock has no CPU kernel for CrossReplicaSum, so the model does without CrossShardOptimizer.
-
-    Args:
-        spec: the embedding config over `columns`; None is one of the same side.
-    """
-    columns = columns or clicks.columns()
-    return namespace.tpu.TPUEstimator(
-        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False, dropout=dropout),
+def make(namespace: Any, model_dir: pathlib.Path, dropout: float, **options: Any) -> Any:
+    """Returns a TPUEstimator of either side with use_tpu=False."""
+    return jobs.make(
+        model_dir,
+        tf.tpu.experimental.AdagradParameters(0.1),
+        namespace=namespace,
         use_tpu=False,
-        config=clicks.run_config(namespace, str(model_dir)),
-        train_batch_size=jobs.BATCH,
-        eval_batch_size=jobs.BATCH,
-        predict_batch_size=jobs.BATCH,
+        model_options={"dropout": dropout},
         params={},
-        embedding_config_spec=spec
-        or namespace.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns,
-            optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
-        ),
+        **options,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import rows_of_shard
+from estimator_bridge.checkpoint_files import Writer
 
 Values = Mapping[str, Any]
 """Variables by name; the rows of tables by id."""
@@ -72,6 +73,15 @@ def write(
 def read(path: str) -> dict[str, Any]:
     reader = tf.train.load_checkpoint(path)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def changed(path: str, new: str, change: Callable[[str, Any], Any]) -> str:
+    """Writes a checkpoint whose values are `change(name, value)`; returns its path."""
+    writer = Writer(new)
+    for name, value in sorted(read(path).items()):
+        writer.value(name, change(name, value))
+    writer.finish()
+    return new
 
 
 def read_parts(path: str, name: str, shape: Sequence[int], hosts: int) -> list[Any]:

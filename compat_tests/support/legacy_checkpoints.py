@@ -84,14 +84,19 @@ def changed(path: str, new: str, change: Callable[[str, Any], Any]) -> str:
     return new
 
 
-def read_parts(path: str, name: str, shape: Sequence[int], hosts: int) -> list[Any]:
-    """Returns a table as programs on several hosts restore it: each host's part."""
+def read_parts(path: str, shapes: Mapping[str, Sequence[int]], hosts: int) -> dict[str, list[Any]]:
+    """Returns tables, by name, as programs on several hosts restore them: each host's part."""
     with tf.Graph().as_default(), tf.Session() as session:
-        variable = tf.get_variable(
-            name,
-            shape=shape,
-            partitioner=tf.fixed_size_partitioner(min(shape[0], hosts)),
-            use_resource=True,
-        )
-        tf.train.Saver(list(variable)).restore(session, path)
-        return list(session.run(list(variable)))
+        tables = {
+            name: list(
+                tf.get_variable(
+                    name,
+                    shape=shape,
+                    partitioner=tf.fixed_size_partitioner(min(shape[0], hosts)),
+                    use_resource=True,
+                )
+            )
+            for name, shape in shapes.items()
+        }
+        tf.train.Saver([part for parts in tables.values() for part in parts]).restore(session, path)
+        return dict(session.run(tables))

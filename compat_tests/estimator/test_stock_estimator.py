@@ -27,6 +27,14 @@ def make(namespace: Any, model_dir: pathlib.Path, dropout: float, **options: Any
     )
 
 
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A model_dir of stock's after a step."""
+    folder = tmp_path_factory.mktemp("stock") / "start"
+    make(stock.ESTIMATOR, folder, 0.0).train(clicks.input_fn, max_steps=1)
+    return folder
+
+
 @pytest.mark.parametrize(
     "dropout, steps",
     [
@@ -36,16 +44,19 @@ def make(namespace: Any, model_dir: pathlib.Path, dropout: float, **options: Any
     ],
 )
 def test_use_tpu_false_is_stock_to_the_bit(
-    dropout: float, steps: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    dropout: float,
+    steps: int,
+    start: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """After steps from one checkpoint no variable, metric or prediction differs from stock's.
 
     This includes dropout: the same ops in the same order draw the same numbers.
     """
-    make(stock.ESTIMATOR, tmp_path / "start", dropout).train(clicks.input_fn, max_steps=1)
     saved, evaluated, predicted = {}, {}, {}
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
-        shutil.copytree(tmp_path / "start", tmp_path / name)
+        shutil.copytree(start, tmp_path / name)
         job = make(namespace, tmp_path / name, dropout)
         job.train(clicks.input_fn, steps=steps)
         saved[name] = jobs.saved(job)
@@ -63,10 +74,10 @@ def test_use_tpu_false_is_stock_to_the_bit(
     assert predicted["stock"] == predicted["bridge"]
 
 
-def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
+def test_a_job_passes_to_the_bridge_and_back(start: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Stock, bridge and stock in one model_dir end where stock alone ends, to the bit."""
-    make(stock.ESTIMATOR, tmp_path / "turns", 0.0).train(clicks.input_fn, max_steps=1)
-    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
+    for name in ("turns", "alone"):
+        shutil.copytree(start, tmp_path / name)
     for directory, namespace, last in (
         ("turns", estimator, 4),
         ("turns", stock.ESTIMATOR, 7),

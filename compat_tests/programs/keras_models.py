@@ -182,7 +182,6 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
 
 
 def train_in_loop(strategy: Any, model: Any, optimizer: Any, *, eager: bool) -> None:
-    """Trains a model for an epoch in a custom training loop."""
     dataset_iterator = iter(distributed(strategy))
 
     def tpu_step(inputs: Any) -> None:

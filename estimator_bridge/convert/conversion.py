@@ -212,7 +212,9 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
 def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:
     new = os.path.abspath(new)
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
-        raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
+        raise errors.InvalidInput(
+            f"{new} exists and is not empty. Give a new or an empty directory."
+        )
     name = f"{plan.target.basename}-{plan.step or 0}"
     partial = _make_partial(new)
     try:

@@ -195,9 +195,10 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
     yield f"  all with their slots: {readable(plan.job.bytes)}"
     yield ""
     yield "Parameter servers"
-    yield f"  least number for memory: {plan.servers_for_memory}"
+    yield f"  fewest servers with enough memory: {plan.servers_for_memory}"
     wanted = plan.servers_for_bandwidth
-    yield f"  least number not slower than a worker: {'none' if wanted is None else wanted}"
+    shown_wanted = "no number is enough" if wanted is None else wanted
+    yield f"  fewest servers that are all at least as fast as a worker: {shown_wanted}"
     yield from _lines_of_servers(plan)
     yield ""
     yield "A step"
@@ -227,13 +228,13 @@ def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
     fullest = max(plan.memory, key=lambda each: each.bytes)
     state = "fits" if plan.fits else "DOES NOT FIT"
     yield (
-        f"  memory of the fullest: {readable(int(fullest.bytes))} ({state}), of it "
+        f"  memory of the fullest server: {readable(int(fullest.bytes))} ({state}), of it "
         f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
         f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
     )
     shares = ", ".join(f"{share:.2f} ({layout})" for layout, share in plan.uneven.items())
     yield (
-        "  the busiest sends and gets so many times the bytes of the average one, by layout: "
+        "  bytes of the busiest server relative to the mean, by layout: "
         f"{shares}; the plan is for {plan.options.layout}"
     )
 

@@ -136,8 +136,8 @@ def _check_trainable(legacy: LegacySpec) -> None:
         if optimizer is not None and optimizer.kind == "FrequencyEstimatorParameters":
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: `{optimizer.kind}` computes the rows of its table from "
-                "what is looked up, but with use_tpu=False the model's own optimizer trains the "
-                "tables. Train with use_tpu=True, which needs no TPU here."
+                "the ids that are looked up, but with use_tpu=False the model's own optimizer "
+                "trains the tables. Train with use_tpu=True, which needs no TPU here."
             )
 
 

@@ -65,9 +65,7 @@ class Blocker:
     Attributes:
         line: in the source; 0 for the program as a whole.
         rule: the id of the rule; see `tf2_rules`.
-        code: the refused code.
         why, way_out: `why` without a capital and a full stop, `way_out` with a capital.
-        file: the program or the module.
     """
 
     line: int
@@ -127,8 +125,7 @@ class Blockers:
     ) -> None:
         """Adds a blocker; it does not count if its code is left out for another reason.
 
-        Args:
-            code: the code to show; by default the code of the node.
+        `code` is the code to show, by default that of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name

@@ -76,14 +76,12 @@ def adopt(
 ) -> Rewritten:
     """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
-    Everything else stays as it is. `install`, called when the program starts, provides names that
-    cannot be found in the source (a module of stock that is passed around or star-imported). A name
-    that the bridge lacks stays, under a comment with the reason.
-
-    Args:
-        name: the program's name in errors.
-        selected: the rules to apply.
-        modules: the other modules of its package.
+    `install`, called when the program starts, provides names that cannot be found in the source (a
+    module of stock that is passed around or star-imported). A name that the bridge lacks stays,
+    under
+    a comment with the reason. `name` is the program's name in errors, `modules` are the other
+    modules
+    of its package.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -355,9 +353,7 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
     """Inserts `start` before the first import of TensorFlow, and `new` after the last one.
 
-    The last import is searched in the same group of imports, because code after the group may
-    already
-    use the new names.
+    Only imports in one group count, because code after the group may already use the new names.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not is_preface(each))

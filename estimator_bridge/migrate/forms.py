@@ -28,11 +28,9 @@ class Form(NamedTuple):
         rewrite: returns the new source; raises `Refused` with all blockers.
         rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program that would need an edit keeps its estimators instead, as
-            in the bridge form.
-        marks_kept: whether a program that keeps its estimators has a mark for each reason;
-            otherwise
-            only the report lists the reasons.
+        keeps_estimators: whether a program that would need an edit keeps its estimators instead.
+        marks_kept: whether such a program has a mark for each reason, not only a line in the
+            report.
         model: the class that replaces estimators, as messages call it.
         otherwise: rewrites a folder, and a program that `rewrite` refuses.
         takes_folders: whether the form rewrites the modules of a folder.

@@ -35,11 +35,9 @@ _NO_TRAINING = 3  # the exit status of a program that did not train
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> None:
-    """Runs a program in its own process.
+    """Runs a program, which is in `place` during the check, in its own process.
 
-    Args:
-        place: where the new program, or its folder, is during the check.
-        target: where the program will be written; errors name this path.
+    Errors name the path `target`, where the program will be written.
 
     Raises:
         Untranslatable: the program fails, or does not train.

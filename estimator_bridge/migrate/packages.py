@@ -37,14 +37,7 @@ _KEPT_BEFORE = (
 
 
 class SourceFile(NamedTuple):
-    """A source file.
-
-    Attributes:
-        path: where it is.
-        name: its name in reports: as given, or relative to the folder.
-        text: with the original line ends.
-        encoding: as declared by PEP 263.
-    """
+    """A source file; `name` is its name in reports: as given, or relative to the folder."""
 
     path: pathlib.Path
     name: str
@@ -140,9 +133,6 @@ def _or_kept(
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
     """Rewrites files to a form, or to the bridge form if the new files would need an edit.
-
-    Args:
-        rewrite: rewrites the files to a form, or raises Refused.
 
     Raises:
         Refused: the program needs other modules, or the bridge cannot run any part of it either.

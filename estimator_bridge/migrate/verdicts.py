@@ -27,8 +27,7 @@ class Verdict:
     Attributes:
         reasons: the blockers as `migrate` reports them, or what the migration leaves to the user.
         possible: whether changes by hand remove all of them.
-        keeps_estimators: whether the new program is complete but uses the bridge's estimators; the
-            reasons then say why.
+        keeps_estimators: whether the new program is complete but uses the bridge's estimators.
     """
 
     form: str

@@ -25,8 +25,7 @@ class Residual(NamedTuple):
     """The error of one array of side B at one step.
 
     Attributes:
-        apart: the distance of each element from its expected value; infinite if only one side is
-            NaN.
+        apart: the distance of each element from its expected value; infinite if one side is NaN.
         allowed: the tolerance of each element.
         moved: how far each element moved on side A, or its value if it is computed from scratch.
         bias: the tolerance for an error in one direction; None if directions mean nothing.

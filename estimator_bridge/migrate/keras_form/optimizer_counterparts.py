@@ -97,10 +97,7 @@ OF_TABLES: Mapping[str, Counterpart] = {
 
 
 def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:
-    """Writes a Keras optimizer that applies `rule`, an update rule of the engine.
-
-    `starts` are the initial slot values, if they differ from the rule's own.
-    """
+    """Writes a Keras optimizer that applies `rule`, an update rule of the engine."""
     source.need(KERAS if rule.startswith("Keras") else "tf2_engine", rule)
     source.need(KERAS, "RuleOptimizer")
     after = [starts] if starts else []

@@ -247,7 +247,6 @@ def known_arguments(
     """Returns the arguments of a call by name; reports each one that would be lost.
 
     Args:
-        names: the known arguments, in positional order.
         required: names that must be present.
         unused: keywords that make no difference in the new program.
         lost: names that are not carried over.

@@ -149,11 +149,7 @@ def is_preface(statement: cst.CSTNode) -> bool:
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
-    """Finds the position of TensorFlow's last import in the group of imports from `first`.
-
-    It is `first - 1` if the first statement is not an import line but a block that contains
-    imports.
-    """
+    """Finds the position of TensorFlow's last import in the group of imports from `first`."""
     last = first - 1
     for position, each in enumerate(statements[first:], first):
         if not is_import_line(each):
@@ -165,9 +161,8 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 class Aliases:
     """Chooses the names under which a new program imports modules of the bridge.
 
-    Args:
-        taken: names that the program uses.
-        namespace_names: names under which the program imports the bridge's namespace itself.
+    `taken` are names that the program uses; `namespace_names` are names under which it imports the
+    bridge's namespace itself.
     """
 
     def __init__(self, taken: set[str], namespace_names: Iterable[str]) -> None:

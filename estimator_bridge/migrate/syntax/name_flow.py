@@ -1,9 +1,8 @@
 """Follows names to the modules, classes and functions that they stand for, by data flow.
 
-A program can give a module or function another name in many ways: by
-`fc, tpu = tf.feature_column, tf.tpu.experimental`, as an attribute of a class or of `self`, as a
-default argument, as the result of a function, or through `functools.partial`. `NameFlow` finds the
-full names behind all of these.
+A program can give a module or function another name by `fc, tpu = tf.feature_column,
+tf.tpu.experimental`, as an attribute of a class or of `self`, as a default argument, as the result
+of a function, or through `functools.partial`.
 """
 
 from __future__ import annotations

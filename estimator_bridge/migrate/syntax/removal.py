@@ -49,10 +49,9 @@ class Removal:
 
         A function is removed with a statement that returns its result. A statement that uses a name
         is
-        removed if no other statement binds the name.
-
-        Args:
-            cause: the reason for the first statement that this one depends on; by default its own.
+        removed if no other statement binds the name. `cause` is the reason for the first statement
+        on
+        which this one depends.
         """
         if self.is_removed(node):
             return

@@ -20,7 +20,6 @@ class Tf2Edits:
     """The changes of one program and their lines in the report.
 
     Attributes:
-        program, edits, removal, comments, blockers: of this program.
         imported: the names that are imported from each module.
         keras: whether the program becomes a `TrainerModel`.
         models: the names to which a `TrainerModel` is assigned.
@@ -63,10 +62,9 @@ class Tf2Edits:
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
         """Imports a name from a module and returns the name to write.
 
-        Args:
-            node: the only place of use. If the program uses a name of the library for something
-                else, the name is written with the library's module there, such as
-                `training.minimize`.
+        If the program uses the name for something else, the only place of use, `node`, gets the
+        name with
+        its module, such as `training.minimize`.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)

@@ -189,9 +189,7 @@ def new_graph(
 ) -> Iterator[Graph]:
     """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
 
-    If `resource_step` is None, TensorFlow's current default for variables decides whether the
-    global
-    step is a resource or a reference variable.
+    If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
 
     Raises:
         OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.

@@ -213,8 +213,8 @@ def relative_error(
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
     Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
-    beta_1^t). 1 - power has the same absolute error as the power, and a large relative error while
-    1 - power is small. `computed` are the variables that only one side has.
+    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed` are
+    the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0

@@ -199,9 +199,8 @@ class Power:
     """The smallest error of one array that its steps would have shown.
 
     An error is a factor on the movement of the array: for a learning rate that is two per cent too
-    large, it is 0.02. An error shows if it takes an element beyond its tolerance, or if most
-    elements
-    differ in the same direction, because rounding goes both ways equally often.
+    large, it is 0.02. It shows if an element is beyond its tolerance, or if most elements differ in
+    the same direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its tolerance.

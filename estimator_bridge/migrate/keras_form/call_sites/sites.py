@@ -40,12 +40,10 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the arguments of the call, by name; for a canned estimator, by the names of
-            combined estimators.
+        arguments: by name; for a canned estimator, by the names of combined estimators.
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
         canned: None for a TPUEstimator.
-        class_name: the model's class.
         name: the variable to which the model is assigned.
     """
 
@@ -171,9 +169,7 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
     """Returns the value assigned to a name, and drops the assignment.
 
-    The assignment is in the name's function or else in the module. `is_used` tells whether the
-    value
-    is written elsewhere.
+    `is_used` tells whether the value is written elsewhere.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -32,7 +32,6 @@ class Exporters:
     """The exporters of an EvalSpec.
 
     Args:
-        node: the `exporters` argument.
         evaluates: whether training evaluates its checkpoints as they are written.
         is_named: whether the EvalSpec has a name, which puts its evaluations in another folder.
     """

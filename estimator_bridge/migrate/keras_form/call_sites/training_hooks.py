@@ -40,7 +40,6 @@ class HookRow:
         options: further arguments of the callback.
         default: an argument to write if the program omits it.
         note: what changes, for the report.
-        evaluates: whether the hook reads evaluation results.
     """
 
     names: str

@@ -60,7 +60,6 @@ class ModelText:
         text: renders its class, once all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
-        left_out: functions that nothing calls any more.
     """
 
     text: Text

@@ -44,8 +44,7 @@ class Source:
         notes: (line, explanation) for code that is left out or changed.
         needed: names that the new program imports, by module.
 
-    Args:
-        lines: the file's line number for each line of the text, if the two differ.
+    `lines` gives the file's line number for each line of the text, if the two differ.
     """
 
     def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
@@ -115,8 +114,8 @@ class Source:
     def value_of(self, name: ast.expr | None) -> ast.expr | None:
         """Returns the only value assigned to a name, in its function or else in the module.
 
-        None unless there is exactly one plain assignment. Expressions other than names are returned
-        unchanged.
+        None unless there is exactly one plain assignment. Expressions other than names stay as they
+        are.
         """
         if not isinstance(name, ast.Name):
             return name

@@ -1,7 +1,7 @@
 """Hides TensorFlow's startup messages in the commands of this project.
 
-Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
-before TensorFlow reads its log level. These lines do not affect the results of a command.
+Loading TensorFlow prints lines about oneDNN, CUDA and the CPU, some of them before TensorFlow reads
+its log level.
 """
 
 from __future__ import annotations

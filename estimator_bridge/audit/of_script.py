@@ -45,9 +45,6 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     """Returns the findings in the source of a program, with their meaning on a target.
 
     Computed values, and calls with `**`, become remarks, because only a run shows their values.
-
-    Raises:
-        SyntaxError: Python would not run the program.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)

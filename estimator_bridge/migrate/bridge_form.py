@@ -78,10 +78,8 @@ def adopt(
 
     `install`, called when the program starts, provides names that cannot be found in the source (a
     module of stock that is passed around or star-imported). A name that the bridge lacks stays,
-    under
-    a comment with the reason. `name` is the program's name in errors, `modules` are the other
-    modules
-    of its package.
+    under a comment with the reason. `name` is the program's name in errors, `modules` are the other
+    modules of its package.
 
     Raises:
         InvalidInput: the source is not Python 3.

@@ -195,8 +195,7 @@ def next_batch(
 
     There are as many ops as in stock's queues, because TensorFlow derives seeds from the number of
     ops. With `shuffle`, the queue contains at least `min_after_dequeue` rows, by default a quarter
-    of
-    the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
+    of the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

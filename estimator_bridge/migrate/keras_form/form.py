@@ -74,8 +74,7 @@ def migrate_to_keras(
     Raises:
         InvalidInput: the source is not Python 3.
         Untranslatable: the model_fn is not simple enough for a class, parts of the program cannot
-            be carried over (the message lists all of them), or `target` is given for a program
-            without tables.
+            be carried over, or `target` is given for a program without tables.
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):

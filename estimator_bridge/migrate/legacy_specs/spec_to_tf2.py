@@ -42,11 +42,9 @@ class Change:
     """One setting that differs in TensorFlow 2, or does not exist there.
 
     Attributes:
-        where: the owner of the setting, such as "table 'words'".
-        setting: its legacy name.
-        was, now: the old and new value as source text; `now` is empty if nothing replaces it.
-        why: a sentence.
-        effect: one of `EFFECTS`.
+        where: the owner of the setting, such as "table 'words'". setting: its legacy name. was,
+        now: the old and new value as source text; `now` is empty if nothing replaces it. why: a
+        sentence. effect: one of `EFFECTS`.
     """
 
     where: str
@@ -296,8 +294,7 @@ def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator
     """Yields the notes of a spec, for the objects of TensorFlow 2.
 
     In TensorFlow 2 every table has its own optimizer, so a note on the spec's optimizer is repeated
-    for
-    each table that uses it.
+    for each table that uses it.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

@@ -148,8 +148,6 @@ def check_source(source: str, name: str) -> ast.Module:
     """Parses a program.
 
     Raises InvalidInput if Python would not run the program, or if it is too deeply nested to parse.
-    Python refuses some programs only when it compiles them, for instance for a repeated keyword
-    argument or a `return` outside a function.
     """
     try:
         tree = ast.parse(source)

@@ -48,10 +48,8 @@ class Removal:
         """Removes the statement of a node and the statements that depend on it.
 
         A function is removed with a statement that returns its result. A statement that uses a name
-        is
-        removed if no other statement binds the name. `cause` is the reason for the first statement
-        on
-        which this one depends.
+        is removed if no other statement binds the name. `cause` is the reason for the first
+        statement on which this one depends.
         """
         if self.is_removed(node):
             return

@@ -63,8 +63,7 @@ class Tf2Edits:
         """Imports a name from a module and returns the name to write.
 
         If the program uses the name for something else, the only place of use, `node`, gets the
-        name with
-        its module, such as `training.minimize`.
+        name with its module, such as `training.minimize`.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)

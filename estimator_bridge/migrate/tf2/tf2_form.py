@@ -262,11 +262,8 @@ class _RuleVisitor(cst.CSTVisitor):
     def finish(self) -> tuple[list[Line], bool]:
         """Makes the remaining edits after the visit.
 
-        Returns:
-            The lines of the report, and whether the program creates a TPUEstimator.
-
-        Raises:
-            Refused: nothing would be left to train, or the program would train differently.
+        Returns the lines of the report, and whether the program creates a TPUEstimator. Raises
+        Refused if nothing would be left to train, or the program would train differently.
         """
         tf2_edits = self._tf2_edits
         for node, reason, rule_id in self._actions.to_remove:

@@ -1,7 +1,6 @@
 """The rules of the tf2 form: the action on each name, method and argument, and its reason.
 
-A row has the code that it recognises, the action, and the reason for the report and for the comment
-in the program. To support another name, or to give another reason, add a row.
+To support another name, or to give another reason, add a row.
 """
 
 from __future__ import annotations
@@ -114,13 +113,10 @@ def _training(
 ) -> NameRule:
     """Makes the rule for a name that has a counterpart in the training library.
 
-    The counterpart may have another name.
-
     Args:
         arguments: the arguments that calls keep; by default all.
         positional: how many of these may be positional; by default all that calls keep.
-        refused: arguments that cannot be dropped without changing what the program does; calls
-            that pass them are refused.
+        refused: arguments that cannot be dropped without changing what the program does.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional

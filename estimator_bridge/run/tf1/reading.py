@@ -1,7 +1,6 @@
 """Reads a module's source the way Python would run it with TensorFlow 2 installed.
 
-If a version check lets only TensorFlow 1 pass, the names in the code behind the check do not count
-as used.
+Names in code that a version check hides from TensorFlow 2 do not count as used.
 """
 
 from __future__ import annotations
@@ -94,10 +93,8 @@ class Reading(ast.NodeVisitor):
     """The uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
     `find` takes a module's name, the importing file and the level of a relative import, and returns
-    the
-    reading of the module, or None if it does not belong to the program. `adapts` is true if the
-    module
-    uses `tf.compat.v1` when it finds TensorFlow 2.
+    the reading of the module, or None if it does not belong to the program. `adapts` is true if the
+    module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -322,8 +319,7 @@ class Reading(ast.NodeVisitor):
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
         `before` are the known values before every block but the first. With `is_sure`, every run
-        with
-        TensorFlow 2 executes the first block.
+        with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)

@@ -152,8 +152,7 @@ class Estimator:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
         After SIGTERM or Ctrl-C, training finishes the current step, or cancels a step that still
-        waits
-        for input. It then writes a checkpoint and lets the signal take effect.
+        waits for input. It then writes a checkpoint and lets the signal take effect.
 
         Args:
             input_fn: takes any of params, config and mode.

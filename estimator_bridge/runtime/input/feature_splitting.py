@@ -234,8 +234,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Also returns the number of samples in the batch, int64, or None if the batch is known to be
-    full.
-    The op fails at run time if the batch has more than `size` samples.
+    full. The op fails at run time if the batch has more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

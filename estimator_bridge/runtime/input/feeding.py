@@ -126,8 +126,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
     batch, from one call of the input_fn or from one call per core. BROADCAST gives all cores the
-    same
-    batch. `notify_of_python` is called if other tasks should read the input, but it calls Python.
+    same batch. `notify_of_python` is called if other tasks should read the input, but it calls
+    Python.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (

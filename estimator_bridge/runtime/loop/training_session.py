@@ -56,8 +56,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
     It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as
-    with stock's loop on the device.
+    as with stock's loop on the device.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:

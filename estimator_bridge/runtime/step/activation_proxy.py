@@ -2,8 +2,7 @@
 
 A custom gradient records each activation's gradient. Each activation also depends on a trainable
 dummy variable with stock's name, so `minimize`, `compute_gradients` and the checkpoint keys of
-slots
-work as in stock.
+slots work as in stock.
 """
 
 from __future__ import annotations

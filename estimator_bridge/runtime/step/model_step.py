@@ -37,8 +37,7 @@ class ModelStep:
     """One step of training, evaluation or prediction.
 
     `end_of_loop` is the train_op of a loop's last step, which also updates the table variables.
-    None
-    means `train_op`.
+    None means `train_op`.
     """
 
     loss: Tensor | None = None

@@ -337,8 +337,7 @@ class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
     The changed bits show how far rounding may move loss and gradients; side B's gradients show how
-    the
-    model's optimizer should update the variables.
+    the model's optimizer should update the variables.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

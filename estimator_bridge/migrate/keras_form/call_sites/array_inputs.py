@@ -23,8 +23,7 @@ def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | Non
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
     A named input function becomes a function that returns the dataset. `made_by` is the value of
-    its
-    name.
+    its name.
     """
     call = _call(source, input_fn)
     if call is not None:

@@ -28,8 +28,7 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     """Writes the arguments of an export for its receiver function.
 
     A receiver that only computes features from a dict of placeholders becomes specs and a function.
-    Any
-    other receiver runs unchanged in a graph.
+    Any other receiver runs unchanged in a graph.
     """
     made_by = source.value_of(receiver)
     if source.called(made_by) in _BUILDERS:

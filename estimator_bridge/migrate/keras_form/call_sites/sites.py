@@ -64,8 +64,7 @@ def find(source: Source) -> Site | None:
     """Finds where the estimator is created.
 
     Reports a problem and returns None if the program creates no estimator, or several of which one
-    is
-    canned. Raises NotSimple if it creates several estimators with a model_fn.
+    is canned. Raises NotSimple if it creates several estimators with a model_fn.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]

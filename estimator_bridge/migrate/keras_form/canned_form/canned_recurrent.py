@@ -31,8 +31,8 @@ class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
     A single number of `units` with a named `cell_type` becomes a Keras layer. Several numbers
-    become
-    cells in an `RNN` layer. The two have different variable names, so both arguments must be known.
+    become cells in an `RNN` layer. The two have different variable names, so both arguments must be
+    known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

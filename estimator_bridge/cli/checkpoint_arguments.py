@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tf2_engine.types import Object
 
 HELP = (
-    "the program's EmbeddingConfigSpec, as module:attribute or file.py:name; a function without "
-    "arguments that returns one will do. The module is imported: it is your program, and it runs"
+    "the program's EmbeddingConfigSpec, or a function without arguments that returns it, as "
+    "module:attribute or file.py:name. The module, which is part of your program, is imported"
 )
 
 
@@ -28,9 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--spec", help=HELP)
     program_arguments.add_tf1(parser, "the module of --spec")
-    table = "the variable of a table in a name-based checkpoint; once for each"
+    table = "a table, and its variable in a name-based checkpoint; repeat the option for each table"
     add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
-    add("--optimizer", help="of all tables, without a spec (default: told by the slots)")
+    add(
+        "--optimizer",
+        help="the optimizer of all tables, if there is no spec (default: detected from the slots)",
+    )
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:

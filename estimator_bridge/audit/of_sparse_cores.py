@@ -18,12 +18,12 @@ from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
 from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
 from tf2_engine.types import Object
 
-_HEAD_ROOM = 1.25  # How far proposed limits exceed what a sample of the data needs.
+_HEAD_ROOM = 1.25  # factor by which proposed limits exceed what a sample of the data needs
 _MULTIPLE = 8
 
 
 TORCH = "torch"
-"""The kind of the target that is not a TPU."""
+"""The only target that is not a TPU."""
 
 
 class Target(NamedTuple):
@@ -83,7 +83,7 @@ class SparseCoreAudit:
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if the subject has no tables, or no such machine can hold them.
+        stacks: empty if the subject has no tables, or its tables fit on no such machine.
         sampled: None without `Target.sample`.
     """
 

@@ -169,8 +169,8 @@ def make_stop_at_checkpoint_step_hook(
 ) -> tf.train.SessionRunHook:
     """Makes a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself; any other worker continues
-    until a checkpoint of that step exists.
+    The chief, which writes the checkpoints, stops at the step itself. Any other worker continues
+    until a checkpoint of this step exists.
 
     Args:
         wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.

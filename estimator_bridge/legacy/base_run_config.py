@@ -64,7 +64,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator: the directory, the intervals of checkpoints, the sessions.
+    """The configuration of an estimator: directories, checkpoint intervals, sessions.
 
     The cluster comes from the environment variable TF_CONFIG: one process, or a chief with
     parameter servers and any number of workers.
@@ -167,7 +167,7 @@ class RunConfig:
                 "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                 f"set; they are {steps} and {secs}. Drop one of them."
             )
-        # An interval that is given alone disables the other one.
+        # If only one interval is given, it disables the other one.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:

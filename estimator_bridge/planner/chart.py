@@ -42,7 +42,7 @@ def chart(plan: CapacityPlan) -> str:
     clusters = [(machines, rate) for machines, rate in points if machines > 1]
     if clusters:
         (machines, rate), top = clusters[0], 10.0**high
-        # Up to the edge of the drawing, or to the largest number of machines.
+        # The line ends at the edge of the drawing, or at the largest number of machines.
         last = min(machines * top / rate, clusters[-1][0])
         even = [(x(machines), y(rate)), (x(last), y(rate * last / machines))]
         parts.append(svg.curve(even, _AXIS, 0.0, stroke_dasharray="6 4"))

@@ -71,8 +71,8 @@ def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
 def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
     """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
 
-    This fits vocabularies that are sorted by frequency. An exponent of 0 draws all rows equally
-    often.
+    This fits vocabularies that are sorted by frequency. With exponent 0 all rows are equally
+    likely.
 
     Raises:
         InvalidInput: the exponent is negative.

@@ -1,4 +1,4 @@
-"""Words notes and rows of the catalogue: as warnings, audit findings, changes and causes."""
+"""Writes notes and rows of the catalogue as warnings, audit findings, changes and causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fate of legacy settings in a PyTorch program that uses nn.EmbeddingBag or TorchRec."""
+"""The effects of legacy settings in a PyTorch program that uses nn.EmbeddingBag or TorchRec."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TorchEffect(NamedTuple):
-    """PyTorch's effect instead, and the advice to users."""
+    """The effect that PyTorch has instead, and the advice to users."""
 
     effect: str
     way_out: str = ""
@@ -95,4 +95,4 @@ EFFECTS: Mapping[str, TorchEffect] = {
         "check the ids of the input pipeline, and use BoundsCheckMode.FATAL",
     ),
 }
-"""By the name of a row of the catalogue. Other rows do not matter to PyTorch."""
+"""Effects by the name of a row of the catalogue. PyTorch programs need no other rows."""

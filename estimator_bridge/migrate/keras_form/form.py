@@ -180,7 +180,6 @@ def _is_keras_form(program: Source) -> bool:
 
 
 def _apply_rules(program: Source, left_out: Sequence[ast.FunctionDef] = ()) -> None:
-    """Applies the rules to all code that stays."""
     _drop_v1(program)
     _imports(program)
     dead = [*_dropped_statements(program), *left_out]

@@ -280,7 +280,6 @@ def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | No
 def _changes(
     legacy: LegacySpec, optimizers: Mapping[str, _Optimizer], unknown_columns: list[Note]
 ) -> Iterator[Change]:
-    """Yields the changes of the spec: table by table, then the features."""
     notes = [*_notes(legacy, optimizers), *unknown_columns]
     order = [SPEC, *(Place("table", table.name) for table in legacy.tables)]
     positions = {place: position for position, place in enumerate(order)}

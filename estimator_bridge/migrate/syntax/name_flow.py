@@ -176,7 +176,6 @@ class NameFlow:
                 yield name, names
 
     def _enter(self, node: ast.AST, scope: ast.AST) -> None:
-        """Records the scope and the parent of all nodes below a node."""
         for child in ast.iter_child_nodes(node):
             self._parents[child] = node
             outside = isinstance(node, _SCOPES) and not isinstance(node, (ast.Module, ast.Lambda))

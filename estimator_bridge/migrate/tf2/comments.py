@@ -131,13 +131,11 @@ class Comments:
         self._above[statement] = self._above.get(statement, "") + text
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
-        """Adds a comment, and commented-out code, above a statement."""
         indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
         self._above[statement] = f"{before}{_wrapped(comment, indent)}{code}"
 
     def _comment_out_statements(self) -> Iterator[Line]:
-        """Comments out the removed statements and yields a report line for each."""
         removed: dict[cst.CSTNode, int] = {}
         for statement, reason in self._removal.reasons.items():
             block: cst.CSTNode = self._program.parent(statement)
@@ -192,7 +190,6 @@ def sentence(why: str) -> str:
 
 
 def _wrapped(comment: str, indent: str) -> str:
-    """Wraps a comment."""
     return (
         textwrap.fill(
             comment,

@@ -85,8 +85,6 @@ def no_training(name: str) -> Blocker:
 
 
 class _RuleVisitor(cst.CSTVisitor):
-    """Applies the rules to the names, methods and arguments of a program, by editing its text."""
-
     def __init__(
         self, program: ParsedProgram, tf2_edits: Tf2Edits, target: str | None = None
     ) -> None:

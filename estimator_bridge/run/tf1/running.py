@@ -16,8 +16,7 @@ from tf2_engine import tf_compat
 def as_tf1(script: str | None = None) -> Iterator[None]:
     """Makes a program import TensorFlow 1 inside the context, and disables TensorFlow 2's behavior.
 
-    The call of `disable_v2_behavior` stays in effect after the context, because it cannot be
-    undone.
+    The effect of `disable_v2_behavior` cannot be undone and stays after the context.
     """
     import tensorflow as tf
 

@@ -43,7 +43,7 @@ def input_hosts(
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
     As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode. Predictions and
-    BROADCAST mode only use this process.
+    BROADCAST mode use only this process.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1

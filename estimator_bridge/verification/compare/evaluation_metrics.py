@@ -23,7 +23,7 @@ from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Maps an output and its magnitude to the tolerance and the reason for it."""
+"""Computes the tolerance of an output, and the reason for it, from its name and magnitude."""
 
 _OfValue = TypeVar("_OfValue")
 
@@ -40,7 +40,7 @@ COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of metrics that differ for equal values; METRIC if it is unclear which."""
+"""The causes of metrics that differ for equal values; METRIC if the cause is unclear."""
 
 
 class Fault(NamedTuple):
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, also recomputed where that is possible.
+    """A metric of both sides, and its recomputed values where that is possible.
 
     Attributes:
         again_a, again_b: each side's function applied to its own values.
@@ -196,7 +196,7 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing reproduces a reported metric; otherwise it proves nothing."""
+        """Whether recomputing reproduces a reported metric. If not, it proves nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)

@@ -91,7 +91,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor of most elements; None if they do not agree, or if it is 1."""
+    """Returns the factor of most elements; None if the elements do not agree, or if it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.
@@ -168,7 +168,7 @@ def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
         if occurrences is None:
             return set()
         ids.append(occurrences.ids)
-    if not ids:  # No feature looks up in the table.
+    if not ids:  # no feature looks up in the table
         return set()
     distinct, counts = np.unique(np.concatenate(ids), return_counts=True)
     return {*distinct[counts > 1].tolist()}

@@ -38,7 +38,7 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Names of causes by the fitted number; for all other numbers the cause is the update rule."""
+"""Names of causes by the fitted value; for all other values the cause is the update rule."""
 
 
 class Diagnosis(NamedTuple):

@@ -15,7 +15,7 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        replayed: the recording whose batches are trained on.
+        replayed: the recording whose batches the run trains on.
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients the `PERTURBED` side applies.
         sketches: whether to record a sketch of the value of each op of the model.

@@ -18,7 +18,7 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
+"""The decades of the tolerance that are drawn. Values beyond them are drawn at the edge."""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.

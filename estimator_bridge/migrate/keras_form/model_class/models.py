@@ -57,7 +57,6 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 
 
 def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[str, ast.expr]:
-    """Returns the values of `params` by their keys."""
     params = site.arguments.get("params")
     keys = params.keys if isinstance(params, ast.Dict) else []
     known = {ast.unparse(key): str(getattr(key, "value", "")) for key in keys if key is not None}

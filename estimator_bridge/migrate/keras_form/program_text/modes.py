@@ -90,8 +90,6 @@ def _common(lists: Sequence[list[ast.stmt]]) -> list[ast.stmt]:
 
 
 class _Reader:
-    """Reads a model_fn mode by mode."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self.training: set[str] = set()

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--spec", help=checkpoint_arguments.HELP)
     add("--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint")
     add("--run", action="store_true", help="run the script up to its first TPUEstimator")
-    program_arguments.configure(parser, "the program, with --run, or the module of --spec,")
+    program_arguments.configure(parser, "the program (with --run) or the module of --spec")
     hosts = "the numbers of hosts for which to report sizes (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
     target = (

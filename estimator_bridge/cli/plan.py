@@ -78,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
     add("--chart", metavar="FILE", help="write a chart of the cluster's growth to FILE, as SVG")
     add("--spec", help=checkpoint_arguments.HELP)
-    program_arguments.configure(parser, "the program, or the module of --spec,")
+    program_arguments.configure(parser, "the program or the module of --spec")
     add("script", nargs="?", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 

@@ -185,7 +185,7 @@ INPUTS: Mapping[str, SettingRow] = {
         way_out="the bridge and tf2_engine raise an error that names table, feature and id, or "
         "drop the id on request",
         sparse_core=kinds.other(
-            "an id beyond the table looks up, and trains, padding or a row of another table; ids "
+            "an id beyond the table looks up and trains padding or a row of another table; ids "
             "are cut to 32 bits",
             "check ids in the input_fn; the software SparseCore and the host driver name them",
         ),

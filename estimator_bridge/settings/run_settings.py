@@ -17,7 +17,7 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="the bridge's predict works",
         sparse_core=kinds.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
-        why="nothing prevents it without TPU hardware",
+        why="it needs no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": kinds.plain(
@@ -25,7 +25,7 @@ RUNS: Mapping[str, SettingRow] = {
         tpu="a graph for TPUs is exported as well",
         tf2="a SavedModel of TensorFlow's own ops",
         bridge="no graph for TPUs is exported, and a line of the log says so",
-        why="such a graph loads on TPU hardware alone",
+        why="such a graph loads only on TPU hardware",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
             on.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
@@ -110,7 +110,7 @@ RUNS: Mapping[str, SettingRow] = {
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
         bridge="each replica runs whole, and a line of the log says so",
-        why="it is a layout for TPU hardware, and changes no number",
+        why="it only affects the layout on TPU hardware, and changes no results",
         sparse_core=kinds.other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": kinds.refused(

@@ -127,7 +127,7 @@ UPDATES: Mapping[str, SettingRow] = {
         tf2=kinds.OF_OPTIMIZER,
         sparse_core=kinds.dropped(
             "ignored: only rows of the batch are updated",
-            "expect other numbers, or use the host driver",
+            "expect different results, or use the host driver",
         ),
         reads={"AdamParameters.lazy_adam": is_off},
         finding="sparse_core",
@@ -250,7 +250,7 @@ UPDATES: Mapping[str, SettingRow] = {
         "clip_weight",
         "limits of a weight after its update",
         kinds.dropped(
-            "ignored: weights go where the update takes them",
+            "ignored: the update does not limit weights",
             "leave the limits out and compare with `verify`; the host driver has them",
         ),
     ),

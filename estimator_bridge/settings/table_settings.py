@@ -37,7 +37,7 @@ TABLES: Mapping[str, SettingRow] = {
         ),
         way_out="write the combiner that you mean; to_tf2 uses 'sum'",
         bridge="the same, depending on `use_tpu`, with a warning",
-        why="programs have been trained with either",
+        why="programs have been trained in both ways",
         reads={"TableConfig.combiner": equals(None)},
         shown="",
         warnings={

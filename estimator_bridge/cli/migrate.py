@@ -188,8 +188,8 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
         )
     if runs and (options.diff or options.check):
         raise errors.InvalidInput(
-            "migrate: --check-run and --verify run what is written; --diff and --check write "
-            "nothing."
+            "migrate: --check-run and --verify run the new program, but --diff and --check do not "
+            "write one. Leave one of these options out."
         )
     # `.` and `..` have no name from which to make one for the new folder.
     return path.resolve() if path.name in ("", "..") else path

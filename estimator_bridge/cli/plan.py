@@ -145,7 +145,8 @@ def _check(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("plan: name the program to plan for, or give its --spec.")
     if options.script and options.spec:
         raise errors.InvalidInput(
-            f"plan: --spec {options.spec} and the program {options.script!r}: give one of them."
+            f"plan: both --spec {options.spec} and the program {options.script!r} are given. "
+            "Give only one of them."
         )
     if options.script:
         program_of(options.script, options.is_module)  # raises if there is none

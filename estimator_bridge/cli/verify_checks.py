@@ -65,8 +65,8 @@ def _of_two_sides(options: argparse.Namespace) -> Iterator[str]:
         yield from _of_program("--against ", options.against, options.is_module)
     if options.against and options.against_checkpoint:
         yield (
-            "side B is either a program (--against) or a checkpoint (--against-checkpoint). Leave one "
-            "of them out."
+            "side B is either a program (--against) or a checkpoint (--against-checkpoint). Leave "
+            "one of them out."
         )
     for option in ("--against", "--against-checkpoint"):
         if option in options.arguments:

@@ -17,8 +17,8 @@ TABLES: Mapping[str, SettingRow] = {
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
         sparse_core=kinds.other(
-            "padded to 8 columns, and 8 rows per SparseCore; an initializer is called for each "
-            "core with the padded shape, so that a seeded one gives each core the same values",
+            "padded to 8 columns, and 8 rows per SparseCore; the initializer is called for each "
+            "core with the padded shape, so with a seed it gives each core the same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
@@ -69,7 +69,7 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "partition_strategy": kinds.fields(
         "EmbeddingConfigSpec: partition_strategy",
-        "div: a host holds consecutive rows",
+        "div: each host has consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in their own order",
         sparse_core=kinds.other(

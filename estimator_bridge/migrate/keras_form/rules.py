@@ -32,9 +32,9 @@ _SAME_NUMBERS = (
     *("where", "lookup.StaticHashTable", "name_scope", "device", "map_fn", "hessians", "size"),
     *("zeros_initializer", "ones_initializer", "zeros_like", "ones_like"),
 )
-"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1` without need.
+"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1`.
 
-The same functions of TensorFlow 2 do the same.
+Their versions in TensorFlow 2 do the same.
 """
 
 _WITH_STATE = re.compile(

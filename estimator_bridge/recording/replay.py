@@ -278,7 +278,6 @@ class Replay:
         self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
 
     def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
-        """Renames the rows and slots of tables to the names of their variables."""
         _check_names(where, {*tables}, self.tables, "table")
         named: dict[str, Object] = {}
         for name, table in self.tables.items():

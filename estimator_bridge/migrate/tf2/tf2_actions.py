@@ -57,7 +57,6 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Schedules a name's statement for removal; the rule decides whether a comment stays."""
         # Removal waits for the end of the visit: users of left-out arguments are removed with their
         # own users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
@@ -167,7 +166,6 @@ class Tf2Actions:
         return self._is_annotation(node) or self._is_tested_for(node)
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
-        """Selects the rule of a name at this place: as a type it creates no object."""
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
             return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
@@ -289,6 +287,5 @@ def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bo
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the parts of a tuple; any other expression is its own only part."""
     is_tuple = isinstance(node, cst.Tuple)
     return [each.value for each in node.elements] if is_tuple else [node]

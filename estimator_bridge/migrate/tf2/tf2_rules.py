@@ -66,7 +66,6 @@ class NameRule(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """The effect on the user: a key of `selection.CLASSES`."""
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
@@ -383,7 +382,6 @@ _LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
 
 
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
-    """Finds the rule of a full name used as a type, where no object is created."""
     if not stock_replacements.is_stock(full):
         return rule
     # `isinstance` with `object` would be true for everything.

@@ -291,10 +291,11 @@ def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str
 
 
 def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Describes a library's counterpart in a line: outcome, conditions, call and cause."""
     made = call(rule, settings)
     if rule.cause:
-        text = f"none: {rule.cause}" + (f"; the nearest is {made}" if made else "")
+        text = f"no equal optimizer, because {rule.cause}" + (
+            f"; the nearest is {made}" if made else ""
+        )
     else:
         text = f"{OUTCOMES[rule.outcome]}: {made}"
     if settings is None and rule.only:

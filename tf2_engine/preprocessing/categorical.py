@@ -30,7 +30,7 @@ class Column:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the second dimension of the ids counts positions, whose ids are not combined."""
+        """Whether the second dimension of the ids is the positions of a sequence."""
         return False
 
     def make_table(self) -> Object:

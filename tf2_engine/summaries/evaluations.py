@@ -27,7 +27,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Whether no value in the last `patience` steps was better than the best earlier value."""
+        """Whether the metric has ever gone `patience` steps without a better value."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):

@@ -52,7 +52,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def count(self, step: int, steps: int = 1) -> None:
-        """Counts the last `steps` steps before `step`, and writes statistics if they are due."""
+        """Counts `steps` steps, the last of which is `step`, and writes statistics if due."""
         self._steps += steps
         if self._events is None or self._steps <= self._written:
             return

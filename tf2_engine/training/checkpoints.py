@@ -53,7 +53,7 @@ class Checkpoints:
         return path
 
     def check(self, checkpoint: str) -> None:
-        """Raises InvalidInput, with the command to run, for a checkpoint of a legacy program."""
+        """Raises InvalidInput for a legacy program's checkpoint, with the command to convert it."""
         tables = self._model.embedding.engine_spec.tables
         partitions = getattr(
             self._model.spec, "partition_strategy", "div"
@@ -139,7 +139,7 @@ class Checkpoints:
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves a checkpoint, keeps it if `condition()` is still True, and returns whether it is kept.
+        """Saves a checkpoint. Deletes it and returns False if `condition()` is no longer True.
 
         Another thread may call this while no variable changes.
         """

@@ -1,7 +1,7 @@
 """Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside a graph.
 
-A regularizer belongs to the variable that was made with it. Each call here computes its loss from
-the variable anew.
+Regularizers are stored with their variables. Each call computes the losses from the variables'
+present values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
 def get_regularization_loss(
     scope: str | None = None, name: str = "total_regularization_loss"
 ) -> Tensor:
-    """Sums the regularization losses; 0 if there are none."""
+    """Sums the regularization losses. The sum of no losses is 0."""
     losses = get_regularization_losses(scope)
     return tf.add_n(losses, name=name) if losses else tf.constant(0.0)
 

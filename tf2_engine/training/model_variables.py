@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _OfThread(threading.local):
-    """The models whose model_fn this thread is calling, innermost last."""
+    """The models whose model_fn this thread is calling; the innermost is last."""
 
     def __init__(self) -> None:
         self.models: list[ModelVariables] = []
@@ -47,9 +47,9 @@ def trainable() -> list[Variable]:
 
 @functools.cache
 def _scope_class() -> type[tf.Module]:
-    """Makes the class of scopes in which `get_variable` and `tf.layers` reuse variables.
+    """Creates the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    It is only called when a model is made, so that a process without Keras 2 can import this
+    This is called only when a model is created, so that a process without Keras 2 can import this
     module.
     """
     keras = tf_compat.keras2_v1()
@@ -57,7 +57,7 @@ def _scope_class() -> type[tf.Module]:
     class TF1Scope(tf.Module):
         @keras.utils.track_tf1_style_variables
         def __call__(self, function: Callable[[], Result]) -> Result:
-            # Unnamed layers, Keras' and others, are numbered from the start in each call.
+            # Each call numbers unnamed layers from the start.
             keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
             with scope:
@@ -67,7 +67,7 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _check_is_of_keras_2(error: Exception) -> None:
-    """Raises OutOfOrder if an error of a model_fn comes from a layer, because of Keras 3."""
+    """Raises OutOfOrder if a model_fn's error comes from a layer of Keras 3."""
     is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
     if is_of_layer and not tf.keras.__version__.startswith("2."):
         raise errors.OutOfOrder(
@@ -107,11 +107,12 @@ class ModelVariables:
 
     Attributes:
         variables: by legacy name.
-        of_dummies: the slots of the dummies of tables, by name; in no checkpoint.
-        local: variables in the collection of local variables, such as those of metrics; in no
-            checkpoint.
-        averaged: maps averages among the variables to the name of the averaged variable.
-        starts: a checkpoint and a name in it, by the name of a variable that starts from there.
+        of_dummies: the slots of the tables' dummies, by name; not saved in checkpoints.
+        local: variables in the collection of local variables, such as those of metrics; not saved
+            in checkpoints.
+        averaged: the name of the averaged variable, by name of the average.
+        starts: by the name of a variable, the checkpoint and the name in it from which the variable
+            starts.
         regularizers_of_scopes: a regularizer and its variable, by name. A variable of a layer may
             have another one from the layer.
     """
@@ -136,7 +137,7 @@ class ModelVariables:
         """Keeps the collections of a graph: the step, and the variables that a call has used.
 
         Args:
-            of_tables: the dummies of tables, which are the first trainable variables.
+            of_tables: the dummies of tables, which come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
@@ -181,7 +182,7 @@ class ModelVariables:
                 contents.append(variable)
 
     def average_of(self, variable: Variable, name: str) -> Variable:
-        """Returns the average of a variable; the first call creates it."""
+        """Returns the average of a variable. The first call creates the average."""
         known = self._holding(name)
         if name not in known:
             # Initial values must not depend on the preceding update.
@@ -199,7 +200,7 @@ class ModelVariables:
         return known[name]
 
     def start_local(self) -> None:
-        """Gives local variables their initial values, as each session of a legacy program does."""
+        """Sets local variables to their initial values, as in each session of a legacy program."""
         for name, variable in self.local.items():
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
@@ -215,7 +216,7 @@ class ModelVariables:
             yield name, latest
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph; adds these by name."""
+        """Calls a function that creates variables in the default graph, and adds them by name."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -241,7 +242,7 @@ class ModelVariables:
             is_local = _is_local(collections)
             known = self.local if is_local else self._holding(name)
             if name not in known:
-                # Initial values with equal seeds are equal, as with the ops of a graph.
+                # Makes initial values with equal seeds equal, as with the ops of a graph.
                 tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
@@ -255,8 +256,8 @@ class ModelVariables:
     def _numbered(self, name: str, outside: str = "") -> str:
         """Returns the name that a variable would have in a graph.
 
-        Keras layers give the last part, and the open scopes the parts before it. Variables with
-        equal names are numbered, for example Adam's powers.
+        The last part of the name comes from a Keras layer, and the parts before it from the open
+        scopes. Variables with equal names are numbered, for example Adam's powers.
         """
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")

@@ -26,9 +26,11 @@ class Defaults:
         wire: the form in which gradients are sent to parameter servers.
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
             reads `CORES_VARIABLE`.
-        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If that is
-            not set, the input_fn decides: if it asks for its host, every worker of the cluster
-            calls it, otherwise only the chief does. Without workers there is one host.
+        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If it is
+            not
+            set, all workers of a cluster call an input_fn that asks for its host; otherwise only
+            the
+            chief does.
     """
 
     quirks: str = "documented"

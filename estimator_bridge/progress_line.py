@@ -43,14 +43,12 @@ class ProgressLine:
     """Updates one line per phase on a terminal; elsewhere writes a line every 30 seconds.
 
     It is a `Progress`. From the third second of a phase, the line also estimates the remaining
-    time.
-    The estimate ignores the time before the first unit was done, which may include starting a
+    time. The estimate ignores the time before the first unit was done, which may include starting a
     process.
 
     Args:
-        describe: makes the text from a phase, the number of units done, and the total.
-        clock: returns seconds.
-        after: seconds of a phase before anything is shown.
+        describe: makes the text from a phase, the number of units done, and the total. clock:
+        returns seconds. after: seconds of a phase before anything is shown.
     """
 
     is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
@@ -129,7 +127,6 @@ def _rewrite(text: str) -> None:
 
 
 def readable_time(seconds: float) -> str:
-    """Formats seconds for people: "45 s", "2 min 5 s", "1 h 10 min"."""
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -144,11 +141,8 @@ def readable_time(seconds: float) -> str:
 def working(text: str, expected: float) -> Iterator[None]:
     """Shows that work without countable steps is still running.
 
-    A terminal gets a line after two seconds, other output a line every 30 seconds.
-
-    Args:
-        text: what is being done.
-        expected: the approximate seconds of the work; importing TensorFlow takes a few seconds.
+    A terminal gets a line after two seconds, other output a line every 30 seconds. `expected` is
+    the approximate number of seconds that the work takes.
     """
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()

@@ -1,7 +1,7 @@
 """Hides TensorFlow's startup messages in the commands of this project.
 
-Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
-before TensorFlow reads its log level. These lines do not affect the results of a command.
+Loading TensorFlow prints lines about oneDNN, CUDA and the CPU, some of them before TensorFlow reads
+its log level.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ def quieten() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as Python does, but with a loader that hides its startup messages."""
-
     def find_spec(
         self,
         fullname: str,

@@ -15,9 +15,9 @@ _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_name
 
 
 def audit_folder(folder: str) -> Audit:
-    """Reports, as remarks, the private names of stock that a folder uses and the bridge lacks.
+    """Reports the private names of stock that a folder uses and the bridge lacks.
 
-    The folder belongs to a library or a program. Sources that are not Python 3 are reported too.
+    Sources that are not Python 3 are reported too.
     """
     remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))

@@ -45,9 +45,6 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     """Returns the findings in the source of a program, with their meaning on a target.
 
     Computed values, and calls with `**`, become remarks, because only a run shows their values.
-
-    Raises:
-        SyntaxError: Python would not run the program.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
@@ -87,7 +84,6 @@ def _makes_estimators(tree: ast.AST) -> bool:
 def _migration(
     path: pathlib.Path, on_target: SparseCoreAudit | None
 ) -> tuple[tuple[Verdict, ...], list[str]]:
-    """Returns whether a program migrates, by form, or a remark why this is unknown."""
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
@@ -201,7 +197,6 @@ def _value(node: ast.expr) -> Object:
 
 
 def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
-    """Yields the defaults that a call relies on and that differ between the APIs."""
     if name not in CANNED or name.startswith("Baseline"):
         return
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}

@@ -32,7 +32,7 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
         cores: the cores of all hosts together; None takes the program's number, or one.
-        batch_size: samples of the global batch; None takes the program's, if it is run.
+        batch_size: samples of the global batch; None takes the program's, if the program is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -73,7 +73,6 @@ class StackSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes on each SparseCore, with slots and padding."""
         return 4 * self.rows * self.dim * (1 + len(self.slots))
 
 

@@ -58,7 +58,6 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and repeats notes on settings that SparseCores ignore."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
@@ -90,12 +89,8 @@ def audit_run(
     """Runs a program with the bridge in place of stock, up to its first TPUEstimator.
 
     The program parses its flags and reads its data and files, but does not train. For a `target`
-    with
-    a `sample` it runs up to the first training call, whose batches are examined. After a program of
-    TensorFlow 1, TensorFlow 2's behavior stays off in the process.
-
-    Args:
-        tf1, tell, is_module: see `AuditedProgram`.
+    with a `sample` it runs up to the first training call, whose batches are examined. After a
+    program of TensorFlow 1, TensorFlow 2's behavior stays off in the process.
 
     Raises:
         InvalidInput: the program ends without a TPUEstimator.

@@ -19,8 +19,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts by library.
 
-    `settings` are the engine's, or None if they are only known from a run or the spec. In that case
-    a library has all equal counterparts, each with its conditions.
+    `settings` are None if only a run or the spec shows them; then a library has all counterparts
+    that may be equal.
     """
 
     where: str

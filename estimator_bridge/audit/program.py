@@ -38,11 +38,9 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program once, until it has called the last of the given methods of TPUEstimator.
+        """Runs the program until it has called the last of the given methods of TPUEstimator.
 
-        Returns the arguments of each method's first call. (Programs that define absl flags cannot
-        run twice
-        in a process.)
+        Returns the arguments of each method's first call.
         """
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)

@@ -50,7 +50,6 @@ class AuditedTable:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the table and its slots."""
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
@@ -112,7 +111,6 @@ class Audit:
     """The findings in one subject, which is a script, spec or checkpoint.
 
     Attributes:
-        tables: their sizes; empty if the subject does not show them.
         hosts: the numbers of hosts for which sizes are given.
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.

@@ -128,8 +128,6 @@ def constructor(
 
 
 def _training_its_own(model_fn: ModelFn) -> ModelFn:
-    """Warns of variables that exist before the model, which are not trained, as in stock."""
-
     @functools.wraps(model_fn)
     def warned(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         names = ", ".join(each.op.name for each in tf.trainable_variables())

@@ -112,8 +112,7 @@ class DNNClassifier(Estimator):
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
         input_layer_partitioner: splits the variables of columns. None makes parts of at least 64
-            MiB,
-            at most one for each parameter server.
+            MiB, at most one for each parameter server.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
         batch_norm: whether to normalize the output of each hidden layer, after dropout.
     """

@@ -129,7 +129,6 @@ class _RecurrentNetwork(Model):
 
     @do_not_convert
     def call(self, inputs: Features, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Computes logits, [batch, units] or [batch, steps, units], and the mask of steps."""
         with tf.name_scope("sequence_input_layer"):
             values, length = self._sequence_features_layer(inputs, training=training)
             tf.summary.histogram("sequence_length", length)

@@ -34,10 +34,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads only the index, and compares it with the sizes of the files before it allocates
-    memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing, too short, or
-    not
-    a checkpoint.
+    Opening it reads only the index, and compares it with the sizes of the files. Raises
+    UnreadableCheckpoint, with the file's name, if a file is missing, too short, or not a
+    checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:

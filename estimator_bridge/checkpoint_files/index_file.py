@@ -1,8 +1,6 @@
 """The `.index` file of a checkpoint: a sorted table of keys and values in LevelDB's format.
 
-A file has blocks of entries, a block with the positions of these blocks, and a footer. Keys share
-prefixes with the previous key. Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4,
-for CRC-32C.
+Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads and writes safetensors files in pieces, because a table may be larger than memory.
 
-A file has the length of the header (8 bytes), the header (JSON with the dtype, the shape and the
-position of each tensor), and the data. Reference: the section "Format" of safetensors' README.
+Reference: the section "Format" of safetensors' README.
 """
 
 from __future__ import annotations

@@ -52,7 +52,6 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Maps each table to its variable's name, without the scope, and shape."""
     from estimator_bridge.translation.read_spec import read_spec
 
     return {
@@ -125,9 +124,8 @@ def own_names(table: KnownTable) -> list[str]:
 def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
     """Lists the variables that have a name of a table, in any scope.
 
-    If there is none, these are the variables that the table's column may have created in a layer
-    that
-    opens no scopes.
+    If there is none, these are the variables that its column may have created in a layer without
+    scopes.
     """
     named = [name for name in variables if is_one_of(name, own_names(table))]
     is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)

@@ -104,8 +104,7 @@ def convert(
             the program's first feature in alphabetical order. Stock stores this number, and resets
             all slots when it restores another number.
         slots: the reader of a new name-based checkpoint: an estimator on "tpu" or "cpu", or one
-            with
-            a "keras" optimizer, as canned estimators of TensorFlow 2 have.
+            with a "keras" optimizer, as canned estimators of TensorFlow 2 have.
         like: a checkpoint of the program that will read the new checkpoint, such as a Keras model
             whose optimizer has the slots. `like` gives the names, or the places, of tables and
             variables. The new checkpoint has all objects of `like`; the values are those of `like`

@@ -202,7 +202,8 @@ def _touched(
             return None
         raise errors.InvalidInput(
             f"{initial.prefix}: it has no {table.parameters.name!r} of {list(shape)} to "
-            "compare with. Give a checkpoint of the same tables as `initial`, or none."
+            "compare with. As `initial`, give a checkpoint with the same tables, or leave "
+            "`initial` out."
         )
     hosts = [tensor.hosts for tensor in pairs[0]]
     # With the same number of hosts, each row is in the same place.

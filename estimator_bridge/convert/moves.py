@@ -217,7 +217,6 @@ class StackedPart:
         return values
 
     def chunks_of_ids(self) -> Iterator[Array]:
-        """Yields all ids, padding included, equally many for each SparseCore."""
         total = self.layout.sparse_cores.total
         step = max(1, CHUNK // (4 * self.layout.padded_dim * total)) * total
         yield from chunks(self.layout.padded_rows, step)

@@ -55,8 +55,7 @@ def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> 
     """Lists the variables besides the `known` ones that may be tables.
 
     If a program has `listed` its tables, only variables with a TPU's slots count, because the
-    program
-    may have other embeddings.
+    program may have other embeddings.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()

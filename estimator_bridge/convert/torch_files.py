@@ -61,8 +61,7 @@ class StateDictReader(Reader):
     """Maps a file of `torch.save` into memory and reads it like a checkpoint. Executes nothing.
 
     The file contains a dict with "model" and optionally "optimizer" and "variables", or the state
-    dict
-    of a model.
+    dict of a model.
     """
 
     def __init__(self, path: str) -> None:
@@ -129,9 +128,7 @@ def flat(content: Mapping[str, Object]) -> dict[str, Object]:
 def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
     """Writes the safetensors files of a directory as one state dict, and compares the two.
 
-    Tensors are mapped into memory, so tables may be larger than memory. `parameters` maps the name
-    of
-    each state to its parameter.
+    `parameters` maps the name of each state to its parameter.
     """
     import torch
 

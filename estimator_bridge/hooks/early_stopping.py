@@ -154,8 +154,6 @@ class _StopWhenHook(StepHook):
 
 
 class _StopWithChiefHook(StepHook):
-    """Stops once the chief has set the variable."""
-
     def begin(self) -> None:
         self.fetched = _stop_variable()
 

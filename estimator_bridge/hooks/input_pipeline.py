@@ -20,9 +20,8 @@ class CheckpointInputPipelineHook(SavingHook):
 
     Use it if the global step does not determine the next batch of the input_fn. The states are in
     `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
-    step.
-    (TensorFlow's own hook restores the latest states and the latest model independently. A job that
-    was killed between saving the two would resume with the batches of another step.)
+    step. (TensorFlow's own hook restores the latest states and the latest model independently. A
+    job that was killed between saving the two would resume with the batches of another step.)
 
     A worker that trains asynchronously saves its states as often as the chief, in
     `input_worker_<i>.ckpt-<step>`. It restores the latest states, because its steps are not the

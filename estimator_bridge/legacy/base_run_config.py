@@ -140,9 +140,9 @@ class RunConfig:
             if type(strategy).__name__ == "ParameterServerStrategyV2":
                 raise errors.InvalidSpec(
                     f"`RunConfig`: `{name}_distribute` is {strategy}, a strategy of TensorFlow 2 "
-                    "that runs no estimator. (Stock's message says: Please use "
-                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`; a cluster of "
-                    "TF_CONFIG trains as that one does without any strategy, so leave it out.)"
+                    "that cannot run an estimator. Leave it out: a cluster of TF_CONFIG already "
+                    "trains like ParameterServerStrategy. (Stock's message says: Please use "
+                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`.)"
                 )
         arguments = dict(locals())
         settings = {name: arguments[name] for name in _SETTINGS}

@@ -157,8 +157,7 @@ class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all models evaluated before.
 
     After a restart, the exporter reads the best earlier result from event files. With
-    quirks="stock"
-    it always exports the first model after a restart.
+    quirks="stock" it always exports the first model after a restart.
 
     Args:
         event_file_pattern: matches event files below the model_dir with the results of earlier

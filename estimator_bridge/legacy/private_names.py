@@ -157,8 +157,6 @@ def _largest_export_versions(n: int) -> Filter:
 
 
 def _one_of_every_n_export_versions(n: int) -> Filter:
-    """Keeps the largest version in each of the ranges [0, n], (n, 2n], ..."""
-
     def keep(paths: Sequence[Path]) -> list[Path]:
         by_interval = {max(_version(each) - 1, 0) // n: each for each in _by_version(paths)}
         return sorted(by_interval.values())

@@ -24,8 +24,7 @@ class Requirement(NamedTuple):
         refused: returns whether a value must be refused.
         text: the error message in stock's words, because programs may search for them. `{name}`
             stands for the setting and `{value}` for its value. If `{value}` is missing, the value
-            is
-            added at the end.
+            is added at the end.
         error: the class of the error, derived from the built-in class that stock raises.
     """
 

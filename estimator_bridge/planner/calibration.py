@@ -1,7 +1,7 @@
 """Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
-In each step a worker looks up rows on a parameter server and sends gradients back. This process is
-the chief.
+This process is the chief. In each step a worker looks up rows on a parameter server and sends
+gradients back.
 """
 
 from __future__ import annotations

@@ -145,7 +145,6 @@ class CapacityPlan:
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
         servers_for_bandwidth: the fewest servers such that the busiest server exchanges a step's
             bytes as fast as a worker; None if no number suffices.
-        memory: the memory of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: for each layout, the bytes of the busiest parameter server divided by the mean.
         bytes: the bytes sent in a step, over all links together.

@@ -14,7 +14,6 @@ _LINE, _AXIS, _GRID = "#2563a6", "#333333", "#cccccc"
 
 
 def chart(plan: CapacityPlan) -> str:
-    """Draws the samples per second and step times as an SVG with logarithmic axes."""
     rows = [row for row in plan.growth if row.samples_per_second > 0]
     points = [(row.machines, row.samples_per_second) for row in rows]
     rates = [rate for _, rate in points] or [1.0]

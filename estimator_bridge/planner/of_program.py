@@ -51,8 +51,7 @@ def job_of_spec(
         cores: the cores of all workers together.
 
     Raises:
-        InvalidInput: the batch cannot be divided among the cores, or `assumed` has an unknown
-            feature.
+        InvalidInput: the batch cannot be divided among the cores, or a feature is unknown.
     """
     assumed = assumed or Assumed()
     if batch_size % cores:

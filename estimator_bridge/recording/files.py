@@ -314,7 +314,6 @@ def _number(path: pathlib.Path) -> int:
 
 
 def is_outside(name: str) -> bool:
-    """Recognises stock's stand-in for a table, and counters of early stopping."""
     return any(part in name for part in _OUTSIDE)
 
 

@@ -18,8 +18,7 @@ def stock_on_software_tpu() -> Iterator[None]:
     """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
 
     The software TPU has one core on one host. A `num_shards` of `TPUConfig` is replaced by None,
-    with
-    a warning.
+    with a warning.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.

@@ -44,7 +44,6 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and a note for every other field that the program sets."""
     yield from notes_of_spec(legacy)
     used = dict(legacy.optimizers())
     for value in values(legacy):

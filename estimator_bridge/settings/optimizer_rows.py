@@ -49,7 +49,6 @@ class OptimizerRow:
 
     @property
     def names(self) -> dict[str, str]:
-        """Maps legacy names to the engine's names, for all settings of the engine's class."""
         from tf2_engine.optimizers.optimizer import KEEPING
 
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}

@@ -291,7 +291,6 @@ def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str
 
 
 def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Describes a library's counterpart in a line: outcome, conditions, call and cause."""
     made = call(rule, settings)
     if rule.cause:
         text = f"no equal optimizer, because {rule.cause}" + (

@@ -29,8 +29,7 @@ def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Reads the settings of an `EmbeddingConfigSpec`, in the order of stock's TPU configuration.
 
     `quirks` overrides the spec's quirks. A stock spec has no quirks, so that the default of the
-    process
-    applies.
+    process applies.
 
     Raises:
         WrongType: a column is of a kind that has no table on a TPU.

@@ -131,7 +131,6 @@ def _optimizer_of(
 
 
 def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
-    """Finds a table's learning rate in stock's order: the table's rate, then its optimizer's."""
     where = f"Table {table.name!r}: "
     if table.learning_rate:
         return _constant(table.learning_rate, f"{where}`learning_rate`")

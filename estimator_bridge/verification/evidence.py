@@ -25,8 +25,7 @@ class Residual(NamedTuple):
     """The error of one array of side B at one step.
 
     Attributes:
-        apart: the distance of each element from its expected value; infinite if only one side is
-            NaN.
+        apart: the distance of each element from its expected value; infinite if one side is NaN.
         allowed: the tolerance of each element.
         moved: how far each element moved on side A, or its value if it is computed from scratch.
         bias: the tolerance for an error in one direction; None if directions mean nothing.
@@ -103,7 +102,6 @@ class Evidence(NamedTuple):
                 yield slot, variable, *parts[variable]
 
     def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
-        """Pairs the rows and slots of a table that both sides have, by side A's variables."""
         names_b: dict[str | None, str] = {}
         for other in self.settings[1]["tables"]:
             if other["name"] == table["name"]:

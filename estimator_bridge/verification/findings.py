@@ -223,7 +223,7 @@ class Findings:
         failures: calls that failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
         diagnoses: the causes of wrong updates, if the verdict already needed them.
-        complete: whether all steps were compared; otherwise the comparison ended at a difference.
+        complete: whether all steps were compared.
     """
 
     settings: tuple[SideDescription, SideDescription]

@@ -147,7 +147,6 @@ class MultiLabelHead(SingleHead):
     def _of_classes(
         self, chances: Tensor, losses: Losses
     ) -> Iterator[tuple[list[str], Tensor, Losses]]:
-        """Yields each class's metric keys, probabilities, and losses with labels."""
         for id_, name in self._own_metrics.items():
             outer = [tf.rank(chances) - 1]
             begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)

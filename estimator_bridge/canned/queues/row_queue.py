@@ -136,8 +136,8 @@ def _array_of(column: Object, name: Object) -> Array:
         missing = int(column.isna().sum())
         if missing and code != "f":
             raise errors.InvalidInput(
-                f"The column {name!r} lacks {missing} values; TensorFlow has no missing value for "
-                f"the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
+                f"The column {name!r} has {missing} missing values, which TensorFlow cannot "
+                f"represent in the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
             )
         # Missing floats become NaN.
         options = {"na_value": np.nan} if missing else {}
@@ -195,8 +195,7 @@ def next_batch(
 
     There are as many ops as in stock's queues, because TensorFlow derives seeds from the number of
     ops. With `shuffle`, the queue contains at least `min_after_dequeue` rows, by default a quarter
-    of
-    the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
+    of the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

@@ -84,8 +84,7 @@ class Ascent:
     """A linear model that is trained on a batch.
 
     A step changes "unshrunk" copies of the weights. `update_weights` computes the model's weights
-    by
-    shrinking these copies by l1 / l2.
+    by shrinking these copies by l1 / l2.
     """
 
     def __init__(self, optimizer: LinearSDCA, examples: Examples, loss_type: str) -> None:

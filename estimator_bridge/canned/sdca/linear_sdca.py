@@ -19,10 +19,8 @@ class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
     It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
-    rate.
-    It stores four numbers for every example, so examples need names. It works for classifiers of
-    two
-    classes and regressors of one number, with columns of `tf.feature_column`.
+    rate. It stores four numbers for every example, so examples need names. It works for classifiers
+    of two classes and regressors of one number, with columns of `tf.feature_column`.
 
     Args:
         example_id_column: the feature with the name of each example, a string.

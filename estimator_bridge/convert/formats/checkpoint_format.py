@@ -133,7 +133,6 @@ class CheckpointTarget(abc.ABC):
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves: ...
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
-        """Yields the tensors that the new checkpoint has besides `targets`."""
         yield from ()
 
     def writer(

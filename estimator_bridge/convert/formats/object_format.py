@@ -47,14 +47,15 @@ class ObjectFormat(common.Format):
         if like is None:
             if old.form == self.form:
                 raise errors.InvalidInput(
-                    "The old checkpoint is an object checkpoint already, which any number of hosts "
-                    "reads. For other objects, give a checkpoint that has them (`like`)."
+                    "The old checkpoint is already an object checkpoint; any number of hosts can "
+                    "read it. To convert it for a program with other objects, give a checkpoint of "
+                    "that program as `like`."
                 )
             return ObjectTarget(options, old)
         if object_graph.KEY not in like.tensors:
             raise errors.InvalidInput(
-                f"`like`: {like.prefix} is not an object checkpoint, so it cannot say where things "
-                "go in one. Give one that the TF2 program saved."
+                f"`like`: {like.prefix} is not an object checkpoint, so it cannot say where "
+                "tensors belong in the new one. Give a checkpoint that the TF2 program saved."
             )
         contents = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
         return TemplateTarget(contents, options.rename)
@@ -74,7 +75,7 @@ class ObjectTarget(common.CheckpointTarget):
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
                 "`rename` does not apply between these two forms, where variables keep their "
-                "places. For other places, give a checkpoint that has them (`like`)."
+                "places. To move variables, give a checkpoint with the new places as `like`."
             )
 
     def key(self, part: str, name: str) -> str:

@@ -187,12 +187,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
-    """Counts the padding rows of a table that ids outside of the vocabulary have trained.
-
-    A slot of such a row differs from its initial value, which is 0 or the smallest accumulator in
-    the
-    padding.
-    """
+    """Counts the padding rows of a table that ids outside of the vocabulary have trained."""
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
         return None

@@ -192,7 +192,6 @@ def _key(options: ConversionOptions, table: str) -> str:
 def _tables(
     reader: Reader, keys: Mapping[str, str], options: ConversionOptions, strict: bool
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables; `keys` are the keys of tensors by the names that `rename` gives them."""
     assert isinstance(reader, (SafetensorsReader, torch_files.StateDictReader))
     remembered = json.loads(reader.metadata.get(_METADATA, "{}"))
     found = _names_of_tables(keys, options.root)

@@ -1,4 +1,4 @@
-"""Renames a package in the code of its own modules: a migrated package gets a new name."""
+"""Renames a package in its own modules, because a migrated package gets a new name."""
 
 from __future__ import annotations
 

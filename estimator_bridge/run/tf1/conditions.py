@@ -43,8 +43,6 @@ class Answer(NamedTuple):
 
 @functools.total_ordering
 class _Version:
-    """A version that compares with other versions and, like `LooseVersion`, with strings."""
-
     def __init__(self, text: object) -> None:
         self.version = self.release = [int(part) for part in re.findall(r"\d+", str(text))][:3]
         self.major, self.minor, self.micro = (*self.release, 0, 0, 0)[:3]
@@ -193,8 +191,6 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions without side effects. An unknown name raises KeyError."""
-
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 

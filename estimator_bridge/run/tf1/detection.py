@@ -22,8 +22,7 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
 
     Code that does not run with TensorFlow 2 does not count. If the program imports `tf.compat.v1`
     when it finds TensorFlow 2, only names count that every run uses. Imported modules are read if
-    they are in `folder` (by default the script's folder) or on PYTHONPATH, and belong to no
-    library.
+    they are in `folder` or on PYTHONPATH, and belong to no library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
@@ -100,7 +99,6 @@ class _Files:
 
 
 def _unreached(readings: list[Reading]) -> set[str]:
-    """Lists the functions, classes and files that only unreached code mentions, by name."""
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     more = defined & {each.name for each in mentions if not each.is_reached}

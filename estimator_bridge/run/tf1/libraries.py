@@ -97,7 +97,6 @@ def _linked_folders() -> Iterator[str]:
 
 @functools.cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Lists the files that an installer, not a project's `.egg-info`, recorded in a folder."""
     return frozenset(
         os.path.normpath(os.path.join(folder, file))
         for distribution in importlib.metadata.distributions(path=[folder])

@@ -1,7 +1,6 @@
 """Reads a module's source the way Python would run it with TensorFlow 2 installed.
 
-If a version check lets only TensorFlow 1 pass, the names in the code behind the check do not count
-as used.
+Names in code that a version check hides from TensorFlow 2 do not count as used.
 """
 
 from __future__ import annotations
@@ -93,12 +92,9 @@ class Mention(NamedTuple):
 class Reading(ast.NodeVisitor):
     """The uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
-    Args:
-        find: takes a module's name, the importing file and the level of a relative import; returns
-            the reading of the module, or None if it does not belong to the program.
-
-    Attributes:
-        adapts: whether the module uses `tf.compat.v1` when it finds TensorFlow 2.
+    `find` takes a module's name, the importing file and the level of a relative import, and returns
+    the reading of the module, or None if it does not belong to the program. `adapts` is true if the
+    module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -322,9 +318,8 @@ class Reading(ast.NodeVisitor):
     ) -> bool:
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
-        `before` are the known values before every block except the first, if they differ. With
-        `is_sure`,
-        every run with TensorFlow 2 executes the first block.
+        `before` are the known values before every block but the first. With `is_sure`, every run
+        with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)
@@ -409,7 +404,6 @@ class Reading(ast.NodeVisitor):
         return value if value is UNKNOWN or value is ASKED else Answer(value)
 
     def _answers_by_version(self, function: ast.AST) -> bool:
-        """Whether a function only returns which TensorFlow is installed."""
         nodes = [*ast.walk(function)]
         if not any(is_question(each, self.known, self._asked_attributes) for each in nodes):
             return False

@@ -42,8 +42,7 @@ def as_needed(
     """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
 
     If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
-    program fails. `view` makes the program import TensorFlow 1. `folder` is the folder from which
-    the program imports, by default its own.
+    program fails. `folder` is the folder from which the program imports, by default its own.
     """
     use = None
     if tf1 is None:

@@ -1,8 +1,6 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-The chief asks in every session, because a restarted task may be on another machine. A graph
-with native ops fails on a task without them, and tasks with different TF_CONFIGs wait for each
-other forever.
+The chief asks in every session, because a restarted task may be on another machine.
 """
 
 from __future__ import annotations

@@ -139,7 +139,6 @@ def _watch(silences: Silences, ended: threading.Event) -> None:
 
 
 def _end(task: Watched, patience: float) -> None:
-    """Exits at once, because the main thread is in a step that does not return."""
     log.error(
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
         "has started it again. This process ends, because a step that waits for the task "

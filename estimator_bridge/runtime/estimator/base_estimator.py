@@ -152,8 +152,7 @@ class Estimator:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
         After SIGTERM or Ctrl-C, training finishes the current step, or cancels a step that still
-        waits
-        for input. It then writes a checkpoint and lets the signal take effect.
+        waits for input. It then writes a checkpoint and lets the signal take effect.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -185,7 +184,9 @@ class Estimator:
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
-                log.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                log.info(
+                    "Nothing to train: the global step has already reached max_steps=%d.", max_steps
+                )
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)

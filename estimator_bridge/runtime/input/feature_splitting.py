@@ -82,8 +82,8 @@ def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | 
         kind = type(ids).__name__
         raise errors.InvalidInput(
             f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported: ids are "
-            "integers. With use_tpu=True no column transforms ids: look strings up, or hash them, "
-            "in the input_fn."
+            "integers. With use_tpu=True no column transforms ids. Look up or hash strings in the "
+            "input_fn."
         )
     ranks = (2, 3) if feature.max_sequence_length else (2,)
     if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):
@@ -234,8 +234,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Also returns the number of samples in the batch, int64, or None if the batch is known to be
-    full.
-    The op fails at run time if the batch has more than `size` samples.
+    full. The op fails at run time if the batch has more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

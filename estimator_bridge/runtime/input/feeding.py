@@ -63,9 +63,7 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
 
-        One core takes the whole batch in the modes that give each core its own batch, because
-        several
-        batches would lose the order.
+        One core takes it in the modes that give each core its own batch, to keep the order.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -126,12 +124,10 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Reads each core's batch; also returns the hooks of the input.
 
-    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch
-    of its own, from one call of the input_fn or from one call per core. BROADCAST gives all cores
-    the
-    same batch. `notify_of_python` is called if other tasks should read the input, but the input
-    calls
-    Python and so must stay in this process.
+    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
+    batch, from one call of the input_fn or from one call per core. BROADCAST gives all cores the
+    same batch. `notify_of_python` is called if other tasks should read the input, but it calls
+    Python.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (

@@ -63,8 +63,8 @@ def evaluate(
                     session.run(update)
         if not reading.num_ended:
             log.warning(
-                "Evaluation made no steps. Perhaps the input is empty. The metrics, the loss among "
-                "them, have the values that they have before the first batch."
+                "Evaluation made no steps. Perhaps the input is empty. The metrics and the loss "
+                "have their initial values."
             )
         results = final.final_ops_values
         log.info("Inference Time : %0.5fs", time.monotonic() - started)

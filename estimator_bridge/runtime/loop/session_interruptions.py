@@ -1,7 +1,7 @@
 """Ends training on a signal: after the current step, or while the step waits for input.
 
-A step is cancelled only if none of its ops but input ops has run. This is known from counters of
-arrived batches and finished steps.
+A step is only cancelled if none but its input ops have run. Counters of arrived batches and
+finished steps show this.
 """
 
 from __future__ import annotations

@@ -189,10 +189,11 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         except tf.errors.OutOfRangeError:
             self._has_cut_off = True
             log.warning(
-                "The evaluation of step %d raises an OutOfRangeError, which the training takes for "
-                "the end of its own input, as in stock: it ends at this step. A hook that reads "
-                "after the end of the evaluation's input raises it, such as LoggingTensorHook with "
-                "at_end=True. Leave at_end out of the hooks of the EvalSpec.",
+                "The evaluation of step %d raises an OutOfRangeError. As in stock, training takes "
+                "this error for the end of its own input, and ends at this step. The error comes "
+                "from a hook that reads after the end of the evaluation's input, such as "
+                "LoggingTensorHook with at_end=True. Leave at_end out of the hooks of the "
+                "EvalSpec.",
                 step,
             )
             raise

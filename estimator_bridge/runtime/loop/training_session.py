@@ -56,8 +56,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
     It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as
-    with stock's loop on the device.
+    as with stock's loop on the device.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -267,7 +266,6 @@ _POLL_SECS = 1.0
 def _worker_session(
     job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
 ) -> tf.train.MonitoredSession:
-    """Opens the session of a worker; the chief initializes, restores and saves its variables."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:

@@ -45,8 +45,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
     If the state file is damaged or the checkpoint is missing, it raises UnreadableCheckpoint, which
     names the last good checkpoint. `tf.train.latest_checkpoint` would return None, and training
-    would
-    start from scratch.
+    would start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -125,7 +124,6 @@ def is_local(path: str) -> bool:
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint; returns whether it is a model's. Raises UnreadableCheckpoint."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)

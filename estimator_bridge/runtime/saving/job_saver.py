@@ -46,8 +46,7 @@ class JobSaver(tf.train.Saver):
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that are missing in the checkpoint get their initial values.
     * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
-      number
-      of hosts or servers.
+      number of hosts or servers.
     * Error messages name the file.
 
     Args:

@@ -49,8 +49,8 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Gives the variables of the default graph initializers that read the checkpoint.
 
     Unlike in `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's
-    tables.
-    Slots of tables get initial values unless a list names them. Rows are copied in stored order.
+    tables. Slots of tables get initial values unless a list names them. Rows are copied in stored
+    order.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -95,8 +95,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow computes the shape of new rows in the session. An initializer that needs a static
-    shape, such as variance scaling, instead creates values for the whole variable.
+    TensorFlow computes the shape of new rows in the session, but some initializers, such as
+    variance scaling, need a static shape. These create values for the whole variable.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation passes through a custom gradient, together with a trainable dummy variable that has
-stock's name. The custom gradient records the activation's gradient. So `minimize`,
-`compute_gradients` and the checkpoint keys of slots work as in stock.
+A custom gradient records each activation's gradient. Each activation also depends on a trainable
+dummy variable with stock's name, so `minimize`, `compute_gradients` and the checkpoint keys of
+slots work as in stock.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device on the device of their inputs.
 
     Otherwise such ops would run on the client, and every activation and gradient would be sent
-    there
-    and back.
+    there and back.
     """
 
     def device_of(op: Object) -> str:
@@ -107,8 +106,7 @@ class BetweenGraph(Client):
     """The chief or a worker with a graph of its own, as in stock without a TPU.
 
     Tasks share the parameter servers' variables by name. They train asynchronously: every task's
-    step
-    increments the global step.
+    step increments the global step.
     """
 
     cluster: Cluster

@@ -64,7 +64,6 @@ class CoreTracer:
         self._updates = {getattr(update, "op", update).name for update in updates}
 
     def copy(self, core: int, results: Nest) -> Nest:
-        """Copies the `results` of core 0 for another core; called in ascending order of cores."""
         pairs = zip(self._inputs[0], self._inputs[core], strict=True)
         replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
         replaced[self._numbers[0].name] = self._numbers[core]
@@ -152,7 +151,6 @@ class CoreTracer:
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Whether each core needs its own copy of an op, which neither has state nor assigns."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -211,8 +209,7 @@ def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
     """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on the terms' devices.
 
     `AddN` starts with any term that it can overwrite. The barriers keep TensorFlow from replacing
-    the
-    chain by an `AddN`.
+    the chain by an `AddN`.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

@@ -178,8 +178,7 @@ class _SoftwareTpuDevice(Device):
 class _HoldHook(tf.train.SessionRunHook):
     """Takes over the software TPU for a session: configures it and loads the variables' values.
 
-    For example, an evaluation between two training loops takes the software TPU from the training
-    session, which then takes it back.
+    For example, an evaluation takes it from the training session, which then takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:

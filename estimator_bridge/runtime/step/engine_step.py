@@ -122,8 +122,7 @@ _ATTRIBUTE = "_tables_of_step"
 class TablesOfStep:
     """The tables of a step and, by core, their inputs and the gradients that the step sends.
 
-    Hooks that summarize tables find this object by the graph. The table variables are up to date
-    unless the tables are on a device.
+    Hooks that summarize tables find this object by the graph.
     """
 
     engine: TPUEmbedding
@@ -351,7 +350,6 @@ def _step(
 
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
-    """Caches the ops of each dynamic rate per graph, so that lookups can wait for them."""
     memoized = functools.cache(_memoized)  # tables with the same rate share its ops
     tables = []
     for table in spec.tables:

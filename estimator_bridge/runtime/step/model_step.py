@@ -37,8 +37,7 @@ class ModelStep:
     """One step of training, evaluation or prediction.
 
     `end_of_loop` is the train_op of a loop's last step, which also updates the table variables.
-    None
-    means `train_op`.
+    None means `train_op`.
     """
 
     loss: Tensor | None = None
@@ -189,9 +188,7 @@ def new_graph(
 ) -> Iterator[Graph]:
     """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
 
-    If `resource_step` is None, TensorFlow's current default for variables decides whether the
-    global
-    step is a resource or a reference variable.
+    If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
 
     Raises:
         OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.

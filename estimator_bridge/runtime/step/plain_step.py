@@ -27,11 +27,6 @@ from tf2_engine.types import Nest, Op, SparseTensor, Strategy
 def build_plain_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, strategy: Strategy | None
 ) -> ModelStep:
-    """Builds a step in the default graph and in the strategy's scope.
-
-    With a strategy, each replica runs the model on a batch of its own.
-    """
-
     def trace(batch: Batch) -> ModelStep:
         spec = model_fn(*batch)
         model_step.check_spec(mode, spec)
@@ -105,10 +100,8 @@ def _group(ops: list[Op]) -> Op:
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
     """Replaces ids by their activations, for features that are configured by dicts.
 
-    Activations have the same shapes and values as with use_tpu=True. Each table is a trainable
-    float32
-    variable [vocabulary_size, dimension] of the same name, so jobs with and without use_tpu can
-    continue from each other's checkpoints.
+    Each table is a trainable float32 variable [vocabulary_size, dimension] of the same name as with
+    use_tpu=True, so jobs of both kinds can continue from each other's checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)

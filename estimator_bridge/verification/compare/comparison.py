@@ -93,8 +93,9 @@ def compare(
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
         result.notes.append(
-            f"Settings differ, to no effect in these steps: {', '.join(sorted(differing))}. What "
-            "they say of initial values does not show, since side B begins with side A's."
+            "Settings that differ without effect in these steps: "
+            f"{', '.join(sorted(differing))}. Initial values do not show a difference, because "
+            "side B starts with side A's."
         )
     return result
 

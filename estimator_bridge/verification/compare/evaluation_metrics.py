@@ -96,7 +96,6 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether the inputs of the metrics, or else the metrics' variables, are bitwise equal."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -169,8 +168,6 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges metrics, given whether their inputs are bitwise equal, or within tolerance."""
-
     name: str
     allowed: Allowed
     is_same: bool
@@ -191,7 +188,7 @@ class _Judge:
         if self.is_same:
             allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
-                fault = Fault(METRIC, "it is computed otherwise, from equal values")
+                fault = Fault(METRIC, "it is computed differently, from equal values")
         outcome = differences.outcome(self.name, key, allowed, why)
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 

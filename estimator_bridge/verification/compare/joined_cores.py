@@ -83,7 +83,6 @@ def _joined(group: str, named: Values) -> Values:
 
 
 def unused_gradients(step: Step) -> list[str]:
-    """Lists activations whose gradient TensorFlow skips, because no table on this core needs it."""
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})

@@ -111,8 +111,6 @@ def _with_inputs(earlier: Inputs | None, pair: StepPair, ids: Ids, position: int
 
 @dataclasses.dataclass(frozen=True)
 class _StepJudge:
-    """Judges one step only by the values of this step."""
-
     settings: tuple[SideDescription, SideDescription]
     features: Mapping[str, lookups.Feature]
     network: Network

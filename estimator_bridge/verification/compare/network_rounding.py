@@ -142,8 +142,7 @@ class Network:
         """The factor on the effect of changed bits for sums over samples.
 
         Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition
-        moves it by up to n roundings, or a tenth of that if errors are random.
+        addition moves it by up to n roundings, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
@@ -151,8 +150,7 @@ class Network:
         """Computes the distance of side B from side A's result for the same gradients.
 
         The perturbed run started from another value. The optimizer adds to this value, or
-        recomputes the
-        variable from slots; the smaller distance counts.
+        recomputes the variable from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -213,8 +211,8 @@ def relative_error(
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
     Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
-    beta_1^t). 1 - power has the same absolute error as the power, and a large relative error while
-    1 - power is small. `computed` are the variables that only one side has.
+    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed` are
+    the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -247,8 +245,7 @@ class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
     With separate scales, large elements do not hide errors in much smaller ones. If rows are
-    samples
-    (`has_jumps`), a threshold in the model may move single samples further than the others.
+    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -273,8 +270,7 @@ class Noise:
         """Returns how far elements of an array usually move; with `top`, the largest movement.
 
         An element that moves by more than its size consists of rounding errors. If its scale has
-        few
-        elements, its own movement over all steps counts.
+        few elements, its own movement over all steps counts.
         """
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)

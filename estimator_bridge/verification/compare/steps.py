@@ -28,8 +28,7 @@ _NOISE = 1e-4
 For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""Two counts of jumps differ by this many standard deviations by chance in one of 300,000 arrays.
-"""
+"""By chance, counts of jumps differ by this many standard deviations in one of 300,000 arrays."""
 SIGNIFICANT = 6.0
 """Chance exceeds this many standard deviations only once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6
@@ -200,9 +199,8 @@ class Power:
     """The smallest error of one array that its steps would have shown.
 
     An error is a factor on the movement of the array: for a learning rate that is two per cent too
-    large, it is 0.02. An error shows if it takes an element beyond its tolerance, or if most
-    elements
-    differ in the same direction, because rounding goes both ways equally often.
+    large, it is 0.02. It shows if an element is beyond its tolerance, or if most elements differ in
+    the same direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its tolerance.

@@ -74,7 +74,6 @@ def explain(result: Result, search: Search | None = None) -> list[Cause]:
 
 
 def are_conclusive(result: Result) -> bool:
-    """Whether the values prove that the engines differ by more than rounding."""
     evidence = result.evidence
     if evidence is None or not evidence.residuals:
         return False

@@ -53,7 +53,6 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
 def _factor_of(
     evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
 ) -> float | None:
-    """Returns the factor between side B's and side A's movement; None if it is unclear or 1."""
     residual = evidence.residuals.get(key)
     if residual is None:
         return _factor(np.asarray(a - before), np.asarray(b - before))
@@ -140,8 +139,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",
-            f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
-            "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
+            f"Table {name}: activations, gradients and slots agree, and the rows do not. So the "
+            "rule itself differs: its epsilon, rate, decay, or clipping of weights.",
         )
     what = "rows and slots" if slots_agree else "rows"
     return Cause(

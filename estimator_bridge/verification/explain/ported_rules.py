@@ -36,8 +36,7 @@ def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an epsilon of Adagrad that is a power of ten.
 
     While accumulators are nearly constant, an epsilon acts like another rate, but this rate would
-    not
-    be a round number.
+    not be a round number.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 

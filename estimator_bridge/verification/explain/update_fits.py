@@ -183,7 +183,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Computes a correction: the median over elements, weighted by how clear each is."""
+    """Computes a correction: the median over elements, weighted by how clearly they show it."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -237,7 +237,7 @@ def _of_limits(update: Update) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
-            text = f"does not hold {what} in their limits."
+            text = f"does not keep {what} within their limits."
             yield Guess("clipping", text, with_settings(table, **limits), update.steps)
     low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
     if low is not None or high is not None:
@@ -283,7 +283,7 @@ def _of_features(update: Update) -> Iterator[Guess]:
 
 def _of_duplicates(update: Update) -> Iterator[Guess]:
     changes: list[tuple[str, Change]] = [
-        ("counts an id once that a sample has twice.", lookups.without_duplicates),
+        ("counts an id only once if it is in a sample twice.", lookups.without_duplicates),
         ("takes the last of a row's gradients for their sum.", _last_of_row),
         ("takes the first of a row's gradients for their sum.", _first_of_row),
     ]
@@ -357,7 +357,7 @@ def _of_gains(update: Update) -> Iterator[Guess]:
     table = update.table
     for combiner in _COMBINERS:
         if combiner != table["combiner"]:
-            text = f"sends gradients as of the combiner {combiner!r}, not {table['combiner']!r}."
+            text = f"sends gradients as for the combiner {combiner!r}, not {table['combiner']!r}."
             changed: TableDescription = {**table, "combiner": combiner}
             yield Guess("gradient combiner", text, changed, update.steps)
     plain: TableDescription = {**table, "combiner": "sum"}
@@ -377,7 +377,7 @@ def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
     steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
-    text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
+    text = f"updates rows with the sum of each of {cores} cores, not with the sum of all cores."
     return Guess("gradient sum", text, update.table, steps)
 
 
@@ -417,7 +417,6 @@ def _gains_of(table: TableDescription, power: int) -> Change:
 
 
 def shortened(values: Array, bits: int) -> Array:
-    """Rounds float32 values to the nearest value without the last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))
     odd = (integers >> np.uint64(bits)) & np.uint64(1)

@@ -278,7 +278,6 @@ class PredictionWriter:
 
 
 def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of a prediction with their paths, such as "scores/0"."""
     if isinstance(value, Mapping):
         parts = {str(key): part for key, part in value.items()}
     elif hasattr(value, "_asdict"):  # for instance a SparseTensorValue

@@ -1,8 +1,7 @@
 """Runs each side of a comparison in a separate process, and queries exported models.
 
-`python -m` with this module runs a side, in the interpreter of that side. A process can load
-TensorFlow before its turn: it reads the path of its job, a JSON file, from stdin when its turn
-comes.
+`python -m` with this module runs a side. The process can load TensorFlow before its turn; then it
+reads the path of its job, a JSON file, from stdin.
 """
 
 from __future__ import annotations
@@ -191,10 +190,7 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as described in a JSON file, whose path is a line of stdin.
-
-    If the program fails, the reason is written to a file beside the JSON file.
-    """
+    """Runs a program as described in a JSON file, whose path is a line of stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
     if not path:  # the command has ended

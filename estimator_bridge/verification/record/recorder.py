@@ -336,10 +336,8 @@ class Leader:
 class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
-    The changed bits show how far rounding may move loss and gradients. With side B's gradients, the
-    run
-    shows how the model's optimizer should update the variables. A free run is only changed at its
-    start.
+    The changed bits show how far rounding may move loss and gradients; side B's gradients show how
+    the model's optimizer should update the variables.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

@@ -43,7 +43,6 @@ class Tf2Recorder:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Records declared classes; refuses an engine that the program builds itself."""
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
 

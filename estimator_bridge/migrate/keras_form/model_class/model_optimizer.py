@@ -29,7 +29,7 @@ def compiled(
 ) -> Text:
     """Returns the line that compiles the model, and adds the settings of its optimizer to `init`.
 
-    Raises NotSimple unless the statements of a training only minimize the loss by one optimizer.
+    Raises NotSimple unless training only minimizes the loss by one optimizer.
     """
     source = text.source
     optimizer = _optimizer(source, items, spec)
@@ -87,7 +87,6 @@ def _is_argument(source: Source, node: ast.AST) -> bool:
 
 
 def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[str]) -> None:
-    """Raises NotSimple if a rate depends on the step in another way than by one schedule."""
     schedules = [
         each
         for node in nodes

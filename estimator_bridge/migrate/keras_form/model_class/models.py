@@ -27,7 +27,6 @@ class WrittenModel(NamedTuple):
 
 
 def write(program: Source, site: Site, target: str | None = None) -> WrittenModel:
-    """Writes the model class and the code that creates the model; raises NotSimple."""
     value = site.arguments.get("model_fn")
     name = value.func if isinstance(value, ast.Call) else value
     root = program.function(name.id) if isinstance(name, ast.Name) else None

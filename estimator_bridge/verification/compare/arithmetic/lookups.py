@@ -109,9 +109,8 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     Each partial sum is rounded. The bound is twice the rounding of the sums in order of occurrence,
     because sums in another order, or in blocks, have other partial sums. If the terms are many and
     different, their errors are random, so six times the root of the sum of their squares bounds
-    them
-    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The errors of
-    equal terms need not be random.
+    them (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The
+    errors of equal terms need not be random.
     """
     if not len(keys):
         return keys, terms
@@ -156,7 +155,6 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of each sample or sequence that has the full length."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))

@@ -99,7 +99,10 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips to limits. The error of a clipped element is at most that of the limit."""
+    """Clips to limits.
+
+    An element that exceeds a limit by more than its error bound gets the limit's error bound.
+    """
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
         if limit is not None:

@@ -82,9 +82,9 @@ def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
 def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
     return (
         f"The input_fn {_name(input_fn)} does not ask which host calls it, so the chief reads for "
-        f"all {num_hosts} workers, as on one machine. To let each worker read its own part, shard the "
-        "data by params['context'].current_input_fn_deployment()[1:3]. To let all workers read the "
-        f"same data, use `estimator-bridge run --input_hosts {num_hosts}` or "
+        f"all {num_hosts} workers, as on one machine. To let each worker read its own part, shard "
+        "the data by params['context'].current_input_fn_deployment()[1:3]. To let all workers read "
+        f"the same data, use `estimator-bridge run --input_hosts {num_hosts}` or "
         f"{INPUT_HOSTS_VARIABLE}={num_hosts}."
     )
 

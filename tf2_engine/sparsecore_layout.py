@@ -187,13 +187,6 @@ def stacked(
     return values
 
 
-def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    return {
-        layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
-        for layout in layouts
-    }
-
-
 @dataclasses.dataclass
 class _Stack:
     padded_dim: int

@@ -60,7 +60,6 @@ MODULES = {
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Returns the folder of a package inside the current folder."""
     path = tmp_path / "job"
     path.mkdir()
     for name, text in MODULES.items():

@@ -23,7 +23,6 @@ MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})
 
 
 def rules_of(report: Any) -> set[tuple[str, str]]:
-    """Returns (rule, where) of an audit."""
     return {(finding.rule, finding.where) for finding in report.findings}
 
 

@@ -18,9 +18,9 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 
 
 def audit_folder(folder: str) -> Audit:
-    """Reports, as remarks, the private names of stock that a folder uses and the bridge lacks.
+    """Reports the private names of stock that a folder uses and the bridge lacks.
 
-    The folder belongs to a library or a program. Sources that are not Python 3 are reported too.
+    Sources that are not Python 3 are reported too.
 
     Raises:
         InvalidInput: the folder has no Python file.
@@ -64,7 +64,7 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
 
 
 def _outcome(path: str) -> str | None:
-    """Describes the fate of a full path; None if the bridge has it or it is not stock's."""
+    """Describes what happens to a full path; None if the bridge has it or it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

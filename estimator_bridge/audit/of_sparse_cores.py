@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tf2_engine.sparsecore_layout import SparseCores
     from tf2_engine.sparsecore_limits import Need
 
-_HEAD_ROOM = 1.25  # How far proposed limits exceed what a sample of the data needs.
+_HEAD_ROOM = 1.25  # factor by which proposed limits exceed what a sample of the data needs
 _MULTIPLE = 8
 
 
 TORCH = "torch"
-"""The kind of the target that is not a TPU."""
+"""The only target that is not a TPU."""
 
 
 class Target(NamedTuple):
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
         cores: the cores of all hosts together; None takes the program's number, or one.
-        batch_size: samples of the global batch; None takes the program's, if it is run.
+        batch_size: samples of the global batch; None takes the program's, if the program is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -76,7 +76,6 @@ class StackSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes on each SparseCore, with slots and padding."""
         return 4 * self.rows * self.dim * (1 + len(self.slots))
 
 
@@ -86,7 +85,7 @@ class SparseCoreAudit:
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if the subject has no tables, or no such machine can hold them.
+        stacks: empty if the subject has no tables, or its tables fit on no such machine.
         sampled: None without `Target.sample`.
     """
 

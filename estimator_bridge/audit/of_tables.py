@@ -1,4 +1,4 @@
-"""Audits the tables of a spec, and of a program that makes one."""
+"""Audits the tables of a spec, and of a program that creates a spec."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and repeats notes on settings that SparseCores ignore."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
@@ -82,17 +81,14 @@ def audit_run(
     tell: Callable[[str], object] = lambda sentence: None,
     is_module: bool = False,
 ) -> Audit:
-    """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
+    """Runs a program with the bridge in place of stock, up to its first TPUEstimator.
 
     The program parses its flags and reads its data and files, but does not train. For a `target`
-    with a `sample` it runs up to the first training, whose batches are examined. After a program of
-    TensorFlow 1, TensorFlow 2's behavior stays off in the process.
-
-    Args:
-        tf1, tell, is_module: see `AuditedProgram`.
+    with a `sample` it runs up to the first training call, whose batches are examined. After a
+    program of TensorFlow 1, TensorFlow 2's behavior stays off in the process.
 
     Raises:
-        InvalidInput: it ends without a TPUEstimator.
+        InvalidInput: the program ends without a TPUEstimator.
     """
     program = AuditedProgram(script, arguments, tf1, tell, is_module)
     calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
@@ -188,7 +184,7 @@ def audit_tables(
 def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
-    # The migrated program has a dict of features, whose first key decides.
+    # The features of the migrated program are a dict, and its first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}
     if first is not None:

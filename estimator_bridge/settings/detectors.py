@@ -29,7 +29,7 @@ def equals(wanted: Object) -> on.When:
 
 
 def no_input_per_host(value: Object) -> bool:
-    # True is PER_HOST_V1 for stock, but equals 1 in Python.
+    # For stock, True is PER_HOST_V1. In Python True equals 1, which is PER_SHARD_V1.
     modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
     return value is False or (value is not True and value in modes)
 

@@ -38,7 +38,7 @@ class SourceText(str):
 
 
 NOTHING = SourceText()
-"""The value of a note whose place is enough."""
+"""The value of a note that needs no value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class LegacySpec:
     Attributes:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
-        features: table by table, sorted by key within each.
+        features: table by table, sorted by key within each table.
         notes: notes on settings of columns that tables and features cannot express.
     """
 

@@ -26,8 +26,8 @@ class OptimizerRow:
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
         only: legacy settings without a counterpart, and the only value that can be translated.
-        for_columns: whether a spec with `feature_columns` may have it.
-        on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
+        for_columns: whether a spec with `feature_columns` may use this optimizer.
+        on_sparse_cores: whether stock's TPUEmbeddingV2 supports this optimizer.
     """
 
     engine_name: str
@@ -49,7 +49,6 @@ class OptimizerRow:
 
     @property
     def names(self) -> dict[str, str]:
-        """Maps legacy names to the engine's names, for all settings of the engine's class."""
         from tf2_engine.optimizers.optimizer import KEEPING
 
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}
@@ -95,7 +94,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
         keras_scope="training/Ftrl",
         keras_slots={"accumulators": "accumulator", "linears": "linear"},
-        # Not an argument of stock's class, but an attribute that a program may change.
+        # This is not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
         on_sparse_cores=True,
     ),

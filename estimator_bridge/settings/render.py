@@ -1,4 +1,4 @@
-"""Words notes and rows of the catalogue: as warnings, audit findings, changes and causes."""
+"""Writes notes and rows of the catalogue as warnings, audit findings, changes and causes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def warnings(
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
-    """Lists the distinct warnings of a step on the engine, about updates only in training."""
     occasions = (rows.LOOKUP, rows.TRAINING) if training else (rows.LOOKUP,)
     return list(dict.fromkeys(warnings(notes_of_spec(legacy), *occasions, legacy=legacy)))
 
@@ -81,7 +80,6 @@ def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> st
 
 
 def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
-    """Yields the settings of a spec and its tables that have no effect with use_tpu=False."""
     by_setting: dict[str, list[Note]] = {}
     for note in notes:
         row = ROWS[note.rule]

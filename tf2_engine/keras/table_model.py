@@ -142,7 +142,7 @@ class TableModelBase:
     ) -> None:
         """Makes trained variables and tables start from another model, if there is no checkpoint.
 
-        Slots of optimizers do not.
+        The slots of optimizers start anew.
 
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
@@ -181,7 +181,7 @@ class TableModelBase:
             optimizer: by default the one of `compile`.
 
         Raises:
-            InvalidInput: the tape has already given the gradients of another loss.
+            InvalidInput: the tape has already computed the gradients of another loss.
         """
         gradients, chosen = self.gradients(loss, tape, variables)
         self.apply_gradients(zip(gradients, chosen, strict=True), optimizer)

@@ -33,8 +33,8 @@ class TrainerModelBase:
     describes. For a model of layers, `TableModel` is the simpler class.
 
     Args:
-        model_fn, model_dir, config, params, options: as for `Trainer`. `use_tpu` and its like have
-            no effect.
+        model_fn, model_dir, config, params, options: as for `Trainer`. `use_tpu` and similar
+            options have no effect.
 
     Attributes:
         trainer: the `Trainer`. Its `engine`, `step`, `model_dir`, `config`, `params`, `eval_dir`,
@@ -99,7 +99,7 @@ class TrainerModelBase:
             options: as in `keras.Model.fit`, for instance `verbose`.
 
         Returns:
-            The history, or None if the model has been trained that far.
+            The history, or None if the model has already been trained that far.
         """
         of_keras = [each for each in callbacks or () if hasattr(each, "set_model")]
         hooks = [each for each in callbacks or () if not hasattr(each, "set_model")]

@@ -1,6 +1,6 @@
-"""The variables that a layer shows to Keras. Checkpoints do not get them from there.
+"""Shows the variables of a layer to Keras without letting Keras track them for checkpoints.
 
-Keras would store a weight that it makes itself under its own key, and a table twice.
+If Keras tracked them, it would store a weight under its own key, and a table twice.
 """
 
 from __future__ import annotations

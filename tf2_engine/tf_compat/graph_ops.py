@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import cancellation as _cancellation
@@ -60,56 +57,12 @@ def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
         op._set_attr(name, tf.compat.v1.AttrValue(**{fields[type(value)]: stored}))
 
 
-def num_kernels(op_name: str) -> int:
-    return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
+def kernels_of(op_type: str) -> Sequence[Message]:
+    return _kernels.get_registered_kernels_for_op(op_type).kernel
 
 
-class HostArguments(NamedTuple):
-    """Whether each input and output of an op on a GPU is in host memory."""
-
-    inputs: tuple[bool, ...]
-    outputs: tuple[bool, ...]
-
-
-def host_arguments(op: Op) -> HostArguments | None:
-    """Tells which tensors of an op on a GPU are in host memory; None if it has no GPU kernel."""
-    definition = op.op_def
-    # Kernels for any device are used if the kind has none.
-    for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
-        if kernel.device_type == kind and _takes(kernel, op):
-            names = set(kernel.host_memory_arg)
-            return HostArguments(
-                _in_host_memory(definition.input_arg, names, op),
-                _in_host_memory(definition.output_arg, names, op),
-            )
-    return None
-
-
-@functools.cache
-def _kernels_of(op_type: str) -> Sequence[Message]:
-    # TensorFlow serializes the kernels at each call, which takes milliseconds for common ops.
-    return tuple(_kernels.get_registered_kernels_for_op(op_type).kernel)
-
-
-def _takes(kernel: Message, op: Op) -> bool:
-    for constraint in kernel.constraint:
-        value = op.get_attr(constraint.name)
-        types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
-        if not {tf.as_dtype(each) for each in _as_list(value)} <= types:
-            return False
-    return True
-
-
-def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[bool, ...]:
-    flags: list[bool] = []
-    for argument in arguments:
-        count = 1
-        if argument.number_attr:
-            count = op.get_attr(argument.number_attr)
-        elif argument.type_list_attr:
-            count = len(op.get_attr(argument.type_list_attr))
-        flags += [argument.name in names] * count
-    return tuple(flags)
+def num_kernels(op_type: str) -> int:
+    return len(kernels_of(op_type))
 
 
 def has_ops(names: Collection[str]) -> bool:

@@ -112,7 +112,7 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def _take_starts(self, new: Mapping[str, Variable]) -> None:
-        """Gives new variables the values of which the model_fn has told `init_from_checkpoint`."""
+        """Starts new variables from what the model_fn gave `init_from_checkpoint`."""
         known = () if self._start else self._store.starts
         for name in new.keys() & set(known):
             checkpoint, old = self._store.starts[name]

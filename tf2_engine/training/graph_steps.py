@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
-    """Traces a function of tensors in a graph of its own, whose ops wait for no others."""
+    """Traces a function of tensors in its own graph, without automatic control dependencies."""
 
     def compute() -> Nest:
         # A model_fn may need gradients of its features, and captured tensors have none.
@@ -34,9 +34,9 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
 
 
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
-    """Computes the results of a function by the ops that these need, in the current graph.
+    """Computes the results of a function in the current graph, by only the ops that they need.
 
-    There the ops with an effect run in the order in which the function made them.
+    Ops with side effects run in the order in which the function created them.
     """
     step = traced(function, inputs)
     return packed(step.structured_outputs, _imported(step.graph, step.outputs))
@@ -76,7 +76,7 @@ def _needed_by(wanted: Sequence[Tensor | Op]) -> set[str]:
 
 
 def packed(structure: Nest, tensors: Sequence[Tensor]) -> Nest:
-    """Puts tensors in the places of those of a structure; None stays."""
+    """Replaces the tensors of a structure by other tensors, in order; None stays."""
     results = iter(tensors)
     return tf.nest.map_structure(
         lambda each: None if each is None else next(results), structure, expand_composites=True

@@ -22,8 +22,8 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 class _Session:
     """Replaces a session for hooks: it reads variables and what the last step computed for hooks.
 
-    A session would compute the tensors anew, from another batch, as a LoggingTensorHook asks at the
-    end. There is no such batch here.
+    A real session would compute the tensors again, from the next batch, which is what a
+    LoggingTensorHook asks for at the end. Here there is no next batch.
     """
 
     graph = None

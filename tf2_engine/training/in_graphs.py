@@ -1,4 +1,4 @@
-"""What TensorFlow makes in graphs only, and programs make where there is none."""
+"""Functions of TensorFlow that need a graph, for programs that call them outside of one."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
 
 
 def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
-    """Makes variables that a model_fn has made start with values of another checkpoint.
+    """Starts the variables of a model_fn with the values of another checkpoint.
 
     If the model has a checkpoint of its own, that one is restored instead.
 

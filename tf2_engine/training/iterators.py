@@ -83,7 +83,7 @@ def pandas_input_fn(
 
 
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
-    """Calls an input function, and returns the dataset of all that it would deliver.
+    """Calls an input function, and returns a dataset of everything that it would deliver.
 
     If it asks an iterator for its next element, the function is called again for a symbolic
     element, and becomes the last step of the dataset.

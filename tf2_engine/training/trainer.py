@@ -64,7 +64,7 @@ class Trainer:
         variables: the variables of the model and its optimizers, by legacy name. The first batch
             creates them.
         stop_training: set this to end the training after the current step.
-        drive: takes an iterator to its end, which runs a step and yields the replicas' losses.
+        drive: consumes an iterator that runs a step for each of its items, the losses by replica.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:

@@ -18,7 +18,6 @@ def find(root: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[Any]:
 
 
 def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
-    """Maps each node of a tree to its parent, in the order of the text."""
     visitor = _Parents()
     root.visit(visitor)
     return visitor.parents

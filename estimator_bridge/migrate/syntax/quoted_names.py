@@ -43,7 +43,6 @@ def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedNam
 
 
 def _outermost(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """Yields the dotted names below a node, except those that are part of a longer one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name | ast.Attribute):
             yield child

@@ -56,8 +56,8 @@ class Tf2Actions:
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         """Schedules a name's statement for removal; the rule decides whether a comment stays."""
-        # Wait for the end of the visit: users of left-out arguments are removed with their own
-        # users.
+        # Removal waits for the end of the visit: users of left-out arguments are removed with their
+        # own users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         if rule.action is not Action.DROP or not self._drop_from_line(node, reason, rule_id):
             self.to_remove.append((node, reason, rule_id))
@@ -79,7 +79,6 @@ class Tf2Actions:
         self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
-        """Moves arguments that are not carried over into a comment; refuses required ones."""
         add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
@@ -95,11 +94,10 @@ class Tf2Actions:
             if keyword_of(each) in rule.refused:
                 why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
-        kept = rule.refused  # They are marked, and fail when they run.
+        kept = rule.refused  # they are marked, and fail when they run
         self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
-        """Moves the named arguments that are to be dropped into a comment."""
         dropped = [
             each
             for each in call.args
@@ -112,7 +110,6 @@ class Tf2Actions:
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
     def check_partitioner(self, call: cst.Call) -> None:
-        """Refuses partitioned variables, which the library does not have."""
         by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
         if by_keyword.get("partitioner", "None") != "None":
             why = "variables of TensorFlow 2 are not partitioned, and would have other names"
@@ -144,7 +141,6 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", name.text, new, rule_id)
 
     def _replace_by_object(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces an annotation whose name is no longer imported."""
         self._edits.replace_node(node, _OBJECT)
         self._tf2_edits.say(node, "name", code_of(node), _OBJECT, rule_id)
 
@@ -183,7 +179,6 @@ class Tf2Actions:
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
     def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call whose only argument is this name."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
         if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
@@ -195,16 +190,14 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(call), new, rule_id)
 
     def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its first argument."""
         call = self._program.parent(node)
-        # Further arguments may ask for something else, which the library refuses by name.
+        # The library itself refuses further arguments that it does not support.
         if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
             self._import_name(node, rule_id, rule)
             return
         self._replace_by(call, call.args[0].value, rule_id, rule)
 
     def _unwrap_tensor(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its `tensor` argument, if it has one."""
         call = self._program.parent(node)
         arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
         for each in arguments:
@@ -235,7 +228,7 @@ class Tf2Actions:
         if not all(each.startswith("tensorflow") for each in names):
             return
         if names and self._tf2_edits.rule_of(names[0]) is not None:
-            return  # That rule is applied to the name.
+            return  # the rule of the function is applied to the name
         new = self._tf2_edits.import_name(rule.new, rule.module, call)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
@@ -246,12 +239,12 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method of what is surely an estimator, and its arguments."""
+        """Renames a method, and its arguments, if the object is certainly an estimator."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
         is_model = code_of(call.func.value) in self._tf2_edits.models
         has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
         if not has_data or any(each.star for each in call.args):
-            return  # A `TrainerModel` has methods of these names too.
+            return  # a `TrainerModel` has methods of these names too
         for old, new in (("input_fn", "x"), ("hooks", "callbacks")):
             if old in by_name and (old != "hooks" or rule.new == "fit"):
                 self._edits.replace_node(by_name[old].keyword, new)
@@ -259,7 +252,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", call.func.attr.value, rule.new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Keeps a call that exports a model for predictions; refuses other exports."""
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if keyword_of(each) == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
@@ -291,6 +283,6 @@ def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bo
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The parts of a tuple; any other expression is its own only part."""
+    """Returns the parts of a tuple; any other expression is its own only part."""
     is_tuple = isinstance(node, cst.Tuple)
     return [each.value for each in node.elements] if is_tuple else [node]

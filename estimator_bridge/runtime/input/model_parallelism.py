@@ -1,6 +1,6 @@
 """Checks the settings of model parallelism, and runs each replica as a whole.
 
-A TPU splits a replica over several cores; running it as a whole computes the same numbers.
+A TPU splits a replica over several cores; running it as a whole computes the same results.
 """
 
 from __future__ import annotations

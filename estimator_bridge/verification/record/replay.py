@@ -20,7 +20,7 @@ _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
 class InputRecord(NamedTuple):
-    """Where the batches of input_fns are written, or come from.
+    """How the batches of input_fns are recorded or replayed.
 
     Attributes:
         begin: returns the number, from 0, of the input that begins.

@@ -112,8 +112,8 @@ class MultiHeadLayer(PassiveLayer):
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
-                f"The labels are {sorted(labels)}, without those of {missing}. Give a dict with "
-                "the labels of each head by its suffix."
+                f"The labels are {sorted(labels)}; the labels of {missing} are missing. Give a "
+                "dict with the labels of each head by its suffix."
             )
         return [
             head.loss(labels[head.suffix], part, features)

@@ -52,9 +52,9 @@ class EmbeddingLayer(PassiveLayer):
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size. None takes it from the input.
-        arithmetic: whose numbers training gives where there is no TPU: "tpu" for the first
-            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras". None is "keras" if all
-            tables have Keras optimizers, and otherwise "tpu".
+        arithmetic: how training computes where there is no TPU: "tpu" as the first generations,
+            "sparsecore" as TPU v5p, v6e and TPU7x, or "keras". None is "keras" if all tables have
+            Keras optimizers, and otherwise "tpu".
         sparse_core_limits: limits on the ids of a step on SparseCores; see
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
@@ -147,7 +147,7 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """What holds the tables. `tf.train.Checkpoint(embedding=...)` of it equals an engine's."""
+        """The owner of the tables. Its `tf.train.Checkpoint(embedding=...)` equals an engine's."""
         return self._tpu_embedding
 
     @property

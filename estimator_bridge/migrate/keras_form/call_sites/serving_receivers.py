@@ -27,8 +27,8 @@ _IN_GRAPHS = ("placeholder", "placeholder_with_default")
 def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     """Writes the arguments of an export for its receiver function.
 
-    A receiver that only computes features from a dict of placeholders is rewritten to return specs
-    and a function. Any other receiver runs unchanged in a graph.
+    A receiver that only computes features from a dict of placeholders becomes specs and a function.
+    Any other receiver runs unchanged in a graph.
     """
     made_by = source.value_of(receiver)
     if source.called(made_by) in _BUILDERS:
@@ -72,7 +72,7 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
     """Rewrites a receiver to return TensorSpecs and a function from tensors to features.
 
-    Returns False if anything except the returned features depends on the placeholders.
+    Returns False if anything but the returned features depends on the placeholders.
     """
     *statements, _ = function.body
     call = returned_by(function)
@@ -89,7 +89,7 @@ def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
         isinstance(value, (ast.Dict, ast.DictComp))
         and all(isinstance(each, ast.Assign) for each in assigned)
         and {*placeholders} <= {*ast.walk(value)}
-        # A TensorSpec has no default value, and that of a sparse tensor is another class.
+        # A TensorSpec has no default value, and sparse tensors need another class.
         and all(source.called(each) == "placeholder" for each in placeholders)
         and not any(name in names_in(each) for each in assigned)
         and name in names_in(features)

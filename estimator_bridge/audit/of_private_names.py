@@ -20,10 +20,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 def audit_folder(folder: str) -> Audit:
     """Reports the private names of stock that a folder uses and the bridge lacks.
 
-    Sources that are not Python 3 are reported too.
-
-    Raises:
-        InvalidInput: the folder has no Python file.
+    Sources that are not Python 3 are reported too. Raises InvalidInput if there is no Python file.
     """
     remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))
@@ -64,7 +61,7 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
 
 
 def _outcome(path: str) -> str | None:
-    """Describes what happens to a full path; None if the bridge has it or it is not stock's."""
+    """Describes what happens to a name; None if the bridge has it or it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

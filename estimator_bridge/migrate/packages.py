@@ -300,7 +300,6 @@ def _below(statement: ast.ImportFrom) -> list[str]:
 
 
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
-    """Lists the modules that a program imports and that must be migrated with it."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
     # If the tf2 form would change a module, the module uses names that no other form has either.
     rewrite = form.rewrite if form.model == "Trainer" else tf2_form.migrate
@@ -324,10 +323,6 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
 
 
 def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    """Finds the modules that a source imports from its program's folder or package.
-
-    Returns their names, by path.
-    """
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Operations on existing ops: their inputs, attributes, kernels and scopes."""
+"""Functions for existing ops: their inputs, attributes, kernels and scopes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tf2_engine.types import Message, Object, Op, Tensor
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs ops eagerly even if a graph is the default. Also usable as a decorator."""
+    """Runs ops eagerly even if a graph is the default. This is also a decorator."""
     with _eager_context.eager_mode():
         yield
 
 
 def restart_random_ops() -> None:
-    """Resets eager random ops that have a seed, so that they draw like new ops of a graph."""
+    """Resets eager random ops with a seed, so that they draw like new ops of a graph."""
     _eager_context.context().clear_kernel_cache()
 
 
@@ -46,11 +46,11 @@ LAYER_ATTRIBUTE = "_tpu_embedding_layer"
 """The attribute by which graph rewrites pair enqueue, receive and send ops."""
 
 ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
-"""The attribute by which stock marks the ops that bring the arguments of a TPU computation."""
+"""The attribute by which stock marks the ops that pass the arguments of a TPU computation."""
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Sets attributes that are not in the op's definition; kernels can read them."""
+    """Sets attributes that are not declared in the op's definition; kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value
@@ -103,7 +103,7 @@ def _calls_python(op: Op) -> bool:
                 return True
             for value in node.attr.values():
                 names += [each.name for each in (value.func, *value.list.func) if each.name]
-            # A call to a function has the function's name as its op.
+            # A function call has the function's name as its op.
             names.append(node.op)
     return False
 
@@ -127,7 +127,7 @@ def name_scope_now() -> str:
 
 
 could_record: Callable[[], bool] = _record.could_possibly_record
-"""Whether a `tf.GradientTape` is open in this thread and could ask for gradients."""
+"""Whether a `tf.GradientTape` is open in this thread and may ask for gradients."""
 
 
 class Cancellation:

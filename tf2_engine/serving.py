@@ -214,7 +214,6 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 as the device does: first the gains, then the sums."""
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))

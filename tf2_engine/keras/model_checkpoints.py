@@ -148,7 +148,6 @@ class ModelCheckpoints:
         return path
 
     def restore_latest(self) -> None:
-        """Restores all variables, which must exist already, from the latest checkpoint."""
         variables = self.variables()
         saved = tf.Module()
         for name, variable in variables.items():

@@ -557,7 +557,7 @@ def test_all_blockers_are_named_at_once() -> None:
         "  return tf_estimator.export.ServingInputReceiver({}, {})",
         "  tf.train.shuffle_batch([x], 8, 100, 10)\n"
         "  tf.train.Scaffold(init_fn=print)\n"
-        "  return tf.model_variables()",
+        "  return tf.train.batch([x], 8)",
     )
     with pytest.raises(errors.Untranslatable) as refused:
         migrate(source, "job.py")
@@ -571,7 +571,7 @@ def test_all_blockers_are_named_at_once() -> None:
         (23, "minimize"),
         (27, "shuffle-batch"),
         (28, "scaffold"),
-        (29, "model-variables"),
+        (29, "batch"),
         (44, "gradient-tape"),
     ]
 
@@ -617,6 +617,9 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
         "  tf.train.ExponentialMovingAverage(.9).apply(tf.gradients(loss, []))\n"
         "  loss += tf.losses.get_regularization_loss()\n"
         "  loss += tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))\n"
+        "  tower = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES, scope='tower')\n"
+        "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n"
+        "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n"
         "  cluster = tf.distribute.cluster_resolver.TPUClusterResolver(None)\n"
         "  optimizer = tf.train",
     )
@@ -626,6 +629,9 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
     assert "  ExponentialMovingAverage(.9).apply(gradients(loss, []))\n" in new
     assert "  loss += get_regularization_loss()\n" in new
     assert "  loss += tf.add_n(get_regularization_losses())\n" in new
+    assert "  tower = get_regularization_losses(scope='tower')\n" in new
+    assert "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n" in new
+    assert "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n" in new
     assert "  cluster = TPUClusterResolver(None)\n" in new
 
 

@@ -74,8 +74,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
 
 
 def _makes_estimators(tree: ast.AST) -> bool:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    names = {ast.unparse(called).rpartition(".")[2] for called in calls}
+    names = {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return any(name.endswith("Estimator") for name in names) or not names.isdisjoint(
         CANNED | CANNED_EXPERIMENTAL
     )
@@ -87,7 +86,8 @@ def _migration(
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
-        return (), [f"whether it migrates is not known: {error}; install the extra 'migrate'"]
+        way_out = f"needs {error.name}. Type: pip install 'estimator-bridge[migrate]'"
+        return (), [f"to say whether the program migrates, audit {way_out}"]
     try:
         return tuple(verdicts.of_program(path, on_sparse_cores=on_target is not None)), []
     except errors.InvalidInput as error:

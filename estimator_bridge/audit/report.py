@@ -15,11 +15,13 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import RULES, finding_of
 from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SEVERITIES
-from tf2_engine import sharding
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
+
+DEFAULT_HOSTS = (1, 8)
+"""Sizes are given for these numbers of hosts by default."""
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -54,6 +56,8 @@ class AuditedTable:
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
         """Returns the part of each of `count` hosts. With div and mod, only the ids differ."""
+        from tf2_engine import sharding  # NumPy is needed for tables only.
+
         parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
             first = sharding.first_row(host, self.rows, count)

@@ -129,7 +129,6 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Serializes a graph of variables by their keys; `embedding` is saved as a TPUEmbedding."""
     graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:

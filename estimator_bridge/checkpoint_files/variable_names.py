@@ -112,7 +112,6 @@ def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
 
 
 def own_names(table: KnownTable) -> list[str]:
-    """Lists the possible names of a table's variable without a scope, the most likely first."""
     if table.own_name is not None:
         return [table.own_name]
     if not table.name.startswith(TABLE_PREFIX):

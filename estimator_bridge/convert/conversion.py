@@ -269,7 +269,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
         for move in _with_progress(plan, "comparing", progress):
             if not move.equals(result.tensors[move.target], result, reader):
                 raise errors.CannotWrite(
-                    f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
+                    f"{prefix}: {move.target!r} differs from what was written. Check the disk."
                 )
 
 

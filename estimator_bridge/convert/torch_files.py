@@ -79,7 +79,7 @@ class StateDictReader(Reader):
         except Exception as error:  # torch raises many types, from OSError to UnpicklingError
             raise errors.UnreadableCheckpoint(f"{path}: torch cannot load it: {error}") from error
         if not isinstance(content, dict):
-            raise errors.UnreadableCheckpoint(f"{path}: it holds no dict, but {type(content)}.")
+            raise errors.UnreadableCheckpoint(f"{path}: it contains {type(content)}, not a dict.")
         self._bytes: dict[str, Object] = {}
         self.tensors = {}
         for name, value in flat(content).items():
@@ -173,5 +173,5 @@ def _compare(reader: Reader, path: str) -> None:
         same = (copy.dtype, copy.shape) == (tensor.dtype, tensor.shape)
         if not same or any(a != b for a, b in chunks):
             raise errors.CannotWrite(
-                f"{path}: {name!r} does not hold what was written. Is the disk sound?"
+                f"{path}: {name!r} differs from what was written. Check the disk."
             )

@@ -50,9 +50,9 @@ class TableSummaryHook(tf.train.SessionRunHook):
         tables = engine_step.tables_of_graph(tf.get_default_graph())
         if tables is None:
             raise errors.InvalidInput(
-                "TableSummaryHook: the engine holds no tables in this training. Tables are in the "
-                "engine with use_tpu=True and an `embedding_config_spec`; without them leave the "
-                "hook out."
+                "TableSummaryHook: the engine has no tables in this training run. It has tables "
+                "with use_tpu=True and an `embedding_config_spec`. Give both, or leave the hook "
+                "out."
             )
         plan = tables.engine.plan
         parts, gradients = tables.parts(), tables.gradients_in_order()

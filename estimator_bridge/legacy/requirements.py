@@ -114,7 +114,7 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
             f"{function!r} has no signature that Python can read: {error}. Wrap it in a function "
             "or lambda with named arguments."
         ) from error
-    # The arguments of a partial include those that it binds by name, as defaults.
+    # The signature of a partial lists the arguments that it binds by name as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 

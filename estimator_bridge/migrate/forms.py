@@ -151,7 +151,7 @@ LISTED: Mapping[str, Form] = {
     **FORMS,
     "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
 }
-"""The forms as lists of rules show them. A target is listed with the rules that it adds."""
+"""The forms for lists of rules. A target is listed with the rules that it adds."""
 
 
 def of_name(form: str, target: str | None = None) -> Form:

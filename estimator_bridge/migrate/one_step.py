@@ -103,7 +103,6 @@ def main() -> None:
 
 
 def _above_package(folder: pathlib.Path) -> pathlib.Path:
-    """Finds the folder from which the modules of a folder are imported by their full names."""
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder

@@ -300,7 +300,6 @@ def _below(statement: ast.ImportFrom) -> list[str]:
 
 
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
-    """Lists the modules that a program imports and that must be migrated with it."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
     # If the tf2 form would change a module, the module uses names that no other form has either.
     rewrite = form.rewrite if form.model == "Trainer" else tf2_form.migrate
@@ -317,16 +316,13 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
             except errors.EngineError:
                 new = ""
             # Setting only the Keras version does not count as a change.
-            if new.replace(f"{names.START}\n", "") != module.text:
+            is_changed = new.replace(f"{names.START}\n", "") != module.text
+            if is_changed or tf1_programs.is_of_tf1(path):
                 modules.append(module.name)
     return modules
 
 
 def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    """Finds the modules that a source imports from its program's folder or package.
-
-    Returns their names, by path.
-    """
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -334,16 +330,20 @@ def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.P
     is_package = source.path.name == "__init__.py"
     parts = [package_name(source.path.parent), *([] if is_package else [source.path.stem])]
     here = Modules(".".join(filter(None, parts)), is_package)
-    imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
+    written = {each for node in nodes for each in _names_imported(node)}
     package = package_name(folder)
     above = folder.resolve().parents[package.count(".")] if package else folder
+    imported = [(root, here.absolute(each)) for each in written for root in (folder, above)]
+    for each in written:
+        dots = len(each) - len(each.lstrip("."))
+        # A package without __init__.py has no full name.
+        imported += [(root, each[dots:]) for root in [*source.path.resolve().parents][:dots][-1:]]
     modules: dict[pathlib.Path, str] = {}
-    for name in imported:
-        for root in (folder.resolve(), above.resolve()):
-            module = root.joinpath(*name.split("."))
-            for path in (module.with_suffix(".py"), module / "__init__.py"):
-                if name and path.is_file():
-                    modules[path] = name.removeprefix(f"{package}.")
+    for root, name in imported:
+        module = root.resolve().joinpath(*name.split("."))
+        for path in (module.with_suffix(".py"), module / "__init__.py"):
+            if name and path.is_file():
+                modules[path] = name.removeprefix(f"{package}.")
     return modules
 
 

@@ -114,7 +114,6 @@ def _digest(content: bytes | None) -> str:
 
 
 def _free(path: pathlib.Path) -> pathlib.Path:
-    """Finds a path that does not exist, so that an older undo file stays."""
     number, free = 1, path
     while free.exists():
         number += 1

@@ -88,7 +88,6 @@ def of_source(name: str, form: Form, text: str) -> Verdict:
 
 
 def _reasons_of(form: Form) -> Selection:
-    """Selects the rules so that what prevents a form is reported as changes by hand."""
     return Selection(skip={KEEP}) if form.marks_kept else ALL
 
 

@@ -30,7 +30,7 @@ TRAINING_BYTES = 100e6
 RESTORING_BYTES = 100e6
 """Memory that a server needs in addition while it restores a sliced checkpoint.
 
-It is for up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
+It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
 101 MB in eight runs.
 """
 

@@ -151,7 +151,7 @@ def _sampled(
             for name, parts in by_table.items():
                 ids[name].append(np.concatenate(parts))
     if not batches:
-        raise errors.InvalidInput(f"{job.subject}: its input has no batch to look at.")
+        raise errors.InvalidInput(f"{job.subject}: its input returns no batch.")
     steps = batches * cores
     loads = {size.name: sampled_load(size.rows, ids[size.name]) for size in job.sizes}
     features = {

@@ -39,7 +39,6 @@ class Machine:
 
 
 def shown(ms: float) -> str:
-    """Formats milliseconds with three digits, or without decimals from 100 on."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 

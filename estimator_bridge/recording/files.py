@@ -272,7 +272,6 @@ class Recording:
         return sorted(self.directory.glob(f"{prefix}*"))
 
     def batch(self, number: int, core: int = 0, cores: int = 1) -> Values | None:
-        """Returns the batch of a step (from 0) and core; None if there is none."""
         begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
         input_number, first = begun[-1] if begun else (0, 0)
         position = (number - first) * cores + core

@@ -124,7 +124,6 @@ def read_json(path: pathlib.Path, default: Object) -> Object:
 
 
 def write_json(path: pathlib.Path, value: object) -> None:
-    """Writes a JSON file; other processes see the whole file or none."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

@@ -98,8 +98,8 @@ class ReplayBatch:
         is_dense = key in self.arrays
         if ids is None or ids.dtype.kind not in "iu" or (is_dense and length):
             raise errors.InvalidInput(
-                f"The batch has no whole numbers for the feature {feature!r}. Read what it has "
-                "from `arrays`, and look it up as side A's program does."
+                f"The batch has no integers for the feature {feature!r}. Read its values from "
+                "`arrays`, and look them up as side A's program does."
             )
         if is_dense:
             shape = ids.shape if ids.ndim == 1 else ids.shape[:-1]
@@ -278,7 +278,6 @@ class Replay:
         self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
 
     def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
-        """Renames the rows and slots of tables to the names of their variables."""
         _check_names(where, {*tables}, self.tables, "table")
         named: dict[str, Object] = {}
         for name, table in self.tables.items():

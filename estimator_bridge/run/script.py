@@ -80,7 +80,8 @@ def find_module(name: str) -> Found | None:
         spec = PathFinder.find_spec(each, folders) if folders and each else None
     if spec is None:
         return None
-    return Found(spec.origin, [*(spec.submodule_search_locations or ())])
+    file = spec.origin if spec.has_location else None  # a built-in module has no file
+    return Found(file, [*(spec.submodule_search_locations or ())])
 
 
 def _module(name: str) -> StartedProgram:

@@ -229,6 +229,7 @@ def _symbols() -> Iterator[Symbol]:
 
 SYMBOLS = (
     Symbol("estimator", NAMESPACE, None, ("tensorflow_estimator", "api._v1")),
+    Symbol("estimator", NAMESPACE_V2, None, ("api._v2",)),
     *_symbols(),
 )
 

@@ -53,7 +53,6 @@ def multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
 
 
 def dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
-    """Yields the features that lose id 0 if their ids are dense."""
     for feature in legacy.features:
         if not feature.max_sequence_length and legacy.table(feature.table).combiner is not None:
             yield Place("feature", feature.key), NOTHING

@@ -134,7 +134,6 @@ class LegacySpec:
         return next(table for table in self.tables if table.name == name)
 
     def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:
-        """Yields every optimizer that a table uses, and the table or spec that sets it."""
         if self.optimizer is not None and any(table.optimizer is None for table in self.tables):
             yield SPEC, self.optimizer
         for table in self.tables:

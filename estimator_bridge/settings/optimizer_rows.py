@@ -19,8 +19,7 @@ class OptimizerRow:
     Attributes:
         engine_name: the name of the engine's class.
         plain: settings of the same name and meaning in the engine, separated by spaces.
-        slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`
-            in `<table>/Adam/m`.
+        slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
         keras_scope, keras_slots: the scope and suffixes in a checkpoint of
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.

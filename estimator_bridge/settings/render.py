@@ -45,8 +45,8 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
     """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
 
-    `fields` are for the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;
-    `reason`, why it is not an optimizer of stock.
+    The texts have the fields `kind`, the engine's optimizer; `rate`, the legacy learning rate; and
+    `reason`, why the optimizer is not stock's.
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change

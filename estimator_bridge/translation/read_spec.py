@@ -28,8 +28,7 @@ from tf2_engine.types import Object
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Reads the settings of an `EmbeddingConfigSpec`, in the order of stock's TPU configuration.
 
-    `quirks` overrides the spec's quirks. A stock spec has no quirks, so that the default of the
-    process applies.
+    `quirks` overrides the spec's quirks, or else the default of the process.
 
     Raises:
         WrongType: a column is of a kind that has no table on a TPU.

@@ -28,8 +28,7 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec. Each setting is set explicitly, or refused with a message that names it.
 
-    Tables and features are in the order in which stock passes them to the device. Batches are dicts
-    by feature key.
+    Tables and features are in the order in which stock passes them to the device.
 
     Args:
         training: if False, tables without their own optimizer get stochastic gradient descent with

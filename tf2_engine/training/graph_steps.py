@@ -36,7 +36,8 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
     """Computes the results of a function in the current graph, with only the ops that they need.
 
-    Ops with side effects run in the order in which the function created them.
+    Ops with side effects run in the order in which the function created them, after the reads of
+    variables that wait for no op.
     """
     step = traced(function, inputs)
     return packed(step.structured_outputs, _imported(step.graph, step.outputs))
@@ -46,7 +47,7 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
     """Copies tensors or ops, with the ops that they depend on, into the current graph."""
     names = _needed_by(wanted)
     graph_def = graph.as_graph_def()
-    kept = [each for each in graph_def.node if each.name in names]
+    kept = sorted((each for each in graph_def.node if each.name in names), key=_place)
     for each in kept:
         each.attr.pop("_class", None)  # colocation with an op that may not be copied
     del graph_def.node[:]
@@ -57,6 +58,17 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
     elements = [each.name for each in wanted]
     copies = tf.graph_util.import_graph_def(graph_def, given, return_elements=elements, name="")
     return [*copies]
+
+
+def _place(node: Object) -> int:
+    """Puts reads of variables that wait for no op before all other ops.
+
+    A session starts such a read at once, and a tf.function when its turn comes, which may be after
+    an update. An example is the regularization loss of a batch norm's moving variance.
+    """
+    if node.op == "Placeholder":
+        return 0
+    return 1 if node.op == "ReadVariableOp" and len(node.input) == 1 else 2
 
 
 def _after(ops: Sequence[Op]) -> Tensor:

@@ -13,20 +13,28 @@ import tensorflow.compat.v1 as tf
 from tf2_engine.training import model_variables
 from tf2_engine.types import Tensor
 
+_OF_LAYER = "/Regularizer/"
+"""Layers of `tf.compat.v1.layers` add a loss of this scope, for a variable that also has one."""
+
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
     """Lists the regularization losses of the model, in the order of its variables.
 
+    After them come the losses that the model_fn added to the collection itself, with
+    `tf.compat.v1.losses.add_loss` or `tf.compat.v1.add_to_collection`.
+
     Args:
-        scope: a regular expression, which selects variables by name.
+        scope: a regular expression. Variables and losses whose names do not match are left out.
     """
-    regularizers = model_variables.current().regularizers()
     computed = [
         regularizer()
-        for name, regularizer in regularizers.items()
+        for name, regularizer in model_variables.current().regularizers()
         if scope is None or re.match(scope, name)
     ]
-    return [loss for loss in computed if loss is not None]
+    added = [
+        loss for loss in tf.losses.get_regularization_losses(scope) if _OF_LAYER not in loss.name
+    ]
+    return [*(loss for loss in computed if loss is not None), *added]
 
 
 def get_regularization_loss(

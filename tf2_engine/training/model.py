@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -22,7 +22,7 @@ from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
 from tf2_engine.training.trainer_tables import Embedding, WithoutTables
-from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor
 
 PreparedBatch = dict[str, Nest]
 
@@ -204,10 +204,12 @@ class Model:
         if trains:
             outputs = self._train(data, arguments_of, outputs_of, update)
         else:
-            outputs, changes = _fetched(
-                lambda inputs: outputs_of(self._result(mode, arguments_of(inputs))), data
-            )
-            self.changes[mode] = changes
+
+            def results(inputs: Nest) -> tuple[Nest, Nest]:
+                with self.store.graph_collections(self.step):
+                    return outputs_of(self._result(mode, arguments_of(inputs)))
+
+            outputs, self.changes[mode] = _fetched(results, data)
         self._traced_step = None
         return outputs
 
@@ -218,14 +220,16 @@ class Model:
         outputs_of: Callable[[ModelSpec], tuple[Nest, Nest]],
         update: Callable[[Nest], Op],
     ) -> Nest:
+        of_tables = [*self._dummies.values()]
+
         def step(inputs: Nest) -> Nest:
-            with differentiation.recorded(self._dummies) as differentiated:
-                arguments = arguments_of(inputs)
-                spec = self._result(ModeKeys.TRAIN, arguments, list(self._dummies.values()))
-            found, gradients = inputs["activations"], {}
-            if found:
-                gradients = differentiated.gradients(found, self._tables)
-            outputs, _ = outputs_of(spec)
+            with self.store.graph_collections(self.step, of_tables):
+                with differentiation.recorded(self._dummies) as differentiated:
+                    spec = self._result(ModeKeys.TRAIN, arguments_of(inputs))
+                found, gradients = inputs["activations"], {}
+                if found:
+                    gradients = differentiated.gradients(found, self._tables)
+                outputs, _ = outputs_of(spec)
             with tf.control_dependencies(_ops_of(spec.train_op)):
                 return {**outputs, "loss": tf.identity(outputs["loss"])}, gradients
 
@@ -237,12 +241,12 @@ class Model:
             update(gradients)
         return outputs
 
-    def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
+    def _result(self, mode: str, data: Nest) -> ModelSpec:
         arguments = self.arguments(mode, **data)
         if self._tells_sizes:  # Tables are trained as on a TPU, on any device.
             arguments["params"] = {**arguments["params"], "use_tpu": bool(self._tables)}
         with _seeded(self.config.tf_random_seed):
-            return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
+            return self.store.call(lambda: self._call_model(arguments))
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
         # In a model without tables, columns look up variables of the model.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.training import dummies
-from tf2_engine.types import Array, Object, Tensor, Variable
+from tf2_engine.types import Array, Function, Object, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -77,13 +77,28 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Passes a variable's collections to variable creators, which the scope does not do."""
+    """Tells creators the collections of a variable, and the model its regularizer.
+
+    The scope passes neither on.
+    """
+    collections = settings.get("collections")
 
     def create(make: Callable[..., Variable], **others: Object) -> Variable:
-        return make(**{**others, "collections": settings.get("collections")})
+        return make(**{**others, "collections": collections})
 
     with tf.variable_creator_scope(create):
-        return getter(*args, **settings)
+        variable = getter(*args, **settings)
+    model, regularizer = current(), settings.get("regularizer")
+    if not _is_local(collections):  # The scope reuses variables without their creators.
+        model.collect(variable, collections)
+    if regularizer is not None:
+        model.regularizers_of_scopes.setdefault(variable.name, (regularizer, variable))
+    return variable
+
+
+def _is_local(collections: Sequence[str] | None) -> bool:
+    # Metrics of Keras are in no collection.
+    return collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
 
 
 class ModelVariables:
@@ -97,6 +112,8 @@ class ModelVariables:
         averaged: the name of the averaged variable, by name of the average.
         starts: by the name of a variable, the checkpoint and the name in it from which the variable
             starts.
+        regularizers_of_scopes: a regularizer and its variable, by name. A variable of a layer may
+            have another one from the layer.
     """
 
     def __init__(self) -> None:
@@ -106,48 +123,62 @@ class ModelVariables:
         self._local_starts: dict[str, Array] = {}
         self.averaged: dict[str, str] = {}
         self.starts: dict[str, tuple[str, str]] = {}
+        self.regularizers_of_scopes: dict[str, tuple[Function, Variable]] = {}
+        self._all: list[Variable] = []
+        self._trainable: list[Variable] = []
         self._counts: collections.Counter[str] = collections.Counter()
         self._scope = _scope_class()("tf1_scope")
 
-    def call(
-        self, function: Callable[[], Result], step: Variable, of_tables: Sequence[Variable] = ()
-    ) -> Result:
-        """Calls a function that creates or reuses variables, with the collections of a graph.
-
-        These collections contain the step, the trainable variables and all variables.
+    @contextlib.contextmanager
+    def graph_collections(
+        self, step: Variable, of_tables: Sequence[Variable] = ()
+    ) -> Iterator[None]:
+        """Keeps the collections of a graph: the step, and the variables that a call has used.
 
         Args:
             of_tables: the dummies of tables, which come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
-        kept = [
-            (collection(key), list(collection(key)))
+        references = [
+            collection(key)
             for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES)
         ]
-        (of_training, _), (of_all, _) = kept
-        trained = [each for each in self.variables.values() if each.trainable]
-        of_training[:] = [*of_tables, *trained]
-        of_all[:] = [*self.variables.values(), step]
+        before = [list(each) for each in references]
+        self._trainable, self._all = references
+        self._trainable[:], self._all[:] = of_tables, [step]
+        try:
+            yield
+        finally:
+            for reference, contents in zip(references, before, strict=True):
+                reference[:] = contents
 
-        def added(variable: Variable) -> None:
-            # A graph may have added the variable to its collections already.
-            if all(each is not variable for each in of_all):
-                of_all.insert(-1, variable)
-                if variable.trainable:
-                    of_training.append(variable)
-
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Calls a function that creates or reuses variables."""
         _here.models.append(self)
         try:
-            with self._creating_once(added):
+            with self._creating_once():
                 return self._scope(function)
         except (AttributeError, ValueError) as error:
             _check_is_of_keras_2(error)
             raise
         finally:
             _here.models.pop()
-            for reference, before in kept:
-                reference[:] = before
+
+    def collect(self, variable: Variable, named: Sequence[str] | None = None) -> None:
+        """Adds a variable that a model_fn creates or reuses to collections.
+
+        Args:
+            named: the collections that the model_fn names, for instance of its own.
+        """
+        keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
+        if variable.trainable:
+            keys[v1.GraphKeys.TRAINABLE_VARIABLES] = self._trainable
+        for key in (*keys, *(named or ())):
+            contents = keys.get(key, v1.get_collection_ref(key))
+            # A graph that adds new variables to its collections has already done so.
+            if all(each is not variable for each in contents):
+                contents.append(variable)
 
     def average_of(self, variable: Variable, name: str) -> Variable:
         """Returns the average of a variable. The first call creates the average."""
@@ -164,6 +195,7 @@ class ModelVariables:
                 )
             if known is self.variables:
                 self.averaged[name] = variable.name.partition(":")[0]
+        self.collect(known[name])
         return known[name]
 
     def start_local(self) -> None:
@@ -174,8 +206,13 @@ class ModelVariables:
     def _holding(self, name: str) -> dict[str, Variable]:
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
-    def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
-        return tf_compat.tf1_style_regularizers(self._scope)
+    def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
+        """Yields the names of variables with functions that compute regularization losses."""
+        for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
+            of_scope, variable = self.regularizers_of_scopes.get(name, (None, None))
+            if of_scope is not None and of_scope is not getattr(latest, "func", None):
+                yield name, functools.partial(of_scope, variable)
+            yield name, latest
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
         """Calls a function that creates variables in the default graph, and adds them by name."""
@@ -194,23 +231,22 @@ class ModelVariables:
             _here.models.pop()
 
     @contextlib.contextmanager
-    def _creating_once(self, added: Callable[[Variable], None]) -> Iterator[None]:
+    def _creating_once(self) -> Iterator[None]:
         self._counts.clear()
         outside = tf.get_current_name_scope()
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
             collections = settings.get("collections")
-            # Variables of Keras metrics have no collections.
-            is_local = collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
+            is_local = _is_local(collections)
             known = self.local if is_local else self._holding(name)
             if name not in known:
                 # Makes initial values with equal seeds equal, as with the ops of a graph.
                 tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
-                if not is_local:
-                    added(known[name])
+            if known is self.variables:
+                self.collect(known[name], collections)
             return known[name]
 
         with tf.variable_creator_scope(create_once):

@@ -155,7 +155,7 @@ class CheckpointTarget(abc.ABC):
         with self.reader(prefix) as result:
             if {seen for seen, _ in tf.train.list_variables(prefix)} != set(result.tensors):
                 raise errors.CannotWrite(
-                    f"{prefix}: TensorFlow does not see everything that was written."
+                    f"{prefix}: TensorFlow cannot read everything that was written."
                 )
         state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
         bundle.write_durably(os.path.join(folder, "checkpoint"), state.encode())

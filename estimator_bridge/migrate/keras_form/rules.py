@@ -32,9 +32,9 @@ _SAME_NUMBERS = (
     *("where", "lookup.StaticHashTable", "name_scope", "device", "map_fn", "hessians", "size"),
     *("zeros_initializer", "ones_initializer", "zeros_like", "ones_like"),
 )
-"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1` without need.
+"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1`.
 
-The same functions of TensorFlow 2 do the same.
+Their versions in TensorFlow 2 do the same.
 """
 
 _WITH_STATE = re.compile(
@@ -121,7 +121,6 @@ _OF_GRAPHS = frozenset(
 
 
 def counterpart(full: str) -> Upgrade | None:
-    """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
     if short in _OF_GRAPHS or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
@@ -392,8 +391,6 @@ def _piecewise(source: Source, call: ast.Call) -> str:
 
 
 def _mean_of(written: str, names: str) -> Writer:
-    """Creates a writer for a mean loss; a loss with further arguments stays in `compat.v1`."""
-
     def write(source: Source, call: ast.Call) -> str:
         by_name, others = arguments(call, names.split())
         if len(by_name) != len(names.split()):

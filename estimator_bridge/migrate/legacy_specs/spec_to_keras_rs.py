@@ -49,7 +49,6 @@ _BY_HAND = (
 
 
 def refusals(legacy: LegacySpec) -> Iterator[str]:
-    """Yields a line for each table whose optimizer the layer refuses."""
     for table in legacy.tables:
         optimizer = table.optimizer or legacy.optimizer
         if optimizer is not None and optimizer.kind == _LACKED:

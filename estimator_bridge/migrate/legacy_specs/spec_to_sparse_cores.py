@@ -34,7 +34,6 @@ def check(legacy: LegacySpec, target: str) -> None:
 
 
 def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for each setting that works differently on SparseCores."""
     if target == spec_to_keras_rs.TARGET:
         yield from spec_to_keras_rs.changes()
     for note in notes_of_spec(legacy):

@@ -113,8 +113,6 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The TensorFlow 2 optimizer of a table. `reason` says why it is not stock's, or is None."""
-
     optimizer: Object
     kind: str
     reason: str | None

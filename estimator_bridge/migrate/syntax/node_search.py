@@ -11,7 +11,6 @@ import libcst as cst
 
 
 def find(root: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[Any]:
-    """Lists the nodes of these kinds in a tree, including the root, in the order of the text."""
     finder = _Finder(kinds)
     root.visit(finder)
     return finder.found

@@ -135,7 +135,6 @@ def _alone(source: str, name: str) -> ParsedProgram:
 
 
 def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.expr]]:
-    """Yields names, attributes and strings with the line and column of their end."""
     lines = re.split("\r\n|\n|\r", source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute | ast.Constant):

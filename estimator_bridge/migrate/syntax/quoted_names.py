@@ -25,7 +25,6 @@ class QuotedName(NamedTuple):
 
 
 def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedName]:
-    """Yields the dotted names in a string that is an annotation or part of one."""
     value = str(string.raw_value)
     if not _is_annotation(program, string) or string.prefix or not value.isascii():
         return

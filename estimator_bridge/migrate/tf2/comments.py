@@ -204,7 +204,6 @@ def _wrapped(comment: str, indent: str) -> str:
 def _runs(
     arguments: Sequence[cst.Arg], dropped: Collection[cst.Arg]
 ) -> Iterator[tuple[list[cst.Arg], cst.Arg | None, cst.Arg | None]]:
-    """Yields runs of dropped arguments, each with the kept arguments before and after it."""
     kept_before, run = None, []
     for argument in (*arguments, None):
         if argument in dropped:

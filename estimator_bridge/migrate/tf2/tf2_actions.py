@@ -18,6 +18,8 @@ from estimator_bridge.settings import quirks
 
 _TABLES = "embedding_config_spec"
 _OBJECT = "object"
+_ADDING = ("add_loss", "add_to_collection")
+"""Functions that add to a collection."""
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name or the call of a method, the id of its rule, and the rule."""
@@ -38,7 +40,7 @@ class Tf2Actions:
         self._edits = tf2_edits.edits
         self.to_remove: list[tuple[cst.CSTNode, str, str]] = []
         self.of_names: Mapping[Action, Handler] = {
-            Action.CALL_ALONE: self._replace_call,
+            Action.READ: self._replace_reading,
             Action.IMPORT: self._import_name,
             Action.UNWRAP: self._unwrap,
             Action.UNWRAP_TENSOR: self._unwrap_tensor,
@@ -55,7 +57,6 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Schedules a name's statement for removal; the rule decides whether a comment stays."""
         # Removal waits for the end of the visit: users of left-out arguments are removed with their
         # own users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
@@ -165,7 +166,6 @@ class Tf2Actions:
         return self._is_annotation(node) or self._is_tested_for(node)
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
-        """Selects the rule of a name at this place: as a type it creates no object."""
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
             return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
@@ -178,14 +178,18 @@ class Tf2Actions:
         call = self._program.enclosing(node, cst.Call)
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
-    def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+    def _replace_reading(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces a call that reads the collection of this name; one that adds to it stays."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
-        if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
-            why = f"only a call with it alone can become {rule.new}()"
+        if isinstance(call, cst.Call) and code_of(call.func).rpartition(".")[2] in _ADDING:
+            return
+        if not isinstance(call, cst.Call) or argument not in call.args[:1] or len(call.args) > 2:
+            why = f"only a call that reads it can become {rule.new}()"
             self._tf2_edits.blockers.add(node, rule_id, why)
             return
-        new = f"{self._tf2_edits.import_name(rule.new, rule.module)}()"
+        others = ", ".join(code_of(each) for each in call.args[1:])
+        new = f"{self._tf2_edits.import_name(rule.new, rule.module)}({others})"
         self._edits.replace_node(call, new)
         self._tf2_edits.say(call, "name", code_of(call), new, rule_id)
 
@@ -283,6 +287,5 @@ def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bo
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the parts of a tuple; any other expression is its own only part."""
     is_tuple = isinstance(node, cst.Tuple)
     return [each.value for each in node.elements] if is_tuple else [node]

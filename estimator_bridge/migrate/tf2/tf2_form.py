@@ -155,7 +155,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return self._visit_name(node)
 
     def _replace_value(self, node: cst.Attribute) -> None:
-        """Removes `.value` from a size, because sizes are numbers in TensorFlow 2."""
         edits = self._tf2_edits.edits
         function = self._tf2_edits.import_name("dimension_value", "tensorflow.compat.v1", node)
         start, end = edits.span(node.value)
@@ -245,7 +244,6 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
-        """Refuses an optimizer's method that is passed around, as its variables are unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)

@@ -14,7 +14,6 @@ _RULE = "import-stock"
 
 
 def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
-    """Whether a star import is from a module of stock, or from a module with names of stock."""
     (imported,) = import_statements.read(statement, program.modules)
     if imported.place or imported.by_use:
         return True
@@ -49,7 +48,6 @@ def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
 
 
 def insert(tf2_edits: Tf2Edits) -> list[str]:
-    """Inserts and returns the imports that the program now needs, and the choice of Keras."""
     program, edits = tf2_edits.program, tf2_edits.edits
     statements = list(program.module.body)
     added = [

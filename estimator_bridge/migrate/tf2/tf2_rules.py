@@ -27,7 +27,7 @@ class Action(enum.Enum):
     UNWRAP = "the first argument of the call replaces the call"
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
-    CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
+    READ = "a call of the function `new` replaces the call that reads the collection"
     FIT = "the method `new` of a Keras model replaces it, with `x` and `callbacks`"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
@@ -66,7 +66,6 @@ class NameRule(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """The effect on the user: a key of `selection.CLASSES`."""
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
@@ -101,7 +100,6 @@ _TF2 = "the program runs in TensorFlow 2 now"
 _TAPE = (
     "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
 )
-_NO_COLLECTION = "outside of a graph the collection is empty"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"
@@ -231,10 +229,9 @@ TENSORFLOW: Mapping[str, NameRule] = {
     "losses.get_regularization_losses": _training("get_regularization_losses"),
     "losses.get_total_loss": _training("get_total_loss"),
     "GraphKeys.REGULARIZATION_LOSSES": NameRule(
-        Action.CALL_ALONE, new="get_regularization_losses", module=TRAINING
+        Action.READ, new="get_regularization_losses", module=TRAINING
     ),
     "GradientTape": NameRule(Action.REFUSE, _TAPE),
-    **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),
     **{
         f"train.{name}": _training(name)
         for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
@@ -385,7 +382,6 @@ _LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
 
 
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
-    """Finds the rule of a full name used as a type, where no object is created."""
     if not stock_replacements.is_stock(full):
         return rule
     # `isinstance` with `object` would be true for everything.

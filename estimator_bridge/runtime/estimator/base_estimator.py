@@ -509,7 +509,7 @@ class Estimator:
         if path is None:
             raise errors.NotTrained(
                 f"Could not find trained model in model_dir {self.model_dir!r}: there is no "
-                "checkpoint. `train` comes first."
+                "checkpoint. Call `train` first."
             )
         return path
 

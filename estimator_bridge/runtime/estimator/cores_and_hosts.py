@@ -72,10 +72,10 @@ def _is_read_by_all(mode: str, input_mode: int) -> bool:
 def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
     return (
         f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
-        "but does not ask which host calls it, so all hosts read the same data. Shard the data by "
-        "params['context'].current_input_fn_deployment()[1:3], which is the number of the call and "
-        "the number of all calls; or let the chief read for all workers, with `estimator-bridge "
-        f"run --input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
+        "but does not ask which host calls it, so all hosts read the same data. To give each host "
+        "its own part, shard the data by params['context'].current_input_fn_deployment()[1:3] (the "
+        "number of this call, and the number of calls). Or let the chief read for all workers, "
+        f"with `estimator-bridge run --input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
     )
 
 
@@ -83,7 +83,7 @@ def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
     return (
         f"The input_fn {_name(input_fn)} does not ask which host calls it, so the chief reads for "
         f"all {num_hosts} workers, as on one machine. To let each worker read its own part, shard "
-        "the data by params['context'].current_input_fn_deployment()[1:3]; to let all workers read "
+        "the data by params['context'].current_input_fn_deployment()[1:3]. To let all workers read "
         f"the same data, use `estimator-bridge run --input_hosts {num_hosts}` or "
         f"{INPUT_HOSTS_VARIABLE}={num_hosts}."
     )

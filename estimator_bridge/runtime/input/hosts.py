@@ -23,8 +23,7 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that creates ops, and places the ops on a host's device.
 
-    If some of the ops call Python functions, all ops stay in this process, which alone has the
-    functions. Also returns the names of the ops that call Python.
+    Ops stay in this process if some of them call Python. Also returns the names of these ops.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())

@@ -199,8 +199,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes an event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    A metric whose value is bytes is a serialized summary; its tags are `<metric>/0`, `<metric>/1`,
-    ...
+    A metric whose value is bytes is a serialized summary.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())

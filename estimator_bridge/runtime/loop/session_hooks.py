@@ -52,8 +52,7 @@ _STEPS = 100
 class UnmovedStep:
     """Warns once if the global step has not changed during the first hundred steps.
 
-    It does not warn earlier, because a train_op that accumulates gradients changes the global step
-    only in some steps.
+    Until then, a train_op may only accumulate gradients.
     """
 
     def __init__(self) -> None:

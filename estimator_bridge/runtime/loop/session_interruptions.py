@@ -1,6 +1,6 @@
 """Ends training on a signal: after the current step, or while the step waits for input.
 
-A step is only cancelled if none but its input ops have run. Counters of arrived batches and
+A step is only cancelled if only its input ops have run. Counters of arrived batches and
 finished steps show this.
 """
 

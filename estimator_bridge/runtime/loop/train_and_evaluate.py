@@ -147,8 +147,7 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 def start_delay(config: Object) -> float:
     """Computes how many seconds a worker with its own training loop waits before it starts.
 
-    The first steps change a model most, so worker i waits 5 (i + 1) seconds, but at most
-    `experimental_max_worker_delay_secs`, or 60.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60.
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)

@@ -319,8 +319,6 @@ class _StopWithChief(tf.train.SessionRunHook):
 
 
 class _SaveBesideChief(StepHook):
-    """Calls a listener in a worker whenever the chief saves a checkpoint, and at the end."""
-
     def __init__(
         self,
         listener: tf.train.CheckpointSaverListener,

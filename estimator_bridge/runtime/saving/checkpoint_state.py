@@ -43,9 +43,8 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    If the state file is damaged or the checkpoint is missing, it raises UnreadableCheckpoint, which
-    names the last good checkpoint. `tf.train.latest_checkpoint` would return None, and training
-    would start from scratch.
+    Unlike `tf.train.latest_checkpoint`, it raises UnreadableCheckpoint if the state file is damaged
+    or the checkpoint is missing, so that training does not start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):

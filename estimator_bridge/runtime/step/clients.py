@@ -38,8 +38,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device on the device of their inputs.
 
-    Otherwise such ops would run on the client, and every activation and gradient would be sent
-    there and back.
+    Otherwise they would run on the client, to which every activation and gradient would be sent.
     """
 
     def device_of(op: Object) -> str:
@@ -105,8 +104,7 @@ class InGraph(Client):
 class BetweenGraph(Client):
     """The chief or a worker with a graph of its own, as in stock without a TPU.
 
-    Tasks share the parameter servers' variables by name. They train asynchronously: every task's
-    step increments the global step.
+    Tasks share the parameter servers' variables by name, and train asynchronously.
     """
 
     cluster: Cluster

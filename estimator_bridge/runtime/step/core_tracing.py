@@ -208,8 +208,7 @@ def _assigns(op: Op) -> bool:
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
     """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on the terms' devices.
 
-    `AddN` starts with any term that it can overwrite. The barriers keep TensorFlow from replacing
-    the chain by an `AddN`.
+    The barriers keep TensorFlow from replacing the chain by an `AddN`, which adds in any order.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

@@ -195,8 +195,7 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Selects the fields of both device configurations that are compared.
 
-    The order of rows in a Keras model changes no results. Neither does the order of computed rates,
-    which in stock depends on the addresses of functions.
+    The order of rows in a Keras model and the order of computed rates change no results.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

@@ -81,7 +81,6 @@ def shown(value: Object) -> str:
 
 
 def unequal_rows(a: Array, b: Array) -> Array:
-    """Whether rows of two numeric arrays differ, [rows] bool; NaN equals NaN."""
     return ((a != b) & ~((a != a) & (b != b))).reshape(len(a), -1).any(1)
 
 

@@ -112,8 +112,8 @@ class Tolerance:
 def _scale_of(name: PairedName) -> str:
     """Groups arrays that pass rounding errors to each other, and so share a scale.
 
-    All gradients are one group, because gradients are sums of each other's terms. The weights of a
-    network are another group, and so are its slots of one name.
+    All gradients are one group. The weights of a network are another, and so are its slots of one
+    name.
     """
     if name.role == GRADIENT:
         return ""

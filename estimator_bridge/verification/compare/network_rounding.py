@@ -244,8 +244,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    With separate scales, large elements do not hide errors in much smaller ones. If rows are
-    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
+    So large elements do not hide errors in much smaller ones. If rows are samples (`has_jumps`), a
+    threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

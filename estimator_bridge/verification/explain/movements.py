@@ -90,7 +90,6 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor of most elements; None if the elements do not agree, or if it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.

@@ -150,7 +150,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side continues after a step, if not its own."""
+        """Returns variables with which the side continues after a step; empty keeps its own."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)

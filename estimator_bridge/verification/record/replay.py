@@ -134,7 +134,6 @@ def _specs(spec: Nest) -> list[tuple[str, Object]]:
 
 
 def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
-    """Whether all batches convert to `spec` unchanged, such as the labels 0 and 1 to int64."""
     specs = dict(_specs(spec))
     for file in files:
         batch = read_arrays(file)

@@ -130,7 +130,7 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns what a call returns, if its function only returns an expression and is called once.
+    """Returns the expression of a call's function, if it does nothing else and is called once.
 
     Drops the function, and replaces its parameters by the arguments.
     """

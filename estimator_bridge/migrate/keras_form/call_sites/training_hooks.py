@@ -177,7 +177,11 @@ class TrainingHooks:
         if not isinstance(made_by, ast.Call) or name not in HOOKS:
             source.done.update(ast.walk(made_by))
             source.problem(
-                *(node, "keras-hook", "it is called around runs of a session, which fit has not"),
+                *(
+                    node,
+                    "keras-hook",
+                    "it runs before and after each session.run, and `fit` has no session",
+                ),
                 _WAY_OUT,
             )
             return None

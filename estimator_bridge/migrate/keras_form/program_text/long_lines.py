@@ -23,7 +23,6 @@ class _Place(NamedTuple):
 
 
 def broken(text: str, kept: Collection[str]) -> str:
-    """Breaks overlong lines where brackets allow it, except the lines in `kept`."""
     for _ in range(_MOST):
         rows = lines_of(text)
         long = {

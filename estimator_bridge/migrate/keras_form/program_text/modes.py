@@ -138,7 +138,6 @@ class _Reader:
         return (mode == key) == isinstance(operator, ast.Eq)
 
     def spec(self, items: list[ast.stmt]) -> dict[str, ast.expr]:
-        """Removes the return of a spec from `items`; returns the spec's arguments by name."""
         call = items[-1].value if items and isinstance(items[-1], ast.Return) else None
         is_spec = self._source.called(call).endswith("EstimatorSpec")
         if not isinstance(call, ast.Call) or not is_spec:

@@ -333,7 +333,7 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
 
 
 def nodes_in(below: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
-    """Yields the nodes of a kind in the order of `ast.walk`, in a third of its time."""
+    """Yields the nodes of a kind in the order of `ast.walk`, but three times as fast."""
     nodes = [below]
     for node in nodes:
         for field in node._fields:

@@ -191,7 +191,8 @@ REGISTER_OP("Tf2EngineServe")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineServe").Device(tensorflow::DEVICE_CPU), ServeOp);
 
 // On a core: computes activations from the answers. `ids` are positions from Tf2EngineRoute,
-// num_shards is the number of servers, and `holds` lists, for each table, the servers with a part.
+// num_shards is the number of servers. `holds` has, per table and server, 1 if the server has a part
+// of the table, else 0.
 REGISTER_OP("Tf2EngineCombine")
     .Input("requests: num_shards * int64")
     .Input("answers: num_shards * float")

@@ -196,7 +196,6 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """Returns the static batch size as an int, even after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 

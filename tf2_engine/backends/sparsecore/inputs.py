@@ -107,7 +107,6 @@ def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def _sort(
     stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
 ) -> list[Sequence[Tensor]]:
-    """Sorts ids by receiver. Returns samples, rows, gains and ends of groups per SparseCore."""
     cores = stack.sparse_cores
     return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(

@@ -257,6 +257,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
+        """Lists the keys, with inner crosses replaced by their own keys."""
         return tuple(
             leaf
             for key in self.keys

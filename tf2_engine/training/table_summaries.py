@@ -26,6 +26,7 @@ class TableSummaryHook(TableSummaries):
     """
 
     def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
+        """Starts to observe the trainer's tables. This is called before the step is traced."""
         self.watch([engine], model_dir)
 
     def on_train_batch_end(self, step: int) -> None:

@@ -350,7 +350,7 @@ def test_help_does_not_import_tensorflow() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stderr
-    assert "A script is read, not run" in ran.stdout
+    assert "a script is read and not run" in ran.stdout
 
 
 @pytest.mark.full

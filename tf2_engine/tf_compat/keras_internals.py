@@ -125,7 +125,6 @@ def is_graph_network(model: Object) -> bool:
 
 
 def has_keras_weights(model: Object) -> bool:
-    """Whether the weights of a Keras model have values; in a TF 1 graph they may not have any."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return True
     weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)

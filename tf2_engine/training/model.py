@@ -299,7 +299,6 @@ _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seeds Python's random generator, which Keras initializers use, inside the context."""
     if seed is None:
         yield
         return

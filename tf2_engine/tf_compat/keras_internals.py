@@ -59,7 +59,7 @@ def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | No
     The module has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
-    return {} if store is None else dict(store._regularizers)
+    return {} if store is None else store._regularizers
 
 
 def in_keras_construction() -> bool:

@@ -60,7 +60,7 @@ def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | No
     `tf.compat.v1.keras.utils`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
-    return {} if store is None else dict(store._regularizers)
+    return {} if store is None else store._regularizers
 
 
 def in_keras_construction() -> bool:

@@ -97,16 +97,16 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_argument("--driver", choices=DRIVERS, help="run the tests of this driver alone")
+    arguments.add_argument("--driver", choices=DRIVERS, help="run only the tests of this driver")
     arguments.add_argument(
         "--subject",
         choices=("engine", "stock"),
         default="engine",
-        help="whose TPUEmbedding is held to the properties; stock's has one driver",
+        help="the TPUEmbedding to test; stock's has one driver",
     )
-    arguments.add_argument("--report", metavar="FILE", help="write everything as JSON")
+    arguments.add_argument("--report", metavar="FILE", help="write all results as JSON")
     arguments.add_argument(
-        "--full", action="store_true", help="the thorough tests too: much longer"
+        "--full", action="store_true", help="also run the thorough tests, which take much longer"
     )
     return arguments
 

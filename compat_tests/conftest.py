@@ -228,12 +228,12 @@ class Runner:
             function are in one tf.Graph, which a session runs.
     """
 
-    def __init__(self, mode: str, *, autograph: bool = True) -> None:
+    def __init__(self, mode: str, *, autograph: bool = False) -> None:
         """Makes a runner.
 
         Args:
-            autograph: whether tf.functions are converted, as they are unless told otherwise; to
-                trace a large one without takes half the time.
+            autograph: whether tf.functions are converted, as those of users are; tracing a large
+                function without conversion takes half the time.
         """
         self.mode = mode
         self._autograph = autograph

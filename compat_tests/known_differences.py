@@ -308,7 +308,7 @@ REMAINING = (
     OfEstimators(
         "an input that ends inside a loop",
         "raises OutOfRangeError",
-        "ends the training, and the steps made are saved",
+        "ends training, and saves the steps that were made",
         "no step is lost",
         Tests(
             (f"{_LOOP}an_input_that_ends_inside_a_loop_ends_the_training",),
@@ -325,7 +325,7 @@ REMAINING = (
     ),
     OfEstimators(
         "data of a checkpoint",
-        "two files, one of them for the TPU's host",
+        "two files, one of which is for the TPU's host",
         "one file",
         "host and device are one machine",
         Tests(
@@ -336,7 +336,7 @@ REMAINING = (
         "a file `checkpoint` that is empty or names no checkpoint that exists",
         "trains from step 0",
         "raises `UnreadableCheckpoint`, which names the last good checkpoint",
-        "a training that starts again deletes the checkpoints of the one before",
+        "a training run that starts again deletes the checkpoints of the previous run",
         Tests(
             ("estimator/test_faults.py::test_damage_is_told_with_the_last_good_checkpoint",),
             (f"{_DIFFERENCES}stock_starts_again_without_the_checkpoint",),
@@ -346,7 +346,7 @@ REMAINING = (
         "a copy of an `EmbeddingConfigSpec`",
         "refused",
         "a spec with the same settings",
-        "its fields are other ones than its arguments",
+        "the fields of stock's spec differ from its arguments",
         Tests(
             ("translation/test_spec.py::test_copies_are_whole",),
             (f"{_DIFFERENCES}stock_copies_no_spec",),
@@ -363,7 +363,7 @@ REMAINING = (
         "tensors in place of a dataset, with `use_tpu=True`",
         "refused",
         "accepted",
-        "queues and feeding hooks make tensors, and work without a TPU",
+        "queues and feeding hooks, which create tensors, work without a TPU",
         Tests((_ERRORS,), (_ERRORS,)),
     ),
     OfEstimators(
@@ -378,7 +378,7 @@ REMAINING = (
     ),
     OfEstimators(
         "`InMemoryEvaluatorHook` and an input that ends, such as that of `numpy_input_fn`",
-        "all evaluations but the first have no input left: every metric is 0.0",
+        "after the first evaluation no input is left, so every metric is 0.0",
         "each evaluation reads its input from the start",
         "an evaluation without data is useless",
         Tests(
@@ -414,13 +414,13 @@ REMAINING = (
     ),
     OfEstimators(
         "the loss in the log with `use_tpu=False`",
-        "not written by its TPUEstimator",
+        "not written by TPUEstimator",
         "written",
         "the log does not depend on `use_tpu`",
         Tests(*[(f"{_DIFFERENCES}the_bridge_logs_the_loss_without_a_tpu",)] * 2),
     ),
     OfEstimators(
-        "the steps at which early stopping looks, with `run_every_steps`",
+        "the steps at which early stopping checks evaluations, with `run_every_steps`",
         "a step too early or too late in some runs: the step may be read before or after its "
         "increment",
         "the first step, and every `run_every_steps` steps after it",
@@ -432,25 +432,25 @@ REMAINING = (
     ),
     OfEstimators(
         "ops of a training graph at its root",
-        "none that count the steps of the host",
-        "twelve more, without names of their own, such as `VarHandleOp` and `group_deps_2`",
-        "the session keeps the number of steps that a loop has made",
+        "no ops that count the steps of the host",
+        "twelve more ops, with default names such as `VarHandleOp` and `group_deps_2`",
+        "the session stores the number of steps that a loop has made",
         _CANNED,
     ),
     OfEstimators(
-        "the counter of steps of an evaluation",
+        "the step counter of an evaluation",
         "read once more, by `Read/ReadVariableOp`, and copied by ops such as `Identity_4`",
         "without those ops",
-        "nothing uses its value",
+        "no other op uses its value",
         _CANNED,
     ),
     OfEstimators(
-        "ops of a training with `LinearSDCA`, below `sdca` and of its table",
+        "training ops of `LinearSDCA`: ops below `sdca`, and ops of its table",
         "rows of weights are gathered by `DynamicPartition`, ops of the table have no scope, and "
         "copies of the weights start behind a `cond`",
         "`GatherV2`, ops in scopes such as `…_lookup_table_find/LookupTableFindV2`, zeros",
-        "public functions of TensorFlow make them; the loss, predictions, weights, the train_op "
-        "and summaries have stock's names",
+        "public functions of TensorFlow create these ops; the loss, predictions, weights, the "
+        "train_op and summaries have stock's names",
         Tests(*[("canned/test_sdca.py::test_values_are_those_of_stock",)] * 2),
     ),
 )

@@ -1,4 +1,4 @@
-"""Process-wide settings for estimators and specs that set none themselves."""
+"""Process-wide settings for estimators and specs that do not set them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 
-if TYPE_CHECKING:  # Commands that need neither NumPy nor TensorFlow import this module.
+if TYPE_CHECKING:  # commands without NumPy and TensorFlow import this module
     from tf2_engine.backends.host.driver import Arithmetic
     from tf2_engine.backends.ps.messages import Wire
     from tf2_engine.placement import Layout
@@ -23,12 +23,14 @@ class Defaults:
         engine: "host" or "software_tpu"; see `runtime.step.devices`.
         arithmetic: "tpu" or "sparsecore".
         layout: how rows of large tables are spread over parameter servers.
-        wire: the form in which gradients go to parameter servers.
+        wire: the form in which gradients are sent to parameter servers.
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
-            leaves it to `CORES_VARIABLE`.
-        input_hosts: how many hosts call an input_fn. None leaves it to `INPUT_HOSTS_VARIABLE`, and
-            then to the input_fn: if it asks for its host, every worker of the cluster calls it,
-            otherwise only the chief does. Without workers there is one host.
+            reads `CORES_VARIABLE`.
+        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If it is
+            not
+            set, all workers of a cluster call an input_fn that asks for its host; otherwise only
+            the
+            chief does.
     """
 
     quirks: str = "documented"

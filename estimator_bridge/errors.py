@@ -1,7 +1,7 @@
 """The errors of the bridge; each class also derives from the built-in type that stock raises.
 
 `InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that callers can catch a
-refused setting of either layer by one class.
+setting that either layer refuses by one class.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tf2_engine.errors import (
 
 
 class Untranslatable(EngineError, ValueError):
-    """A legacy setting has no counterpart in the engine; the message names both."""
+    """A legacy setting has no counterpart in the engine; the message names the setting."""
 
 
 class MissingFeature(InvalidInput, KeyError):
-    """A batch lacks a feature that the spec names; the message lists the features it has."""
+    """A batch lacks a feature that the spec names; the message lists the features of the batch."""
 
 
 class MissingKey(InvalidInput, KeyError):
@@ -49,11 +49,11 @@ class NotTrained(EngineError, ValueError):
 
 
 class Unsupported(EngineError, AttributeError):
-    """The bridge deliberately lacks this name of stock; the message says what to use."""
+    """The bridge deliberately lacks this name of stock; the message says what to use instead."""
 
 
 class UnsupportedImport(EngineError, ModuleNotFoundError):
-    """The bridge deliberately lacks what a program imports; the message says what to use."""
+    """The bridge lacks a module that a program imports; the message says what to use instead."""
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 
 class TooLate(EngineError, RuntimeError):
-    """The process has already made another choice, which can no longer be changed."""
+    """The process has already made a choice that can no longer be changed."""
 
 
 class UnreadableCheckpoint(EngineError, ValueError):

@@ -21,7 +21,7 @@ _SECONDS_OF_LOG = 30.0
 _WIDTH = 79
 
 SHORT = 2.0
-"""Seconds; shorter work needs no estimate."""
+"""Work that takes fewer seconds needs no estimate."""
 
 
 def no_progress(phase: str, done: int, total: int) -> None: ...
@@ -42,13 +42,13 @@ class Phase:
 class ProgressLine:
     """Updates one line per phase on a terminal; elsewhere writes a line every 30 seconds.
 
-    It is a `Progress`. After two seconds of a phase the line estimates the remaining time, by the
-    pace since the first units were done: the time before may include the start of a process.
+    It is a `Progress`. From the third second of a phase, the line also estimates the remaining
+    time. The estimate ignores the time before the first unit was done, which may include starting a
+    process.
 
     Args:
-        describe: makes the text from a phase, the number of units done, and the total.
-        clock: returns seconds.
-        after: seconds of a phase before anything is shown.
+        describe: makes the text from a phase, the number of units done, and the total. clock:
+        returns seconds. after: seconds of a phase before anything is shown.
     """
 
     is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
@@ -65,9 +65,9 @@ class ProgressLine:
         self._next_time = 0.0
         self._next_line = clock() + _SECONDS_OF_LOG
         self._phase: str | None = None
-        self._began = 0.0, 0  # start time of the phase, and the units done by then
+        self._began = 0.0, 0  # start time of the phase, and the units done before it
         self._first: tuple[float, int] | None = (
-            None  # when more units were first done, and how many
+            None  # time when more units were first done, and how many
         )
 
     def __call__(self, phase: str, done: int, total: int) -> None:
@@ -127,7 +127,6 @@ def _rewrite(text: str) -> None:
 
 
 def readable_time(seconds: float) -> str:
-    """Formats seconds for people: "45 s", "2 min 5 s", "1 h 10 min"."""
     whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -140,13 +139,10 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows that work without countable steps goes on.
+    """Shows that work without countable steps is still running.
 
-    A terminal gets a line after two seconds, other output a line every 30 seconds.
-
-    Args:
-        text: what is being done.
-        expected: the approximate seconds it takes; importing TensorFlow alone takes a few.
+    A terminal gets a line after two seconds, other output a line every 30 seconds. `expected` is
+    the approximate number of seconds that the work takes.
     """
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
@@ -161,7 +157,7 @@ def working(text: str, expected: float) -> Iterator[None]:
             left = expected - (time.monotonic() - began)
             estimate = f"about {readable_time(left)} left" if left > 1 else "any moment"
             _rewrite(f"{text}, {estimate}")
-            sys.stderr.write("\r")  # Output of the program overwrites the line.
+            sys.stderr.write("\r")  # the program's output overwrites the line
             sys.stderr.flush()
             pause = 1.0
         if time.monotonic() - began >= SHORT:

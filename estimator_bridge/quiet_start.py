@@ -1,7 +1,7 @@
 """Hides TensorFlow's startup messages in the commands of this project.
 
-Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
-before TensorFlow reads its log level. They do not affect any number of a command.
+Loading TensorFlow prints lines about oneDNN, CUDA and the CPU, some of them before TensorFlow reads
+its log level.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable with TensorFlow's C++ log level. If users set it, they see what it lets through."""
+"""The variable with TensorFlow's C++ log level. A level that users set stays in effect."""
 
 _QUIET = "3"
-"""The log level that shows only fatal errors; other errors are raised as well."""
+"""The log level that shows only fatal errors. TensorFlow raises other errors as well."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -42,8 +42,6 @@ def quieten() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as Python does, but with a loader that hides its noise."""
-
     def find_spec(
         self,
         fullname: str,
@@ -66,7 +64,7 @@ class _QuietLoader(importlib.machinery.SourceFileLoader):
 
 @contextlib.contextmanager
 def _without_noise() -> Iterator[None]:
-    """Holds back stderr, including native code's, then writes everything except the noise."""
+    """Holds back stderr, including native code's, then writes everything but startup messages."""
     try:
         sys.stderr.flush()
         kept = os.dup(2)

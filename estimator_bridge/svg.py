@@ -40,5 +40,4 @@ def curve(points: Points, colour: str, radius: float, content: str = "", **attri
 
 
 def drawing(parts: Iterable[str], view_box: str, **attributes: str | float) -> str:
-    """Makes an `svg` element; `view_box` is, for example, "0 0 760 300"."""
     return element("svg", "\n".join(parts), viewBox=view_box, **attributes)

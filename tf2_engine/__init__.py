@@ -1,6 +1,6 @@
-"""The TF2 embedding engine: TPU semantics on a TPU, a CPU or a GPU.
+"""The TF2 embedding engine: embeddings with the arithmetic of a TPU, on a TPU, CPU or GPU.
 
-Names are imported when they are first used, so importing the package does not load TensorFlow.
+Names are imported on first use, so importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

@@ -25,20 +25,20 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """A part of an annotation: a test of values, and a name for messages."""
+    """A part of an annotation: a test for values, and a name for messages."""
 
     contains: Callable[[Object], bool]
     text: str
 
 
 def _is_flag(value: Object) -> bool:
-    # Programs pass flags of other libraries, and None where stock reads it as False.
+    # Programs pass other libraries' booleans, and None, which stock treats as False.
     number = isinstance(value, (numbers.Integral, np.bool_)) and value in (0, 1)
     return value is None or bool(number)
 
 
 def _is_number(value: Object) -> bool:
-    # Decimals and scalar tensors are numbers, but a string that float() could parse is not.
+    # Decimals and scalar tensors are numbers. A string is not, even if float() could parse it.
     is_one = hasattr(value, "__float__") and len(getattr(value, "shape", ())) == 0
     return isinstance(value, numbers.Real) or (is_one and not isinstance(value, type))
 
@@ -77,16 +77,16 @@ KINDS: dict[str, Kind] = {
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }
-"""The kinds by their names in annotations. Annotations with other names are not checked."""
+"""The kinds by annotation. Other annotations are not checked."""
 _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    # Annotations of named tuples are references that hold the text.
+    # Annotations of named tuples are forward references, which contain the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():
         text = re.sub(rf"\b{alias}\b", meaning, text)
-    # The class itself checks what brackets describe, such as the items of a sequence.
+    # Removes brackets: the class itself checks, for instance, the items of a sequence.
     while (shorter := re.sub(r"\[[^\[\]]*\]", "", text)) != text:
         text = shorter
     names = [part.strip() for part in text.split("|")]
@@ -107,7 +107,7 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Runs `check` after the constructor's own checks, whose messages have stock's wording."""
+    """Runs `check` only after the constructor has failed, so that stock's messages come first."""
     try:
         yield
     except errors.EngineError:
@@ -127,7 +127,7 @@ def typed(kind: _Class) -> _Class:
     if issubclass(kind, tuple) and "__new__" in vars(kind) and hasattr(kind, "_field_defaults"):
         described = {**vars(kind).get("__annotations__", {}), **described}
 
-    # The class decides what `*arguments` mean.
+    # The class itself checks `*arguments`.
     named = {
         name: annotation
         for name, annotation in described.items()
@@ -137,7 +137,7 @@ def typed(kind: _Class) -> _Class:
 
     @functools.wraps(constructor)
     def construct(self: Object, *arguments: Object, **settings: Object) -> Object:
-        # Python's own errors cover too many and unknown arguments.
+        # Python itself reports unknown arguments and too many arguments.
         bound = signature.bind(self, *arguments, **settings)
         with instead_of_raw_errors(kind.__name__, bound.arguments, named):
             return constructor(self, *arguments, **settings)

@@ -1,4 +1,4 @@
-"""Converts the tensors that a user enqueues to the occurrences of a batch.
+"""Converts the tensors that a user enqueues into the occurrences of a batch.
 
 A *cell* is one position of a feature's activation, with the batch and sequence dimensions
 flattened. An *occurrence* is one id that contributes to one cell with some *gain*.
@@ -22,7 +22,7 @@ from tf2_engine.types import Ids, Object, Op, Tensor
 
 
 class FeatureBatch(NamedTuple):
-    """The ids of one feature on one core, and their weights if any."""
+    """The ids of one feature on one core, and their weights or None."""
 
     ids: Ids
     weights: Ids | None
@@ -32,8 +32,8 @@ class FeatureBatch(NamedTuple):
 class Batch:
     """The batch of one `enqueue` call.
 
-    If `of_replicas`, the keys of `parts` are replicas, each of which may have several cores.
-    Otherwise the only key is the core whose device the user named.
+    If `of_replicas` is True, the keys of `parts` are replicas, which may have several cores each.
+    Otherwise the only key is the core that the user named by its device.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -42,14 +42,14 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class FlatBatch:
-    """A `FeatureBatch` in the form of the enqueue ops.
+    """A `FeatureBatch` in the form that the enqueue ops take.
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
         index: coordinates [num_ids, rank] int64, row splits [rows + 1] int64, or None for dense.
         ids: [num_ids] int64.
-        weight: [num_ids] float32, or None for ones.
-        num_samples: size of the first dimension, an int or a scalar int64 tensor.
+        weight: [num_ids] float32. None means that every weight is 1.
+        num_samples: the size of the first dimension, an int or a scalar int64 tensor.
     """
 
     kind: str
@@ -63,12 +63,12 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64; cells are None if occurrence i belongs to cell i. Gains are float32, or
-    None for ones. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
+    None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
-    If ids are sorted by cell, and all ids of a cell have the same gain, native ops get row splits
-    [1, rows + 1] int64 in `splits` instead of cells. Cell i then has the ids from splits[0, i] to
-    splits[0, i + 1], gains are [rows] float32, and cells from `rows` on have no ids.
+    If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
+    [1, rows + 1] int64, in `splits` instead of cells: cell i has the ids from splits[0, i] to
+    splits[0, i + 1]. Gains are then [rows] float32, and cells from `rows` on have no ids.
     """
 
     feature: FeaturePlan
@@ -79,9 +79,9 @@ class Occurrences:
     splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
-        """Multiplies rows, [num_ids, dim] float32, by gains and sums those of each cell.
+        """Multiplies rows, [num_ids, dim] float32, by the gains, and sums the rows of each cell.
 
-        A cell without ids is zero.
+        The result is 0 for a cell without ids.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -106,7 +106,7 @@ class Occurrences:
     def _by_cells(self, splits: Tensor) -> Occurrences:
         lengths = splits[0, 1:] - splits[0, :-1]
         cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
-        cell = tf.ensure_shape(cell, [None])  # In graphs, repeating loses the rank.
+        cell = tf.ensure_shape(cell, [None])  # In graphs, tf.repeat loses the rank.
         gain = None if self.gain is None else tf.gather(self.gain, cell)
         return Occurrences(self.feature, self.ids, cell, gain, self.num_cells)
 
@@ -120,11 +120,10 @@ class Occurrences:
 
 
 Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Ids, cells, gains and the number of cells of occurrences, all as tensors."""
 
 
 class _Cells(NamedTuple):
-    """The cells of a batch as in `Occurrences`, and which ids to keep: [num_ids] bool or None."""
+    """The cells as in `Occurrences`, and which ids to keep: [num_ids] bool, or None for all."""
 
     cell: Tensor | None
     num_cells: Tensor | int
@@ -219,11 +218,11 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
     """Checks a batch, and computes the row, cell and gain of each occurrence.
 
     The gain is the weight times the combiner's scale: 1 for "sum", 1 / (sum of the cell's weights)
-    for "mean", 1 / sqrt(sum of their squares) for "sqrtn", and 0 if the denominator is 0. As on the
-    device, gains are rounded to float32 before rows are summed.
+    for "mean", 1 / sqrt(sum of squared weights) for "sqrtn", and 0 if the denominator is 0. As on a
+    TPU, gains are rounded to float32 before rows are summed.
 
-    `out_of_range` says what happens to ids outside the table: "error" fails the step, "drop"
-    ignores them, "unchecked" leaves the check to `after_range_checks`.
+    `out_of_range` is for ids outside the table: "error" fails the step, "drop" ignores the ids, and
+    "unchecked" leaves the check to `after_range_checks`.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -247,7 +246,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Checks the ids of all features at once, because each check makes the host wait for a GPU."""
+    """Checks all features' ids at once, because the host waits for the GPU in every check."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
@@ -260,7 +259,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
     """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
 
-    Ids beyond the length of a sequence are dropped. The order of ids stays.
+    Ids beyond the length of a sequence are dropped. The other ids stay in order.
     """
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
@@ -275,7 +274,7 @@ def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     """Checks the static shape of a batch, and returns the number of activations per input row.
 
-    It is 1 except for ragged sequences, and None if it is only known at run time.
+    The number is 1 except for ragged sequences, and None if it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
@@ -335,7 +334,7 @@ def _dense_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     assert raw.index is not None
     rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
-    # A sequence has one id per (sample, position), or several, which the third column counts.
+    # A sequence has one or several ids per (sample, position); a third column tells several apart.
     if rank < axes or (not feature.max_sequence_length and rank - 1 != axes):
         raise wrong_rank(feature, rank)
     return 1
@@ -349,7 +348,8 @@ def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
 
 
 def _ragged_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
-    # If there are as many rows as activations, each row is combined. Otherwise it is a sequence.
+    # If there are as many rows as activations, each row is combined. Otherwise each row is a
+    # sequence.
     assert raw.index is not None
     splits = raw.index.shape.as_list()[0]
     rows = None if splits is None else splits - 1
@@ -399,7 +399,7 @@ def _sparse_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> 
 def _ragged_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> _Cells:
     assert raw.index is not None
     numbers = tf.range(tf.size(raw.ids, out_type=tf.int64))
-    # All int64, because TensorFlow keeps int32 on the host even for ops on a GPU.
+    # All of these are int64: TensorFlow keeps int32 tensors on the host, even for ops on a GPU.
     row = tf.searchsorted(raw.index[1:], numbers, "right", out_type=tf.int64)
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
@@ -409,7 +409,7 @@ def _ragged_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> 
         positions = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
     cell, keep = row * positions + position, position < positions
-    # A ragged sequence has one id per position, so nothing is weighted or combined.
+    # A ragged sequence has one id per position, so there are no weights or combiners.
     if per_row is not None:
         return _Cells(cell, num_cells, keep, None)
     combined = tf.equal(positions, 1)
@@ -450,7 +450,7 @@ def _gain(
 
 def _sums(values: Tensor, cell: Tensor, num_cells: Tensor | int) -> Tensor:
     if loading.on_gpu():
-        # On a GPU the other op adds in the order in which threads arrive.
+        # On a GPU, unsorted_segment_sum adds in a random order of threads.
         return add_rows(values[:, None], None, cell, num_cells)[:, 0]
     total: Tensor = tf.math.unsorted_segment_sum(values, cell, num_cells)
     return total
@@ -468,7 +468,7 @@ def _all_in_range(feature: FeaturePlan, ids: Tensor) -> Tensor:
 
 def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:
     rows = feature.table.vocabulary_size
-    # Two reductions are enough: the id itself only matters if there is a bad one.
+    # Two reductions are enough, because only the smallest and the largest id can be reported.
     low, high = tf.reduce_min(ids), tf.reduce_max(ids)
     some = tf.size(ids) > 0
     return tf.debugging.Assert(
@@ -482,7 +482,7 @@ def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:
 
 
 def _after(checks: list[Op], value: Tensor) -> Tensor:
-    # Eagerly a check has already passed, and there is no op to wait for.
+    # In eager mode, a check has already passed, so there is no op to wait for.
     ops = [check for check in checks if check is not None]
     if not ops:
         return value

@@ -1,4 +1,4 @@
-"""Finds the program's line that calls the engine, for warnings."""
+"""Finds the line of the program that calls the engine, for warnings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def frames_to_the_caller() -> int:
-    """Computes the `stacklevel` with which a warning points to the program's call of the engine."""
+    """Computes the `stacklevel` for a warning about the line that calls the engine."""
     import tensorflow as tf
 
     own_folders = (os.path.dirname(__file__), os.path.dirname(tf.__file__))

@@ -1,4 +1,4 @@
-"""Calls a program's functions with those arguments that they accept."""
+"""Calls a program's function with only those arguments that it accepts."""
 
 from __future__ import annotations
 

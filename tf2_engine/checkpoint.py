@@ -5,12 +5,12 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
-Each is one tensor with rows in the order of ids, whatever the hosts and the partition strategy, and
-stock and this engine read each other's checkpoints.
+Each entry is one tensor with rows in the order of ids, for any number of hosts and any partition
+strategy. Stock and this engine can read each other's checkpoints.
 
-A restore before the engine is built is deferred. In two cases the caller has to call `load`: in a
-`tf.Graph`, after the ops that restore; and after restoring a checkpoint of another class, such as
-`TPUEmbeddingForServing`, into an engine that is already built.
+A restore before the engine is built is deferred. The caller has to call `load` in two cases: in a
+`tf.Graph`, after the restoring ops have run; and after restoring a checkpoint of another class,
+such as `TPUEmbeddingForServing`, into a built engine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Retrieves the tables once per graph, in an op for which all checkpoint ops wait.
+    """Retrieves the tables once per graph, with an op for which all checkpoint ops wait.
 
-    Outside a graph there is no op, because an engine retrieves before it is saved.
+    Outside a graph no op is needed: the engine retrieves the tables before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -70,9 +70,9 @@ def table_tensors(
 
 
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
-    """Lists the parameters of tables, which a SavedModel holds.
+    """Lists the parameters of tables for a SavedModel.
 
-    Stock's SavedModel contains slots too, unless its optimizer is None.
+    Stock's SavedModel also contains slots, unless its optimizer is None.
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -82,7 +82,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters or one slot of a table, in any number of shards, as one tensor in id order.
+    """The parameters or a slot of a table, saved as one tensor in the order of ids.
 
     If there are fewer rows than hosts, the extra rows of the last hosts are left out.
     """
@@ -95,8 +95,8 @@ class TableTensor(tf_compat.SavedTensor):
         strategy: str,
         wait_for: Callable[[], Op],
     ) -> None:
-        # If there are fewer rows than shards, each shard has one row, and the first ones hold the
-        # vocabulary.
+        # If there are fewer rows than shards, each shard has one row, and only the first shards
+        # contain rows of the vocabulary.
         self._shards = shards[:rows]
         self._label = label
         self._rows = rows
@@ -131,7 +131,7 @@ class TableTensor(tf_compat.SavedTensor):
             values = [self._checked(values[0])]
         if len(values) < len(self._shards):  # "mod"
             values = [values[0][first :: len(self._shards)] for first in range(len(self._shards))]
-        # In a graph, an update that is pending is applied to what is about to be overwritten.
+        # In a graph, a pending update is applied before the restore overwrites the values.
         with run_after([self._wait_for()]):
             assigned = [
                 shard.assign(value, read_value=False)
@@ -150,7 +150,8 @@ class TableTensor(tf_compat.SavedTensor):
 
     def _read(self, shard: Variable) -> Tensor:
         with run_after([self._wait_for()]):
-            # Otherwise TensorFlow copies variables with sparse updates when it reads them.
+            # By default TensorFlow copies a variable with sparse updates when it reads the
+            # variable.
             return shard.read_value_no_copy()
 
     def _read_whole(self) -> Tensor:
@@ -158,7 +159,7 @@ class TableTensor(tf_compat.SavedTensor):
         if len(values) == 1:
             return values[0]
         # Takes a row from each shard in turn; the last round may be incomplete. (Ops that place
-        # rows by id only take int32 ids.)
+        # rows by id would need int32 ids.)
         rounds, extra = divmod(self._rows, len(values))
         even: Tensor = tf.stack([value[:rounds] for value in values], axis=1)
         even = tf.reshape(even, [rounds * len(values), values[0].shape.as_list()[1]])

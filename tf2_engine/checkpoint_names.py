@@ -1,4 +1,4 @@
-"""Names variables and tables in checkpoints, and recognizes checkpoints of legacy programs."""
+"""Names variables and tables in checkpoints, and detects checkpoints of legacy programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def names_of_variables(checkpoint: str) -> list[str]:
 
 
 def names_in(keys: Iterable[str]) -> list[str]:
-    """Lists the legacy names of variables, with the global step, and of tables, without slots."""
     names = []
     for key in keys:
         if key == KEY_OF_STEP:
@@ -49,11 +48,11 @@ def _key(place: str, name: str) -> str:
 
 _OF_COLUMN = "embedding_weights"
 _LAYERS = ("dense_features", "input_layer", "sequence_features", "sequence_input_layer")
-"""The scopes of layers that look columns up, unless a program names them."""
+"""The default scopes of layers that look up columns."""
 
 
 def in_legacy_programs(table: str) -> list[str]:
-    """Lists the names by which a legacy program may know a table: its own, and its variable's."""
+    """Lists the names that a legacy program may use for a table: the table's and the variable's."""
     name = table.removeprefix("tbl_")
     scopes = ["", *(f"{layer}/" for layer in _LAYERS)]
     return [name, *(f"{scope}{name}_embedding/{_OF_COLUMN}" for scope in scopes)]
@@ -78,7 +77,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists what the column of a table may have made in a layer that opens no scopes."""
+    """Lists the variables of a table whose column is looked up in a layer that opens no scopes."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name
@@ -90,7 +89,7 @@ def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[s
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Refuses the checkpoint of a legacy program; the message has the command to convert it."""
+    """Refuses the checkpoint of a legacy program, with a message that has the `convert` command."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return
@@ -103,7 +102,7 @@ def check_converted(
         names = names or _without_column(table, shapes)
         words += [f"--table {table.name}={name}" for name in names]
         others.difference_update(names)
-    # Embeddings of the model itself look like tables, but are ordinary variables.
+    # The model's own embeddings have names like tables, but are ordinary variables.
     alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
     words += [f"--allow {name}" for name in sorted(others) if tables and alike.search(name)]
     if partition_strategy != "div":

@@ -15,15 +15,14 @@ _used: list[tuple[type, dict[str, object]]] = []
 def verifiable(kind: Kind) -> Kind:
     """Decorates a class whose training `verify` can run.
 
-    Outside `verify` the decorator changes nothing. `verify` records the calls of these methods,
-    replaces some of their arguments, and passes all arguments by name:
+    Outside `verify` the decorator has no effect. `verify` records the calls of the following
+    methods, replaces some of their arguments, and passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             `verify` replaces the model_dir. The class passes `model_fn` the activations among the
             features, by the names of the spec. `model_fn` returns a NamedTuple with the `loss`, and
             is called for each trace of a tf.function, or once per step. Gradients of the model's
-            own
-            optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
+            own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
@@ -45,7 +44,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Makes a library's class verifiable during a recording; `recorded` restores it afterwards."""
+    """Makes a library's class verifiable while `recorded` runs."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

@@ -1,4 +1,4 @@
-"""Makes protocol buffer classes from declarations, to read files without TensorFlow's classes."""
+"""Creates protocol buffer classes from declarations, to read files without TensorFlow's classes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tf2_engine.types import Object
 
 
 def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Object]:
-    """Makes the classes of messages, in a descriptor pool of their own.
+    """Creates message classes in a separate descriptor pool.
 
     Args:
         package: a package name that no other call uses.
-        messages: the fields of each message in proto3 syntax, for instance {"Point": "int64 x = 1;
-            int64 y = 2", "Line": "repeated Point points = 1"}.
+        messages: the fields of each message in proto3 syntax, such as {"Point": "int64 x = 1; int64
+            y = 2", "Line": "repeated Point points = 1"}.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"

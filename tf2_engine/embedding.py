@@ -1,4 +1,4 @@
-"""The mid-level API: enqueue a batch, dequeue its activations, apply gradients."""
+"""The mid-level API: enqueues batches, looks up their activations, applies gradients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Receives the inputs and gradients of each core, by feature, while a training step is traced."""
+"""Receives the inputs and gradients of each core, by feature, when a training step is traced."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BuiltEngine:
-    """The parts of an engine that exist once it is built.
+    """The parts of an engine that are created by `build`.
 
-    In a `tf.Graph`, `ops` configure the driver and give it the tables. Elsewhere they are None.
+    `ops` configure the driver and load the tables into it. Outside a `tf.Graph` they are None.
     """
 
     plan: Plan
@@ -44,8 +44,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     The class works eagerly, in tf.functions and in a `tf.Graph`, where the methods return ops for
     the caller to run. Under a strategy with several replicas, gradients of all replicas are summed
-    and each row is updated once. Under a TPUStrategy the TPU looks up and updates; call `dequeue`
-    and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
+    and each row is updated once. Under a TPUStrategy, the TPU does lookups and updates; call
+    `dequeue` and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
         with embedding.step():
@@ -60,27 +60,27 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: for tables that have none. If no table has one, the engine only looks up. As in
-            TF 2.3, an int before the optimizer is taken as `batch_size`.
-        pipeline_execution_with_tensor_core: activations do not include the previous step's update.
+        optimizer: the optimizer of tables without their own. If no table has an optimizer, the
+            engine can only look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
+        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
-        batch_size: the fixed global batch size. None takes it from `build` or the first batch.
+        batch_size: the fixed global batch size; by default that of `build` or the first batch.
         verify_output_shapes: checks each batch against the shapes for which the engine was built.
-        driver: by name or as an object. None is "tpu" under a TPUStrategy, "ps" under a
+        driver: a name or an object. The default is "tpu" under a TPUStrategy, "ps" under a
             ParameterServerStrategy, and otherwise "host".
-        num_cores: how many cores to emulate on one machine; by default one per replica. With
-            several cores outside a strategy, batches, activations and gradients are lists with one
+        num_cores: the number of cores to emulate on one machine; by default one per replica. With
+            several cores outside a strategy, batches, activations and gradients are lists with an
             entry per core.
-        synchronous: how many functions make up a step under ParameterServerStrategy. Each sends
-            gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
-            together. With None, each function updates the tables itself.
-        num_hosts: how many hosts to emulate for the placement of rows. None is one, or the TPU's
-            hosts.
-        training: False makes no slots and only looks up.
-        variable_factory: makes the variables of the tables; see `tables.create_tables`.
+        synchronous: the number of function calls per step under ParameterServerStrategy. Each call
+            sends gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies
+            all of them. With None, each call updates the tables itself.
+        num_hosts: the number of hosts to emulate for the placement of rows; by default one, or the
+            TPU's hosts.
+        training: False creates no slots, and allows only lookups.
+        variable_factory: creates the variables of the tables; see `tables.create_tables`.
 
     Raises:
-        InvalidSpec: a setting cannot be honoured; the message names it.
+        InvalidSpec: a setting is not possible; the message names the setting.
         OutOfOrder: the driver needs a TPUStrategy or an initialized TPU.
     """
 
@@ -157,16 +157,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """The parameters of every table, [vocabulary, dim] float32.
 
         Keys are the `TableConfig` objects that were passed in, or table names for an `EngineSpec`.
-        Each value is one variable, or, with the strategy "mod" on several hosts, a tuple of shards.
+        Each value is one variable. With the strategy "mod" on several hosts it is a tuple of
+        shards.
 
         Raises:
-            OutOfOrder: the engine is not built, or a TPU holds the tables and no SavedModel is
+            OutOfOrder: the engine is not built, or the tables are on a TPU and no SavedModel is
                 being written.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
         for key, table in zip(self._table_keys, built.plan.tables, strict=True):
-            # If there are more hosts than rows, the last hosts have rows that belong to no id.
+            # If there are more hosts than rows, the rows of the last hosts have no id.
             shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
             in_order = built.tables[table.name].strategy == "div" or len(shards) == 1
             parameters[key] = whole(shards, table.name) if in_order else shards
@@ -176,23 +177,23 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def build(
         self, per_replica_input_shapes: Nest = None, per_replica_batch_size: int | None = None
     ) -> Op:
-        """Makes the plan and the variables, and configures the driver, unless already built.
+        """Creates the plan and variables and configures the driver, unless already built.
 
-        The shape of an activation comes from the feature's `output_shape`, else from this call,
-        else from the first batch.
+        The shape of an activation is the feature's `output_shape`, or is computed from the
+        arguments, or else from the first batch.
 
         Args:
-            per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a tuple, list or TensorShape: [*output_shape, anything].
+            per_replica_input_shapes: the structure of the feature config, with each input's shape,
+                [*output_shape, any size], as a tuple, list or TensorShape.
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` means the same.
 
         Returns:
-            In a `tf.Graph` two ops: one configures the driver, the other gives it the tables. Run
-                them once, in this order, after variables are initialized.
+            In a `tf.Graph`, two ops that configure the driver and load the tables into it. Run them
+                once, in this order, after variables are initialized.
 
         Raises:
-            InvalidSpec: a shape is not known, or contradicts the feature's `output_shape`.
+            InvalidSpec: a shape is unknown, or contradicts the feature's `output_shape`.
         """
         if isinstance(per_replica_input_shapes, int):
             per_replica_batch_size, per_replica_input_shapes = per_replica_input_shapes, None
@@ -212,14 +213,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """Builds for activations of these shapes, without `dim`, in the order of the features."""
+        """Builds the engine for activations of these shapes, without `dim`, in feature order."""
         return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds for batches like this one, unless already built.
+        """Builds the engine for batches like this one, unless already built.
 
-        Later batches may differ in size, except on a TPU.
+        Later batches may have another size, except on a TPU.
         """
         if self._built is None:
             inputs = self._read(*unpacked(self._spec, features, None))
@@ -230,26 +231,27 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def load(self) -> Op:
-        """Copies the values of the variables to the driver, as after a restore."""
+        """Copies the variables to the driver. Call this after a restore."""
         return self._driver.load(self.tables)
 
     @do_not_convert
     def retrieve(self) -> Op:
-        """Brings the variables up to date, as before a checkpoint."""
+        """Copies the driver's tables to the variables. Call this before saving a checkpoint."""
         return self._driver.retrieve(self.tables)
 
     @do_not_convert
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
-        A packed batch is passed to a tf.function faster than a nest of many features. Methods that
-        take `features` accept it instead, without weights, and compute bitwise the same.
+        Calling a tf.function with a packed batch is faster than with a nest of many features.
+        Methods accept a packed batch as `features`, without `weights`, and compute bitwise the
+        same.
 
         Args:
             features, weights: as for `enqueue`, for one replica or core.
 
         Raises:
-            InvalidInput, WrongType: the batch does not fit; the message names the feature.
+            InvalidInput, WrongType: the batch does not fit the spec; the message names the feature.
         """
         return pack(self._spec, features, weights)
 
@@ -267,20 +269,20 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Args:
             features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
                 SparseTensors and RaggedTensors, in any mixture. Under a strategy with several
-                replicas, these are per-replica values outside `strategy.run`, and the replica's own
+                replicas, leaves are per-replica values outside `strategy.run`, and a replica's
                 values inside. For several emulated cores, a list of such structures, or of batches
                 from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
-            name: the tag with which `dequeue` and `apply_gradients` find the batch.
-            device: the worker device of the only core for which the batch is.
+            name: the tag by which `dequeue` and `apply_gradients` find the batch.
+            device: the device of a core, if the batch is only for this core.
 
         Returns:
             In a `tf.Graph` an op, or None if there is nothing to run.
 
         Raises:
-            InvalidInput, WrongType: the batch does not fit; the message names the feature.
-            ControlFlow: a replica calls this inside control flow.
+            InvalidInput, WrongType: the batch does not fit the spec; the message names the feature.
+            ControlFlow: a replica calls `enqueue` inside control flow.
         """
         values = {"features": features, "weights": weights}
 
@@ -299,12 +301,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             The structure of the feature config with [*output_shape, dim] float32 for each feature.
-            For several emulated cores, a list of structures.
+                For several emulated cores, a list of such structures.
 
         Raises:
             OutOfOrder: the engine is not built, nothing is enqueued, or the previous training batch
                 of this name still waits for gradients (see `step` and `reset_batches`). A running
-                tf.function raises InvalidArgumentError instead.
+                tf.function raises an InvalidArgumentError instead.
         """
         plan = self._check_built("dequeue").plan
 
@@ -320,18 +322,18 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: gradients in the structure and shapes of the activations from `dequeue`. None
-                counts as zeros, and zeros update rows too.
+            gradients: the structure and shapes of the activations from `dequeue`. None means zeros,
+                which also update rows.
             name: the tag of the batch.
-            core: the core of a synchronous step, an int or a scalar integer tensor. The gradients
-                are only sent; `apply_step` updates the tables. If a coordinator repeats a function,
-                they count once.
+            core: the core of a synchronous step, an int or a scalar integer tensor. The call only
+                sends gradients; `apply_step` updates the tables. If a coordinator repeats a
+                function, its gradients count once.
 
         Returns:
-            In a `tf.Graph` the op that updates.
+            In a `tf.Graph`, the op that updates the tables.
 
         Raises:
-            InvalidInput, WrongType: a gradient does not fit, and the message names the feature; or
+            InvalidInput, WrongType: a gradient does not fit (the message names the feature), or
                 `core` is out of range, missing, or given although the step is not synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
@@ -355,7 +357,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
-                has sent no gradients since the last step; or the call is inside a tf.function.
+                sent no gradients since the last step; or the call is inside a tf.function.
         """
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
@@ -372,9 +374,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Encloses the calls of one step, and drops the step's batches if the step fails.
+        """A context for the calls of one step, which drops the step's batches if the step fails.
 
-        Otherwise an exception would leave a batch waiting, and the next step would take it.
+        Without this context, the next step would take the batch that a failed step left behind.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
@@ -384,7 +386,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         try:
             yield
         except BaseException:
-            # While a function is being traced, nothing has run yet.
+            # While a function is traced, no batch is enqueued yet.
             if self._built is not None and not tf.inside_function():
                 self._driver.reset_batches()
             raise
@@ -393,8 +395,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def reset_batches(self) -> Op:
         """Drops every batch, of any name, that waits for its lookup or its gradients.
 
-        Use it when a step has failed between `enqueue` and `apply_gradients`. With pipelining, a
-        pending update stays, because its step was completed.
+        Use this after a step has failed between `enqueue` and `apply_gradients`. With pipelining, a
+        pending update is kept, because its step was complete.
 
         Returns:
             In a `tf.Graph` an op that does nothing.
@@ -421,27 +423,27 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         training: bool | None = None,
         name: str | None = None,
     ) -> tuple[Nest, Callable[[Nest], Op]]:
-        """Looks features up, and returns a function that trains on them if there are gradients.
+        """Looks up features, and returns a function that applies their gradients.
 
-        This is for callers that do not know yet whether a step trains, such as a Keras layer. No
-        batch is left waiting if gradients never come. Batches may differ in size, except on a TPU
-        or if the engine has a batch size.
+        This is for callers that do not know yet whether a step trains, such as a Keras layer. The
+        function need not be called. Batches may differ in size, except on a TPU or if the engine
+        has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
-            training: None if it is not known. False if no gradients can come; a pending update is
-                then applied before the lookup.
-            name: distinguishes the batches of a graph. It is required on a TPU.
+            training: None if unknown. False if there will be no gradients; a pending update is then
+                applied before the lookup.
+            name: distinguishes the batches of a graph; required on a TPU.
 
         Returns:
             The activations as from `dequeue`, and a function that updates the tables as
             `apply_gradients` does.
 
         Raises:
-            As `enqueue`, and the function as `apply_gradients`.
+            The errors of `enqueue`; the function raises those of `apply_gradients`.
         """
-        # The calls of replicas are merged, and the function of one replica is called for all: the
-        # same one here and when gradients come.
+        # The calls of all replicas are merged, and one replica's function is called for all of
+        # them. The calls for the lookup and for the gradients use the same replica's function.
         updates: list[Update] = []
         batches: list[Batch] = []
 
@@ -463,9 +465,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return activations, lambda gradients: self._send(gradients, send)
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Calls a function for each training step of `differentiable_lookup`; None stops that.
+        """Calls `observer` for each training step of `differentiable_lookup`; None removes it.
 
-        The function is called while a step is traced, and can add ops to it.
+        The observer is called while a step is traced, and can add ops to the step.
 
         Raises:
             OutOfOrder: under a TPUStrategy, where batches and tables are on the device.
@@ -479,21 +481,20 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:
-        """Looks features up at once, without enqueuing a batch or expecting gradients.
+        """Looks up features directly, without a queue and without gradients.
 
-        Pending updates are applied first. The numbers equal those of `dequeue`.
+        Pending updates are applied first. The activations equal those of `dequeue`.
 
         Args:
             features, weights: as for `enqueue`, for a single core and any batch size. Features may
-                be left out.
+                be missing.
 
         Returns:
             The structure of `features` with [*output_shape, dim] float32 for each feature.
 
         Raises:
-            OutOfOrder: as `embedding_tables`.
-            InvalidInput, WrongType: an input does not fit; the message names the feature.@
-                tf2_engine/arguments.py
+            OutOfOrder: as for `embedding_tables`.
+            InvalidInput, WrongType: an input does not fit the spec; the message names the feature.
         """
         tables = self._check_readable("embedding_lookup").tables
         features, weights = unpacked(self._spec, features, weights)
@@ -512,7 +513,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         batch = Batch(parts, of_replicas)
         per_replica = self._cores.per_replica if of_replicas else 1
         output_shapes = [self._output_shapes(part, per_replica) for part in parts.values()]
-        # Shapes are only taken from a batch that can be enqueued.
+        # Only a batch that can be enqueued may determine the shapes.
         plan = self._built.plan if self._built else self._plan_for_batch(output_shapes[0], fixed)
         if self.verify_output_shapes:
             built_for = [feature.output_shape for feature in plan.features]
@@ -560,12 +561,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _build_once(self, plan_of: Callable[[], Plan]) -> BuiltEngine:
         if self._built is None:
             plan = plan_of()
-            # In a tf.function, variables and queues belong outside of it; in a plain graph they
-            # belong to the graph.
+            # Variables and queues are created outside a tf.function, but inside a plain graph.
             with tf.init_scope():
                 tables = create_tables(plan, self._variable_factory)
-                # A restore that came earlier reaches the tables here, before the driver takes them
-                # over.
+                # An earlier, deferred restore fills the tables here, before the driver loads them.
                 saved = table_tensors(self._spec, tables, self._retrieve_once)
                 for name, tensor in saved.items():
                     self._track(name, tensor)
@@ -659,7 +658,8 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
     if synchronous is None:
         raise errors.InvalidInput(
             f"`core`={core!r} is for synchronous steps, but `synchronous` of the engine is None. "
-            "Leave `core` out, or make the engine with `synchronous`, the functions of a step."
+            "Leave `core` out, or make the engine with `synchronous`, the number of functions per "
+            "step."
         )
     if core is None:
         raise errors.InvalidInput(

@@ -5,21 +5,21 @@ from __future__ import annotations
 from tf2_engine import plain_text
 
 _WRAPPERS = ("in user code:", "Exception encountered when calling")
-"""What AutoGraph and Keras put in front of an error's text."""
+"""The text that AutoGraph and Keras put in front of an error's text."""
 
 
 class EngineError(Exception):
-    """Base class of everything that the engine raises on purpose.
+    """Base class of the errors that the engine raises on purpose.
 
-    Its text is escaped, because it may quote names from programs and checkpoints.
+    The text is escaped, because it may quote names from programs and checkpoints.
     """
 
-    # AutoGraph rebuilds an exception that leaves a tf.function in its own type only if its
-    # constructor is that of a plain Exception.
+    # AutoGraph keeps the type of an exception that leaves a tf.function only if its constructor is
+    # the one of Exception.
     __init__ = Exception.__init__
 
     def __str__(self) -> str:
-        # KeyError would show the repr of the sentence.
+        # KeyError would show the repr of the text.
         text = self.args[0] if len(self.args) == 1 else Exception.__str__(self)
         if isinstance(self.__context__, EngineError) and str(text).startswith(_WRAPPERS):
             return plain_text.Lines(*text.split("\n"))
@@ -27,7 +27,7 @@ class EngineError(Exception):
 
 
 class InvalidSpec(EngineError, ValueError):
-    """A setting of a table, feature or optimizer is not possible; the message names it."""
+    """A setting of a table, feature or optimizer is not possible; the message names the setting."""
 
 
 class InvalidInput(EngineError, ValueError):
@@ -35,7 +35,7 @@ class InvalidInput(EngineError, ValueError):
 
 
 class MissingMetric(InvalidInput, KeyError):
-    """An evaluation lacks a metric that is needed; the message lists those it has."""
+    """A required metric is missing in an evaluation; the message lists the existing metrics."""
 
 
 class WrongType(EngineError, TypeError):
@@ -43,11 +43,14 @@ class WrongType(EngineError, TypeError):
 
 
 class WrongSetting(WrongType, InvalidSpec):
-    """A setting has the wrong type. It is an InvalidSpec and, as in stock, a TypeError."""
+    """A setting has the wrong type. This is an InvalidSpec and, as in stock, a TypeError."""
 
 
 class WrongKind(WrongType, InvalidInput):
-    """An input has the wrong type. It is a WrongType (TypeError) and, as in stock, a ValueError."""
+    """An input has the wrong type.
+
+    This is a WrongType (TypeError) and, as in stock, a ValueError.
+    """
 
 
 class LossIsNaN(EngineError, RuntimeError):
@@ -55,7 +58,7 @@ class LossIsNaN(EngineError, RuntimeError):
 
 
 class OutOfOrder(EngineError, RuntimeError):
-    """A call is not possible at this point; the message names the call that is due."""
+    """A call is not possible at this point; the message names the call to make first."""
 
 
 class ControlFlow(EngineError, RuntimeError):

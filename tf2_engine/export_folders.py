@@ -1,4 +1,4 @@
-"""Makes, lists and removes directories of exports, which are named by the second of writing."""
+"""Creates, lists and removes export directories, whose names are the second of the export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the gradients that a model sends back."""
+"""Checks the gradients that a model returns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tf2_engine.types import Object, Tensor
 def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
     """Checks the gradient of one feature's activation: [*output_shape, dim] float32.
 
-    A value is a tensor or IndexedSlices whose first dimension covers all cores of a replica. None
-    counts as zeros, with a warning.
+    `value` is a tensor or IndexedSlices whose first dimension covers all cores of a replica. None
+    means zeros, with a warning.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]
@@ -46,5 +46,5 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
         raise errors.InvalidInput(
             f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
         )
-    # Sizes that are only known at run time are checked then.
+    # Sizes that are only known at run time are checked at run time.
     return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)

@@ -1,6 +1,6 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph`, calls return an op that the caller must run. Otherwise they return None.
+In a plain `tf.Graph`, calls return an op that the caller must run; otherwise None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def building_graph() -> bool:
 
 
 def to_run(op: Op | Sequence[Op]) -> Op:
-    """In a plain graph, groups the ops that a caller must run; elsewhere returns None."""
+    """Groups ops that the caller must run in a plain graph. Returns None outside a graph."""
     if not building_graph():
         return None
     if isinstance(op, (list, tuple)):
@@ -30,7 +30,7 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes ops in the context wait for `ops`, ignoring None. Has no effect eagerly."""
+    """Makes ops in the context wait for `ops`, ignoring None. In eager mode this has no effect."""
     return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
     )

@@ -1,4 +1,4 @@
-"""Metrics of `tf.compat.v1.metrics`, updated on the host after each batch."""
+"""`tf.compat.v1.metrics` that are updated on the host after each batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tf2_engine.types import Function, Nest, Object, Tensor
 
 
 class Metrics:
-    """The metrics that a function makes, in their own graph and session.
+    """The metrics that a function creates, in a separate graph and session.
 
     Args:
         metric_fn: returns (value, update) of each metric by name.
-        values: the function's arguments for one batch, whose types and shapes apply to all batches.
+        values: the function's arguments for one batch. All batches must have their types and
+            shapes.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:

@@ -1,8 +1,8 @@
 """Checks and calls the initializers of tables.
 
 An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
-If it has a `shard_info` argument, it gets the shape of the whole table, and `shard_info` says which
-part to return, as in stock's TPUEmbedding.
+If it has a `shard_info` argument, it is called with the shape of the whole table, and `shard_info`
+is the part to return, as in stock's TPUEmbedding.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def takes_shard_info(initializer: Initializer) -> bool:
 
 
 def filled(value: float) -> Initializer:
-    """Fills with one number, without the constant that tf.constant_initializer adds to a graph."""
+    """Fills with one value, without the constant that tf.constant_initializer adds to a graph."""
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
@@ -60,10 +60,10 @@ def filled(value: float) -> Initializer:
 class ByShard:
     """Calls an initializer that takes `shard_info` for the shards of one table.
 
-    The initializer gets the shape of the whole table, [vocabulary, dim], and the `shape` and
-    `offset` of the part to return: with "div" a host's consecutive rows; with "mod" the whole
-    table, from which the host takes its rows. If there are more hosts than rows, the extra rows are
-    zero.
+    The initializer is called with the shape of the whole table, [vocabulary, dim], and the `shape`
+    and `offset` of the part to return. With "div" this part is a host's consecutive rows. With
+    "mod" it is the whole table, from which the host takes its rows. If there are more hosts than
+    rows, the extra rows are zero.
     """
 
     initializer: Initializer
@@ -77,7 +77,7 @@ class ByShard:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
                 f"known where this table is made, on {self.num_hosts} hosts. Use an initializer "
-                "of a shape and a dtype, or one host."
+                "that takes only a shape and a dtype, or one host."
             )
         return self.rows_of(0, shape, dtype)
 
@@ -117,5 +117,5 @@ def initial_value(
 def _parameters(initializer: Initializer) -> Mapping[str, inspect.Parameter] | None:
     try:
         return inspect.signature(initializer).parameters
-    except (TypeError, ValueError):  # a built-in has no signature; calling it is the check
+    except (TypeError, ValueError):  # a built-in has no signature, so it is checked by calling it
         return None

@@ -1,8 +1,9 @@
-"""Ends steps on SIGTERM and Ctrl-C in time, even while TensorFlow does not return to Python.
+"""Ends steps on SIGTERM and Ctrl-C in time, even if TensorFlow does not return to Python.
 
-Python runs signal handlers only in the main thread, and not while that thread waits inside
-TensorFlow, for instance for input. So a separate thread learns of the signal. If the step goes on
-waiting, this thread saves, cancels the step, and ends the process if that does not help.
+Python runs signal handlers only in the main thread, and not while this thread waits inside
+TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
+keeps waiting, the separate thread saves the model and cancels the step. If the step cannot be
+cancelled, the thread ends the process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from types import FrameType
 from tf2_engine import errors, log
 
 VARIABLE = "ESTIMATOR_BRIDGE_STOP_SECONDS"
-"""Environment variable: seconds from a signal to the end of a stuck step."""
+"""Environment variable: the seconds between a signal and the end of a stuck step."""
 _SECONDS = 10.0
 _POLL_SECONDS = 0.1
 Condition = Callable[[], bool]
@@ -45,7 +46,7 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether signals can be held back: on the main thread, and SIGTERM is not ignored."""
+    """Whether signals can be delayed: in the main thread, if SIGTERM is not ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
@@ -64,27 +65,27 @@ class Steps(abc.ABC):
     @property
     @abc.abstractmethod
     def running(self) -> int | None:
-        """The number of the current step, different for each; None if no step runs."""
+        """The number of the current step, unique to each step; None if no step runs."""
 
     @abc.abstractmethod
     def waits(self) -> bool:
-        """Whether the current step may be cancelled: it is waiting and has changed nothing."""
+        """Whether the current step may be cancelled: it is waiting and has changed no variable."""
 
     @abc.abstractmethod
     def rescue(self, still_waits: Condition) -> bool:
-        """Saves while a step waits; returns whether the step was waiting all the time."""
+        """Saves while a step waits; returns whether the step was waiting the whole time."""
 
     @abc.abstractmethod
     def cancel(self) -> None:
-        """Ends the current step with an error, as far as its ops can be cancelled."""
+        """Cancels the current step, so that it raises an error; some ops cannot be cancelled."""
 
     @abc.abstractmethod
     def state(self) -> str:
-        """Says whether and where the last step is saved."""
+        """Describes whether and where the last step is saved."""
 
 
 class SavedSteps(Steps):
-    """Steps that are saved before a signal takes effect; `held_back` watches over them.
+    """Steps that are saved before a signal takes effect; see `held_back`.
 
     `stop_requested` is the signal that asked to stop after the current step, or None.
     """
@@ -98,18 +99,17 @@ class SavedSteps(Steps):
     @property
     @abc.abstractmethod
     def has_begun(self) -> bool:
-        """Whether there is something to save. If not, Ctrl-C has its usual effect."""
+        """Whether there is something to save. Before that, Ctrl-C has its usual effect."""
 
 
 class ReadingSteps(Steps):
-    """Steps that change nothing, as in an evaluation or a prediction.
+    """Steps that change no variable, as in an evaluation or a prediction.
 
         with ReadingSteps("the evaluation of model.ckpt-4") as reading:
             with reading.step():
                 ...
 
-    A step that does not return is cancelled. If it runs inside a training, the training is saved
-    first.
+    A step that does not return is cancelled. During training, the model is saved first.
     """
 
     def __init__(self, what: str) -> None:
@@ -146,12 +146,12 @@ class ReadingSteps(Steps):
         if self._watch is not None:
             self._watch.close()
         if isinstance(error, KeyboardInterrupt):
-            # Without the traceback of internal frames.
+            # The traceback would only show internal frames.
             raise KeyboardInterrupt(str(error) or f"Ctrl-C: {self.state()}.") from None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Marks the context as a running step. Nested steps count separately."""
+        """Marks the context as a running step. Nested steps are separate steps."""
         outer = self._running
         self._next()
         try:
@@ -193,11 +193,12 @@ class ReadingSteps(Steps):
 
 @contextlib.contextmanager
 def held_back(steps: SavedSteps) -> Iterator[None]:
-    """Turns SIGTERM and Ctrl-C in the context into requests to stop; ends steps that only wait.
+    """Turns SIGTERM and Ctrl-C into requests to stop, and ends steps that keep waiting.
 
-    On exit the previous handlers are restored. Then a SIGTERM is sent again, and Ctrl-C raises a
-    KeyboardInterrupt that says what is saved. A second Ctrl-C raises one at once. A program's own
-    handler for Ctrl-C is called instead. Where `can_handle` is false, nothing is held back.
+    On exit the previous handlers are restored. Then a received SIGTERM is sent again. For Ctrl-C,
+    the program's own handler is called, or else a KeyboardInterrupt is raised that says what is
+    saved. A second Ctrl-C raises a KeyboardInterrupt at once. If `can_handle` returns False,
+    signals have their usual effect.
     """
     if not can_handle():
         yield
@@ -265,9 +266,9 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Restores the earlier handlers in a fork, whose signals must not act on the parent."""
+    """Restores the earlier handlers in a fork: its signals must not act on the parent."""
     _Watch.holding = None
-    with contextlib.suppress(ValueError):  # The fork has no interpreter of its own.
+    with contextlib.suppress(ValueError):  # Not in the main thread.
         if _watches:
             signal.set_wakeup_fd(-1)
         for number, handler in _handlers_before.items():
@@ -309,7 +310,7 @@ class _Watch:
             _watches.remove(self)
             try:
                 signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
-            except (OSError, ValueError):  # The program has closed that descriptor.
+            except (OSError, ValueError):  # The program has closed the descriptor.
                 signal.set_wakeup_fd(-1)
 
     @contextlib.contextmanager
@@ -346,7 +347,6 @@ class _Watch:
             yield from (n for n in numbers if n in self.numbers and callable(signal.getsignal(n)))
 
     def _watches_after(self, number: int) -> bool:
-        """Watches the steps after a signal; returns False once its handler has run."""
         step = self._now.running
         began = since = time.monotonic()
         while not self._ended.wait(_POLL_SECONDS):
@@ -378,7 +378,7 @@ class _Watch:
             log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
             is_rescued = True
         if is_rescued and isinstance(self._steps, SavedSteps):
-            # Python's own handler may not run before now.
+            # Python's own handler may not have run yet.
             self._steps.stop_requested = number
         if is_rescued:
             self.ended_by = number
@@ -387,7 +387,7 @@ class _Watch:
     def _end(self, number: int, deadline: float) -> None:
         name, seconds = _NAMES[signal.Signals(number)], self._seconds / 2
         log.warning("%s: %s for %g s; %s.", name, self._now.cause, seconds, self._steps.state())
-        # Some ops can be cancelled; a Python generator, for instance, cannot.
+        # Cancelling may block: a Python generator, for instance, cannot be cancelled.
         threading.Thread(target=self._now.cancel, daemon=True).start()
         if not self._ended.wait(max(1.0, deadline - time.monotonic() - 0.5)):
             for stream in (sys.stdout, sys.stderr):

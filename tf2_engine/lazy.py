@@ -1,4 +1,4 @@
-"""Imports the names of a package when they are first used."""
+"""Imports the names of a package on first use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 def exports(
     package: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Makes the `__getattr__` and `__dir__` of a package.
+    """Creates the `__getattr__` and `__dir__` of a package.
 
         if TYPE_CHECKING:
             from package.conversion import convert
 
         __getattr__, __dir__ = lazy.exports(__name__, {"package.conversion": ["convert"]})
 
-    The names are also `__all__`, unless the package defines another one.
+    Unless the package defines `__all__`, it becomes the list of the names.
     """
     modules = {name: module for module, of_module in names.items() for name in of_module}
 

@@ -10,7 +10,7 @@ from tf2_engine import plain_text
 
 
 class PlainLogger:
-    """Escapes messages and writes them to a named logger."""
+    """A named logger that escapes its messages."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,13 +34,13 @@ class PlainLogger:
         logger = self._logger()
         if logger.isEnabledFor(level):
             text = message % values if values else message
-            # The record shows the line that called `info` or `warning`.
+            # The log record shows the line that called `info` or `warning`.
             logger.log(level, "%s", plain_text.plain(text), stacklevel=3)
 
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-    """Disables TensorFlow's logger, which warns where a deprecated name is looked up."""
+    """Disables TensorFlow's logger, which warns when a deprecated name is looked up."""
     logger = logging.getLogger("tensorflow")
     before, logger.disabled = logger.disabled, True
     try:
@@ -50,9 +50,10 @@ def without_tensorflow() -> Iterator[None]:
 
 
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
-    """Drops handlers of a stream to which the root logger also writes.
+    """Removes the handlers for a stream to which the root logger also writes.
 
-    TensorFlow adds a handler only if the root logger has none, but absl adds one to it later.
+    TensorFlow adds a handler only if the root logger has none, but absl adds a handler to the root
+    logger later.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -61,7 +62,7 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
 
 
 class _TensorFlowLogger(PlainLogger):
-    """TensorFlow's logger, which gets its level and handler on first use."""
+    """TensorFlow's logger, which is configured on first use."""
 
     def _logger(self) -> logging.Logger:
         import tensorflow as tf
@@ -77,14 +78,14 @@ class _TensorFlowLogger(PlainLogger):
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Sets a function that receives the facts that the log does not show."""
+    """Sets the function that receives facts, which are not written to the log."""
     global _say
     _say = say
 
 
 _say: Callable[[str], object] | None = None
 _tensorflow = _TensorFlowLogger("tensorflow")
-# Legacy programs expect to see what happens in TensorFlow's log.
+# Users of legacy programs look into TensorFlow's log.
 info = _tensorflow.info
 fact = _tensorflow.fact
 warning = _tensorflow.warning

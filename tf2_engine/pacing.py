@@ -1,4 +1,4 @@
-"""Decides at which steps a periodic action is due, by a number of steps or seconds."""
+"""Decides at which steps a periodic action is due."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tf2_engine import errors
 
 
 class Pace:
-    """Decides at which steps an action is due: at the first one, and then at intervals.
+    """Decides at which steps an action is due: at the first step, and then at intervals.
 
     Args:
-        seconds, steps: the interval; one of the two is None.
+        seconds, steps: the interval. One of them must be None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither.
+        InvalidInput: both intervals are given, or both are None.
     """
 
     def __init__(self, seconds: float | None, steps: int | None) -> None:

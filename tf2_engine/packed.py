@@ -1,9 +1,9 @@
 """Packs a batch of ids into four tensors, and unpacks it.
 
-A tf.function takes its arguments one by one: 26 ragged features with weights are 104 tensors, and
-passing them takes more time than looking them up. The class of a packed batch says during tracing
-which part belongs to which feature. Sizes that are only known at run time are in one of the four
-tensors.
+A tf.function handles each argument separately. 26 ragged features with weights are 104 tensors, and
+passing these takes longer than the lookup. The class of a packed batch says, during tracing, which
+part of each tensor belongs to which feature. Sizes that are only known at run time are in one of
+the four tensors.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FeatureLayout(NamedTuple):
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        shape: the shape of the ids; for ragged ids only the number of rows. None is a size that is
-            only known at run time, or that has no effect (the last one of a sparse tensor).
+        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if it is
+            only known at run time, or has no effect (the last size of a sparse tensor).
     """
 
     name: str
@@ -49,15 +49,15 @@ PackedLayout = tuple[FeatureLayout, ...]
 class PackedBatch(NamedTuple):
     """The ids and weights of all features, in the engine's order, made by `TPUEmbedding.pack`.
 
-    The name and `layout` of the class depend on the features, their kinds and shapes, so that a
-    tf.function traces each combination once.
+    The class is specific to the features, kinds and shapes, so a tf.function traces each
+    combination once.
 
     Attributes:
         ids: [num_ids] int64.
-        offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ones.
-        weights: [num_weights] float32; empty if no feature has weights.
-        sizes: int64: for each feature the number of ids, the number of weights if it has any, and
-            the shape of the ids (for ragged ids only the number of rows).
+        offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ids.
+        weights: [num_weights] float32, empty without weights.
+        sizes: int64: for each feature the number of ids, the number of weights if there are any,
+            and the shape of the ids (for ragged ids only the number of rows).
     """
 
     ids: Tensor
@@ -133,7 +133,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 @functools.cache
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
-    """Makes the class of packed batches with this layout.
+    """Creates the class of packed batches with this layout.
 
     TensorFlow distinguishes named tuples by class name, so the name contains the layout.
     """
@@ -156,9 +156,9 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Fills in the sizes of a batch that has no samples, and refuses a part of a batch.
+    """Fills in the sizes of a batch without samples; raises an error for a part of a batch.
 
-    At the end of the data, a strategy gives such empty tensors to some replicas.
+    At the end of the data, a strategy passes empty tensors to some replicas.
     """
     expected = sum(feature.num_sizes for feature in layout)
     shape = packed.sizes.shape
@@ -177,7 +177,7 @@ def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, 
     with run_after([fits]):
         sizes = tf.pad(packed.sizes, [[0, expected - size]])
     sizes.set_shape([expected])
-    # Row splits of zero rows are a single zero.
+    # The row splits for zero rows are a single 0.
     num_ragged = sum(feature.kind == "ragged" for feature in layout)
     offsets = tf.pad(packed.offsets, [[0, tf.where(is_empty, num_ragged, 0)]])
     of_any_size = (feature._replace(shape=(None, *feature.shape[1:])) for feature in layout)
@@ -185,7 +185,7 @@ def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, 
 
 
 class _Piece(NamedTuple):
-    """A part of a tensor. Its length is `factor` times the size at a position, plus `more`."""
+    """A part of a tensor. Its length is `factor` * sizes[position] + `more`."""
 
     position: int
     factor: int = 1
@@ -241,7 +241,7 @@ def _parts_of(values: Tensor, lengths: Tensor | list[int]) -> list[Tensor]:
     if not loading.on_gpu():
         parts: list[Tensor] = tf.split(values, lengths, num=num)
         return parts
-    # TensorFlow splits integers only on the host, but slices them on a GPU too.
+    # On a GPU, TensorFlow can slice integers, but not split them.
     ends = tf.unstack(tf.cast(tf.cumsum(lengths), tf.int32), num)
     return [values[start:end] for start, end in itertools.pairwise([0, *ends])]
 

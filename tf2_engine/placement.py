@@ -1,10 +1,11 @@
 """Places rows of tables on parameter servers, and cores on workers.
 
-A small table is whole on one parameter server; the largest tables are placed first, each on the
-emptiest server. The rows of a large table are spread over all servers by one of these layouts:
+A small table is stored on one parameter server: tables are placed by size, the largest first, each
+on the server with the fewest bytes. The rows of a large table are spread over all servers by one of
+these layouts:
 
 * "div": as many contiguous parts as there are parameter servers. Vocabularies are usually sorted by
-  frequency, and then the first part gets most of the lookups.
+frequency, so the first part gets most of the lookups.
 * "mod": row `i` is on parameter server `i % n`. The load is even, but no part is contiguous in a
   checkpoint.
 * "octaves": each range of rows [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
@@ -31,13 +32,13 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 FLOAT_BYTES = 4
 
 SMALL_TABLE_BYTES = 1 << 20
-"""Tables of at most this size, including slots, are kept whole by default.
+"""Tables of at most this size, including slots, are not spread over servers by default.
 
-A batch usually looks up most rows of such a table, and asking one server for them is cheaper.
+A batch usually looks up most rows of such a table, and reading them from one server is cheaper.
 """
 
 _SMALLEST_PART = 2
-"""The least number of rows in each part of the first, smallest octave."""
+"""The least number of rows per part in the first, smallest octave."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +60,9 @@ class TableSize:
 
 
 class RowRange(NamedTuple):
-    """The rows `first`, `first + step`, ... of a table, `rows` of them.
+    """The rows `first`, `first + step`, ... of a table; `rows` is their number.
 
-    They belong to part `part`, which is on server `TablePlacement.servers[part]`.
+    These rows belong to part `part`, which is on server `TablePlacement.servers[part]`.
     """
 
     first: int
@@ -74,7 +75,7 @@ class RowRange(NamedTuple):
 class TablePlacement:
     """The parts of one table: part `k` is a variable on parameter server `servers[k]`.
 
-    The ranges are sorted by their first rows and contain every row once.
+    The ranges are sorted by their first rows. Each row is in exactly one range.
     """
 
     size: TableSize
@@ -136,8 +137,8 @@ class TablePlacement:
 class RowLines(NamedTuple):
     """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    An id is in the last range whose `first` is not above the id; in the layout "mod", it is in the
-    range `id % number of parts`. Its row in the range's `part` is `(id - first) // step + start`.
+    An id is in the last range whose `first` is at most the id; with the layout "mod", it is in the
+    range `id % number of parts`. The id's row within the part is `(id - first) // step + start`.
     """
 
     first: Array
@@ -148,7 +149,7 @@ class RowLines(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The places of all tables on `num_servers` parameter servers, by table name."""
+    """The placement of all tables, by name, on `num_servers` parameter servers."""
 
     num_servers: int
     tables: Mapping[str, TablePlacement]
@@ -192,16 +193,17 @@ def place_tables(
     """Places tables on parameter servers.
 
     Args:
-        layout: the layout of tables that are not whole.
-        whole_up_to: tables of at most this many bytes stay whole, and so do tables with fewer rows
-            than servers.
+        layout: the layout of tables that are spread over servers.
+        whole_up_to: tables of at most this many bytes are not spread, nor are tables with fewer
+            rows than servers.
     """
     _check(tables, num_servers, layout)
     by_size = sorted(tables, key=lambda table: -table.bytes)
     placed: dict[str, TablePlacement] = {}
     spread = [t for t in by_size if t.bytes > whole_up_to and t.rows >= num_servers > 1]
     for number, table in enumerate(spread):
-        # Each table starts on another server, so that their most frequent rows are not all on one.
+        # Each table starts on a different server, so that their most frequent rows are not all on
+        # one server.
         placed[table.name] = _spread(table, num_servers, layout, number % num_servers)
     load = _bytes_on(num_servers, placed.values())
     for table in by_size:
@@ -228,8 +230,8 @@ def octaves(rows: int, num_parts: int) -> tuple[tuple[int, int], ...]:
     edges = [0, *reversed(edges)]
     ranges: list[tuple[int, int]] = []
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
-        # The first range of an octave is the most frequent, so the next octave starts on another
-        # part.
+        # The first range of an octave has the most frequent rows, so the next octave starts with a
+        # different part.
         turn = number * (num_parts // 2 + 1)
         for position in range(num_parts):
             first = low + (high - low) * position // num_parts

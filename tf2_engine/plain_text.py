@@ -1,4 +1,4 @@
-"""Escapes unsafe characters of text from outside for a terminal, a log, JSON or HTML.
+"""Escapes unsafe characters in foreign text that is written to a terminal, a log, JSON or HTML.
 
 Text may contain escape sequences that move the cursor, characters that reverse the reading
 direction, or halves of surrogate pairs.
@@ -19,7 +19,10 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class Lines(str):
-    """A text of several lines, each escaped. Only the line breaks between them are kept."""
+    """A text of several lines, each of which is escaped.
+
+    Only the breaks between the lines are kept.
+    """
 
     __slots__ = ()
 
@@ -28,10 +31,10 @@ class Lines(str):
 
 
 def plain(value: object, *, lines: bool = False) -> str:
-    r"""Converts a value to text, and escapes every invisible character.
+    r"""Converts a value to text and escapes every invisible character.
 
     For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
-    backslash. Only `Lines` keep their line breaks, so a name cannot forge a line of a report.
+    backslash. Only `Lines` keep their line breaks, so a name cannot fake a line of a report.
 
     Args:
         lines: keeps the line breaks of any text, and turns tabs into spaces.
@@ -41,7 +44,7 @@ def plain(value: object, *, lines: bool = False) -> str:
     if isinstance(text, Lines) or text.isprintable():
         return text
     if lines:
-        # Of "50 %\r100 %" a terminal only shows the end, and a log needs no more.
+        # A terminal shows only the end of "50 %\r100 %", and a log needs only the end, too.
         text = text.replace("\r\n", "\n").expandtabs()
     return "".join(
         one if (lines and one == "\n") or _is_seen(one) else _escaped(one) for one in text
@@ -49,7 +52,7 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Escapes all texts in nested dicts and lists, and writes infinite numbers and NaN as texts."""
+    """Escapes all texts in nested dicts and lists; infinite numbers and NaN become texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The plan of an engine: a spec resolved for a number of hosts and cores."""
+"""The plan of an engine: a spec with everything resolved for a number of hosts and cores."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine, with `vocabulary_size` rows, but at least one per host.
+    """One table in the engine. `vocabulary_size` is at least the number of hosts.
 
-    `table_id` is its position among the tables. `rate_tag` is the position of its rate among the
-    dynamic rates, or None for a constant rate. `placement` says which parameter server holds which
-    rows, if there are any.
+    `table_id` is the position of the table among all tables. `rate_tag` is the position of its
+    learning rate among the dynamic rates, or None for a constant rate. `placement` maps rows to
+    parameter servers, if there are any.
     """
 
     name: str
@@ -39,7 +39,10 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes embeddings, [num_ids, dim] float32, from rows: what a lookup combines."""
+        """Computes embeddings, [num_ids, dim] float32, from rows.
+
+        Lookups combine these embeddings.
+        """
         if self.quantization is not None:
             rows = self.quantization(rows)
         return self.optimizer.activation(rows)
@@ -49,7 +52,7 @@ class TablePlan:
 class FeaturePlan:
     """One feature in the engine.
 
-    `output_shape` is the shape of the activation per core without `dim`. Its first dimension is
+    `output_shape` is the shape of the activation per core without `dim`. The first dimension is
     None if batches may differ in size.
     """
 
@@ -61,7 +64,7 @@ class FeaturePlan:
 
     @property
     def cells(self) -> int | None:
-        """The number of activations per core, or None if the batch size is open."""
+        """The number of activations per core, or None if batches may differ in size."""
         known = [size for size in self.output_shape if size is not None]
         return math.prod(known) if len(known) == len(self.output_shape) else None
 
@@ -71,7 +74,7 @@ class FeaturePlan:
 
     @property
     def takes_any_rows(self) -> bool:
-        """Whether a ragged batch may have another number of rows than samples.
+        """Whether the number of rows of a ragged batch may differ from the number of samples.
 
         If `output_shape` has several dimensions, a row may fill one cell of the activation or a
         sequence of cells.
@@ -85,7 +88,7 @@ class FeaturePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything that a driver needs to know; see `make_plan`."""
+    """All settings that a driver needs; see `make_plan`."""
 
     tables: tuple[TablePlan, ...]
     features: tuple[FeaturePlan, ...]
@@ -112,13 +115,13 @@ def make_plan(
     training: bool = True,
     servers: Servers | None = None,
 ) -> Plan:
-    """Makes the plan of a spec for a number of hosts and cores.
+    """Creates the plan of a spec for a number of hosts and cores.
 
     Args:
         output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
             shape of a sequence feature includes its length.
 
-        servers: parameter servers that hold the tables instead of hosts.
+        servers: parameter servers that store the tables instead of hosts.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:
@@ -126,7 +129,7 @@ def make_plan(
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
     placement = servers.place(_sizes(spec, training)).tables if servers else {}
-    # Plans have the settings of their specs under the same names, and some of their own.
+    # Plans have all settings of their specs, with the same names, and additional settings.
     tables = {}
     dynamic_rates: list[Callable[[], TensorLike]] = []
     for position, table in enumerate(spec.tables):
@@ -139,7 +142,7 @@ def make_plan(
         tables[table.name] = TablePlan(
             **vars(table),
             table_id=position,
-            # The device needs a row on every host. Rows beyond the vocabulary are never looked up.
+            # The device needs a row on every host. Rows beyond the vocabulary are not looked up.
             rows=max(table.vocabulary_size, num_hosts),
             rate_tag=dynamic_rates.index(rate) if callable(rate) else None,
             placement=placement.get(table.name),

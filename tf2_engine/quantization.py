@@ -1,4 +1,4 @@
-"""Simulated quantization: lookups read rows as if they were stored in few bits."""
+"""Simulated quantization: lookups round rows as if they were stored with few bits."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tf2_engine.types import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """Rounds embeddings in lookups to one of `num_buckets` evenly spaced numbers.
+    """Rounds looked-up embeddings to the nearest of `num_buckets` evenly spaced values.
 
         q = (upper - lower) / (num_buckets - 1)
         x <- floor((clip(x, lower, upper) - lower) / q + 0.5) * q + lower
 
-    This is applied to each row before the combiner. Tables stay float32 and are not rounded, and
-    gradients pass as if there were no rounding.
+    Each row is rounded before the combiner is applied. Tables stay float32 and are not rounded. The
+    gradient is computed as if there were no rounding.
 
     Attributes:
         num_buckets: at least 2.
-        lower, upper: the lowest and the highest number.
+        lower, upper: the lowest and the highest value.
 
     Raises:
-        InvalidSpec: a setting is out of range; the message names it and its value.
+        InvalidSpec: a setting is out of range; the message has its name and value.
 
     Reference: SimulatedQuantization in optimization_parameters.proto.
     """
@@ -43,7 +43,7 @@ class Quantization:
             raise errors.InvalidSpec(
                 f"Quantization: `num_buckets` must be an int of at least 2, got {number!r}."
             )
-        # The device stores both as float32, which may make two numbers equal.
+        # The device stores both limits as float32, which may make them equal.
         if not math.isfinite(self.upper - self.lower) or not np.float32(self.lower) < np.float32(
             self.upper
         ):

@@ -1,4 +1,4 @@
-"""Sums rows that are selected by an index, without copying each of them."""
+"""Sums rows that are selected by an index, without copying each row."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def add_rows(
     *,
     each_has_terms: bool = False,
 ) -> Tensor:
-    """Computes for each j below `count` the sum of `rows[row_of[i]]` over i with `into[i] == j`.
+    """For each j below `count`, sums `rows[row_of[i]]` over all i with `into[i] == j`.
 
-    A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that only
-    depends on their number, so every run gives the same result.
+    A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that depends
+    only on the number of terms, so every run gives the same result.
 
     Args:
         rows: [num_rows, dim] float32.
@@ -29,9 +29,10 @@ def add_rows(
         [count, dim] float32.
     """
     num_terms = tf.size(into, out_type=tf.int64)
-    # This op is named after its use as a gradient, but it gathers and adds in one pass. The pair
-    # tf.gather and tf.math.unsorted_segment_sum writes and reads a row for each term; the second
-    # also takes longer by itself, and on a GPU it adds in the order in which threads arrive.
+    # This op is named after its use as a gradient, but it gathers and adds in one pass. tf.gather
+    # with tf.math.unsorted_segment_sum would write and read a row for each term.
+    # unsorted_segment_sum alone already takes longer, and on a GPU it adds in a random order of
+    # threads.
     total: Tensor = tf.raw_ops.SparseSegmentSumGrad(
         grad=rows,
         indices=into,

@@ -1,6 +1,6 @@
-"""Lookups for serving, on ordinary variables and with TensorFlow's own ops.
+"""Lookups for serving, with TensorFlow's own ops on ordinary variables.
 
-In a function that is exported:
+For instance, in a function that is exported:
 
     @tf.function(input_signature=[...])
     def serve(features):
@@ -36,22 +36,22 @@ def cpu_embedding_lookup(
 ) -> Nest:
     """Looks features up and combines them, without an engine or a driver.
 
-    With an `EngineSpec`, activations equal the engine's in training. With FeatureConfigs, they
-    equal the result of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differs from
-    a TPU in three ways: rows are not quantized; dense ids keep all their dimensions; and if
-    `validate_weights_and_indices` is set or the rank is not 2, sparse ids are ignored if they are
-    below 0, or if their weight is not positive and the combiner is not "sum".
+    With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
+    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
+    from a TPU's in three ways. Rows are not quantized. Dense ids keep all their dimensions. And if
+    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
+    so are ids whose weight is not positive, unless the combiner is "sum".
 
-    A sample without ids is always zeros. An id outside its table fails with a message that names
-    both.
+    The activation of a sample without ids is zero. An id outside its table raises an error that
+    names the id and the table.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
-            the config. Features may be left out.
+            the config. Features may be missing.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
-        tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
-            variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or
-            the result of `serving_table`.
+        tables: the parameters, [vocabulary, dim], of each table, by name or TableConfig. They can
+            be a variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`,
+            or the result of `serving_table`.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -85,21 +85,20 @@ def cpu_embedding_lookup(
 
 
 serving_embedding_lookup = cpu_embedding_lookup
-"""The name of `cpu_embedding_lookup` in `tf.tpu.experimental.embedding`."""
+"""The name of this function in `tf.tpu.experimental.embedding`."""
 
 
 _Settings = tuple[Object, Object, str]
-"""A FeatureSpec or FeatureConfig, its TableSpec or TableConfig, and the table's name, which a
-TableConfig need not have.
-"""
+"""A FeatureSpec or FeatureConfig, its TableSpec or TableConfig, and a name for the table."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Feature(FeaturePlan):
     """A feature that is looked up, named by its path in the config.
 
-    `declared` is its `output_shape`. `as_engine` selects the engine's shapes and sequences instead
-    of stock's. `prune` ignores sparse ids below 0, and ids whose weight is not positive.
+    `declared` is the feature's `output_shape`. `as_engine` selects the shapes and sequences of the
+    engine instead of stock's. `prune` ignores sparse ids below 0 and ids with a weight that is not
+    positive.
     """
 
     parameters: Table
@@ -120,8 +119,8 @@ def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
 
 def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
     shape = ids.shape
-    if feature.as_engine and shape.rank != 0:  # a scalar id has no batch dimension
-        batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
+    if feature.as_engine and shape.rank != 0:  # A scalar id has no batch dimension.
+        batch.output_shape(feature.name, 0, ids)  # Checks that the last dimension is 1.
         shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
     rows = _activations(feature, batch.read_ids(feature, tf.reshape(ids, [-1]), weight))
     sizes = tf.shape(ids, out_type=tf.int64)
@@ -151,11 +150,11 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
 
 
 def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
-    batch.output_shape(feature.name, 0, ids)  # checks that the rank is 2
+    batch.output_shape(feature.name, 0, ids)  # Checks that the rank is 2.
     samples, length = _samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
-    # There is one id per position, so nothing is weighted or combined. The engine combines a
-    # sequence of length 1. Stock's serving takes no weights and treats it as a sequence.
+    # A sequence has one id per position, so there are no weights or combiners. The engine combines
+    # a sequence of length 1, but stock's serving, which takes no weights, does not.
     as_stock = length and not feature.declared and not feature.as_engine and weight is None
     if per_row > 1 or as_stock:
         rows = _sequence(feature, ids.to_sparse(), None, per_row)
@@ -176,7 +175,7 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
     cells = first * per_sample
     if samples == cells:
         return 1, [*shape, dim]
-    if feature.as_engine:  # a batch of another size than in training
+    if feature.as_engine:  # a batch whose size differs from training
         return per_sample, [samples, *others, dim]
     if not samples or cells % samples:
         raise errors.InvalidInput(
@@ -197,7 +196,6 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """Returns the first dimension if it is static, as an int even after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
@@ -215,7 +213,6 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 as the device does: gains first, then the sum."""
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))
@@ -248,7 +245,7 @@ def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
             f"(max_sequence_length={feature.max_sequence_length}). Pass a sparse or ragged tensor, "
             "or set max_sequence_length=0."
         )
-    if weight is None or is_dense:  # `batch.read_ids` refuses weights of dense ids
+    if weight is None or is_dense:  # `batch.read_ids` raises an error for weights of dense ids
         return
     if type(weight) is not type(ids):
         raise errors.InvalidInput(
@@ -268,7 +265,7 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
-        # As in the engine, an unnamed table is called by its position.
+        # As in the engine, an unnamed table is named after its position.
         name = names.setdefault(id(table), table.name or f"table_{len(names)}")
         yield path, (feature, table, name)
 
@@ -295,7 +292,7 @@ def _feature(
         dim=table.dim,
         combiner=table.combiner,
         optimizer=table.optimizer if isinstance(table.optimizer, Optimizer) else SGD(),
-        # Stock's serving leaves it to the user to quantize the variable.
+        # With stock's serving, the user has to quantize the variable.
         quantization=table.quantization if spec else None,
     )
     shape = tf.TensorShape(feature.output_shape)
@@ -323,7 +320,8 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):
         return tuple(parameters), strategy
-    # In stock's TPUEmbedding, in ours and on parameter servers, one object holds several variables.
+    # One object can consist of several variables: in stock's TPUEmbedding, in ours, and on
+    # parameter servers.
     return tuple(getattr(parameters, "variables", (parameters,))), strategy
 
 

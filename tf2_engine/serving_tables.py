@@ -23,21 +23,22 @@ def serving_table(
         module.words = serving_table(engine.embedding_tables[words], "int8")
 
     Args:
-        parameters: [vocabulary, dim] float32: a variable, a tensor or an array, or shards as in
+        parameters: [vocabulary, dim] float32, as a variable, a tensor or an array, or shards as in
             `TPUEmbedding.embedding_tables`.
         table_dtype: the type of the copy: "float32", "float16", "bfloat16" or "int8". Lookups
             always return float32; `small_types` gives bounds on their errors.
-        name: the name of the variable, also used in messages.
+        name: the name of the variable, which messages also use.
 
     Returns:
-        A variable that is not trainable, [vocabulary, dim] of the type; for "int8" [vocabulary, dim
-        + 8] uint8: codes, then the row's scale and lowest value. For a tuple of shards, a tuple.
+        A variable that is not trainable, [vocabulary, dim] of the given type. For "int8" it is
+            [vocabulary, dim + 8] uint8: codes, then the row's scale and lowest value. For a tuple
+            of shards, the result is a tuple of variables.
 
     Raises:
-        InvalidSpec: there is no such type, or it cannot hold a row; the message has the row's
-            number.
+        InvalidSpec: the type is unknown, or a row's values are out of its range; the message has
+            the row's number.
         WrongType: the parameters are not a matrix of floating-point numbers.
-        OutOfOrder: a graph is being built, where parameters have no values yet.
+        OutOfOrder: a graph is being built, in which parameters have no values yet.
     """
     where = f"Table {name!r}" if name else "The table"
     dtype = small_types.checked(table_dtype, [""])[""]
@@ -97,7 +98,7 @@ def _matrix(shard: Object, where: str) -> Object:
 
 
 def _parts(matrices: Sequence[Object], rows_at_once: int) -> Iterator[Array]:
-    """Yields a few rows at a time as float32, because a table may take half of the memory."""
+    """Yields a few rows at a time as float32: a copy of the whole table may not fit in memory."""
     for matrix in matrices:
         for start in range(0, int(matrix.shape[0]), rows_at_once):
             yield np.asarray(matrix[start : start + rows_at_once], np.float32)

@@ -1,4 +1,4 @@
-"""Finds the shapes of activations, from the spec, the arguments of `build`, or a batch."""
+"""Computes the shapes of activations from the spec, the arguments of `build`, or a batch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,6 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Computes the output shapes from the arguments of `build`.
-
-    `input_shapes` is None, or the structure of the feature config with [*output_shape, anything].
-    """
     flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
         flat = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
@@ -42,7 +38,6 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Completes shapes: the feature's own, else `derived`, else the batch size per core."""
     return [
         _one(feature, shape, batch_size)
         for feature, shape in zip(spec.features, derived, strict=True)
@@ -110,6 +105,6 @@ def _one(feature: FeatureSpec, derived: Shape | None, batch_size: int | None) ->
 
 
 def _agree(expected: Shape, actual: Shape) -> bool:
-    # A ragged batch of rank 2 can fill an activation with more dimensions. Its sizes are checked
+    # A ragged batch of rank 2 can fill an activation with more dimensions. The sizes are checked
     # when the ids are read.
     return len(actual) in (1, 2) if len(actual) < len(expected) else agree(expected, actual)

@@ -1,4 +1,4 @@
-"""Maps rows to hosts and back, for the partition strategies "div" and "mod".
+"""Maps rows to hosts and back, with the partition strategies "div" and "mod".
 
 Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
 tpu_embedding_configuration.proto (example: 13 ids on 5 hosts), and the documentation of
@@ -17,14 +17,13 @@ from tf2_engine.types import Array, Tensor
 STRATEGIES = ("div", "mod")
 
 PARAMETERS = "parameters"
-"""The name of a table's rows, beside the names of its slots."""
+"""The key of a table's parameters; the other keys are the names of its slots."""
 
 Integers = TypeVar("Integers", int, Array, Tensor)
 """Ids, rows or shards: an int, or an integer array or tensor."""
 
 
 def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
-    """Counts the rows of each shard, which are the same for div and mod."""
     quotient, extra = divmod(rows, num_shards)
     return tuple(quotient + (shard < extra) for shard in range(num_shards))
 
@@ -42,8 +41,8 @@ def shard_of(
     quotient, extra = divmod(rows, num_shards)
     if quotient == 0:
         return ids
-    # The first form is right within the longer shards and too small beyond them. For the second
-    # form it is the other way round.
+    # The first term is right within the longer shards and too small beyond them. The second term is
+    # right beyond the longer shards and too small within them.
     return maximum(ids // (quotient + 1), (ids - extra) // quotient)
 
 

@@ -1,7 +1,7 @@
-"""Makes exported graphs look up rows in variables of small types.
+"""Makes exported graphs look up rows in variables with small types.
 
-After it is traced, each `gather` from a table is replaced by a `gather` from a small variable and a
-conversion to float32:
+In the finished graph, each `gather` from a table is replaced by a `gather` from a small variable
+and a conversion to float32:
 
     table  -> ResourceGather(ids)        -> ...      becomes
     stored -> ResourceGather(ids) decode -> ...
@@ -34,14 +34,14 @@ class _Replaced:
 
 
 class SmallTables:
-    """The tables of a graph that its export stores in small types.
+    """The tables of a graph that are exported in small types.
 
         small = SmallTables({"words": [variable]}, {"words": "int8"})
         ...  # variables are restored in the session
         saver = tf.compat.v1.train.Saver(small.store(session, tf.compat.v1.global_variables()))
 
     Args:
-        tables: the variables of each table by name: one variable, or its parts in order.
+        tables: the variables of each table by name: one variable, or the table's parts in order.
         table_dtypes: the type of each table by name, as `small_types.checked` returns them.
     """
 
@@ -79,7 +79,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables from the float32 ones, and replaces those in the collections.
+        """Fills the small variables, which replace the float32 variables in the collections.
 
         Returns `variables` with the same replacements, for export.
         """

@@ -13,13 +13,13 @@ scale and low as little-endian float32, together [dim + 8] uint8:
     scale = float32((high - low) / 255)    code = round((x - low) / scale)    x' = code scale + low
 
 The code is computed in float64, everything after it in float32. The term 6 A 2^-24 comes from three
-roundings. Rounding the scale moves 255 scale by at most (high - low) 2^-24 <= 2 A 2^-24, which the
-largest code may be off by. The product rounds by at most as much, and the sum by a little more than
-A 2^-24. A scale below 2^-126 is stored as 0, so the row equals low: the error is less than 255
-2^-126, plus 2^-126 if low is flushed.
+roundings. Rounding the scale changes the value of the largest code, 255 scale, by at most (high -
+low) 2^-24 <= 2 A 2^-24. Rounding the product adds at most the same error, and rounding the sum a
+little more than A 2^-24. A scale below 2^-126 is stored as 0, so every element becomes low: the
+error is less than 255 2^-126, plus 2^-126 if low is flushed.
 
-A combiner adds up the errors of rows: an activation is off by at most the sum over rows of |gain|
-times the bound above, plus the rounding of float32 sums.
+A combiner adds up the errors of rows: the error of an activation is at most the sum over rows of
+|gain| times the bound above, plus the rounding of float32 sums.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
-    """Reads the type of each table, by name, from a user's `table_dtype`.
+    """Reads the type of each table from a user's `table_dtype`; returns a dict by table name.
 
-    It is one of `TABLE_DTYPES`, or a dict of them by table name; other tables are float32.
+    `table_dtype` is one of `TABLE_DTYPES`, or a dict of types by table name, in which missing
+    tables are float32.
     """
     if not isinstance(table_dtype, Mapping):
         return dict.fromkeys(tables, _checked("`table_dtype`", table_dtype))
@@ -82,9 +83,9 @@ def shape_of(variable: Object) -> tuple[int, ...]:
 
 
 def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Array:
-    """Encodes rows, [n, dim] float32, for a variable: [n, stored_width].
+    """Encodes rows, [n, dim] float32, as [n, stored_width].
 
-    `where` and `first_row` are for the error message if the type cannot hold a row.
+    `where` and `first_row` are for the error message if a row is out of the type's range.
     """
     fits, stored = _encode_int8(rows) if table_dtype == "int8" else _cast(rows, table_dtype)
     if not fits.all():

@@ -1,4 +1,4 @@
-"""Loads libraries with kernels for ops that TensorFlow's wheels register without kernels."""
+"""Loads kernels for ops that TensorFlow's wheels register without kernels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tf2_engine.native import build
 
 
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
-    """Loads a library. Compiles it if neither the cache nor the wheel has it.
+    """Loads a library, and compiles it first unless the cache or the wheel contains it.
 
-    `taken` are the library's ops that already have a kernel: with a second kernel, every use would
-    fail. `what` begins the message.
+    `taken` are ops of the library that already have a kernel. If there are any, an error is raised,
+    because an op with two kernels cannot run. The message starts with `what`.
     """
     if taken:
         raise errors.InvalidSpec(

@@ -12,7 +12,6 @@ from tf2_engine import errors, soft_kernels, tf_compat
 from tf2_engine.types import Ids, Object, Tensor
 
 OPTIMIZERS = ("Adagrad", "AdagradMomentum", "Adam", "Ftrl", "Sgd")
-"""The optimizers of SparseCores, by the names in their ops."""
 
 KERNELS = (
     "ConvertToListOfSparseCoreCooTensors",
@@ -28,12 +27,12 @@ KERNELS = (
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""The prefix of ops that run on the device, once for all cores."""
+"""The prefix of ops that run on the device once for all cores."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
 MOST_SPARSE_CORES = 4
-"""The most SparseCores per core that stock's TPUEmbeddingV2 can handle."""
+"""The largest number of SparseCores per core for stock's TPUEmbeddingV2."""
 
 _library: ctypes.CDLL | None = None
 _loading = threading.Lock()
@@ -60,7 +59,7 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
 
 
 def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
-    """Starts or restarts the SparseCores of this process. Ops that are waiting fail."""
+    """Starts or restarts the SparseCores of this process. Waiting ops fail."""
     check(num_cores, sparse_cores, out_of_range_ids)
     global _library, _out_of_range_ids
     with _loading:
@@ -84,7 +83,7 @@ def _as_the_hardware() -> bool:
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
-    """Tells the op that reads a feature's ids how many rows the table has, for its check."""
+    """Sets the number of rows on the op that reads a feature's ids, so that it can check ids."""
     if _as_the_hardware():
         return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
@@ -98,7 +97,10 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32. Except on real SparseCores, too large ones become ids of no table."""
+    """Converts ids to int32.
+
+    Except on real SparseCores, ids that are too large become invalid ids.
+    """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
@@ -115,6 +117,6 @@ def _before(ids: Ids) -> Ids:
 
 def _after(output: Tensor, feature: Object) -> None:
     if not hasattr(output, "graph"):
-        return  # Ops that run eagerly have no attributes to set.
+        return  # Eager ops have no attributes to set.
     layout = feature.table.layout
     mark(output.op, layout.table_name, layout.unsharded_shape[0], feature.name)

@@ -1,4 +1,4 @@
-"""A TPU on the CPU: a TPUStrategy over software cores, which execute TPU embedding ops."""
+"""A TPU in software: a TPUStrategy whose cores run on the CPU and execute TPU embedding ops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tf2_engine.types import Nest, Object, Tensor, TensorLike
 OPTIMIZERS = tuple(
     sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""Its optimizers, by the names of the ops that load and retrieve their tables."""
+"""The optimizers of the software TPU, as the ops that load and retrieve tables name them."""
 
 KERNELS = (
     *("ConfigureDistributedTPU", "ConfigureTPUEmbedding", "CrossReplicaSum"),
@@ -56,9 +56,9 @@ def start(
     sparse_cores: int = 0,
     out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
 ) -> None:
-    """Starts or restarts the software TPU of this process, which drops tables and batches.
+    """Starts or restarts the software TPU of this process. A restart drops tables and batches.
 
-    `sparse_cores` is the number per core; 0 gives the embedding hardware of the first generation.
+    `sparse_cores` is the number of SparseCores per core; 0 means first-generation hardware.
     """
     if num_cores < 1:
         raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
@@ -95,10 +95,10 @@ def num_waiting() -> int:
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes TensorFlow's own TPUEstimator find one software core where it looks for a TPU.
+    """Makes TensorFlow's own TPUEstimator use one software core as its TPU.
 
-    It is a single core because TPUEstimator relies on the TPU's compiler to copy the computation to
-    each core.
+    More cores are not possible, because TPUEstimator lets the TPU's compiler copy the computation
+    to each core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -106,27 +106,27 @@ def instead_of_tpu() -> Iterator[None]:
 
 
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
-    """A TPUStrategy over software cores, one per replica; raises as `start`.
+    """A TPUStrategy over software cores, one per replica.
 
-    `strategy.run` runs the function once per core, on CPU threads of this process, inside a TPU
-    computation in which TPU embedding ops execute.
+    `strategy.run` runs the function once per core, on CPU threads of this process. TPU embedding
+    ops work inside it.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
-    Unlike on a TPU nothing is compiled, so shapes need not be static, and any op may be used.
-    Making a strategy restarts the software TPU, which drops the tables of earlier strategies. There
-    is one software TPU per process, on one host, without model parallelism.
+    Unlike on a TPU, nothing is compiled, so shapes need not be static, and any op may be used.
+    Creating a strategy restarts the software TPU and drops the tables of earlier strategies. There
+    is one software TPU per process, with one host and without model parallelism.
 
     Args:
         num_cores: the number of cores. Each core is a replica.
-        hardware: its embedding hardware: "v1" of the first generation (TPU v2 and v3), or
-            "sparsecore" (v5p, v6e, TPU7x) for TPUEmbeddingV2, which needs TensorFlow 2.21.
+        hardware: the embedding hardware: "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
+            and TPU7x, for TPUEmbeddingV2, which needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
-        out_of_range_ids: what SparseCores do with ids outside their table. The default "error" ends
-            the step with an InvalidArgumentError that names feature and id. "hardware" silently
-            looks up and trains rows of padding or of another table, as real SparseCores do.
+        out_of_range_ids: what happens to ids outside their table. "error" raises an
+            InvalidArgumentError that names feature and id. With "hardware", such an id silently
+            uses a row of padding or of another table, as on real SparseCores.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
             soft_sparsecore.check(num_cores, sparse_cores, out_of_range_ids)
         self._sparse_cores = sparse_cores if hardware == "sparsecore" else 0
         start(num_cores, self._sparse_cores, out_of_range_ids)
-        # Bypasses the constructor of TPUStrategy, which looks for a TPU.
+        # Bypasses the constructor of TPUStrategy, which searches for a TPU.
         resolver = _Resolver(num_cores, self._sparse_cores)
         tf.distribute.Strategy.__init__(self, _SoftExtended(self, resolver))
         tf_compat.do_not_pack_variables(self)
@@ -154,7 +154,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    # `tf.tpu.experimental.initialize_tpu_system` asks for it; "local" is this process.
+    # `tf.tpu.experimental.initialize_tpu_system` reads this; "local" is this process.
     _tpu = "local"
 
     def __init__(self, num_cores: int, sparse_cores: int = 0) -> None:
@@ -231,9 +231,9 @@ class _SoftExtended(tf_compat.TPUExtended):
         return run_all
 
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
-        """Copies the first core's value to every core, as the `iterations` of optimizers need it.
+        """Copies the first core's value to every core, as optimizers need for `iterations`.
 
-        A TPU uses AllToAll. Here the value's bits are summed with zeros from the other cores, which
+        A TPU uses AllToAll. Here the value's bits are added to zeros from the other cores, which
         is exact.
         """
         if _traced.core is None or isinstance(tensor, int | float):
@@ -247,7 +247,7 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The `run` that is being traced: its number, and the core that is being traced, if any."""
+    """The `run` that is being traced: its number, and the current core, if any."""
 
     core: int | None = None
     run = -1
@@ -258,12 +258,12 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call inside `run`, equal on every core; None outside `run`."""
+    """Names a call inside `run`, with the same name on every core. Returns None outside `run`."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
 class _CoreContext(tf_compat.TPUReplicateContext):
-    """A context like that of a TPU computation, but one that leaves traced ops unchanged."""
+    """The context of a TPU computation, except that it leaves traced ops unchanged."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())
@@ -286,9 +286,9 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 class _Computation:
     """Traces a function once for each core.
 
-    All cores are threads of the CPU device, so an op's device does not tell its core. Instead, a
-    device function sets attributes on every op while it is made, also in control flow and nested
-    tf.functions.
+    All cores are threads of one CPU device, so the device of an op does not identify its core.
+    Instead, a device function sets attributes on every op when it is created, also in control flow
+    and in nested tf.functions.
     """
 
     _numbers = itertools.count()
@@ -314,12 +314,12 @@ class _Computation:
                 return op.device
             attributes: dict[str, int | str] = {"_software_tpu_core": core}
             if op.type == self._SUM:
-                # The parts of one sum have the same name on all cores.
+                # The parts of a sum have the same name on all cores.
                 name = f"{self._number}/{next(sums)}"
                 attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
             tf_compat.set_attributes(op, attributes)
             if op.type.startswith(self._EMBEDDING):
-                # A core runs its ops one after another, also ops that share no tensor.
+                # A core runs its ops one after another, even if they are independent.
                 if op.graph in last:
                     tf_compat.run_after(op, last[op.graph])
                 last[op.graph] = op
@@ -340,7 +340,7 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
-    """Marks tensors as arguments; stock's `enqueue` inside `run` looks for these marks."""
+    """Marks tensors as arguments, because stock's `enqueue` inside `run` looks for the marks."""
 
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
@@ -365,8 +365,8 @@ def _as_outputs(values: Nest) -> Nest:
 
 
 def _check_placement() -> None:
-    with tf.init_scope():  # Inside a function it is reported as off.
-        # A session, which runs a tf.Graph, has a setting of its own.
+    with tf.init_scope():  # A tf.function reports soft placement as off.
+        # A session, which runs a tf.Graph, has its own setting.
         soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
     if not soft:
         raise errors.InvalidSpec(
@@ -380,7 +380,7 @@ def _settle_placement() -> None:
     """Turns soft placement on.
 
     If TensorFlow was initialized while a graph was built, soft placement is off for eager ops,
-    although `_check_placement` has found it reported as on.
+    although TensorFlow reports it as on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

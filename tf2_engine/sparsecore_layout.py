@@ -1,12 +1,12 @@
 """Lays tables out over SparseCores: stacking, padding, distribution by mod, rotation.
 
-Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables with the same
-padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a *shard*
-of the stack, in which the tables' shards follow one another. Row `r` of a table is on SparseCore
-`(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so that the
-tables' first rows, often the most frequent ones, are on different SparseCores.
+The columns of a table, and its rows per SparseCore, are padded to multiples of 8. Tables with the
+same padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a
+*shard* of the stack, in which the tables' shards follow one another. Row `r` of a table is on
+SparseCore `(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so
+that the tables' first rows, often the most frequent ones, are on different SparseCores.
 
-In a checkpoint a stack is one matrix: the shards of all SparseCores below each other.
+In a checkpoint, a stack is one matrix: the shards of all SparseCores, one after the other.
 
 Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
 tpu_embedding_v3.py, whose stacking this module computes without TensorFlow.
@@ -27,10 +27,10 @@ SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
 """The number of SparseCores per TensorFlow device, by the kind of TPU."""
 
 ALIGNMENT = 8
-"""Columns of a stack, and rows of a table on each SparseCore, are multiples of this."""
+"""The columns of a stack, and a table's rows per SparseCore, are multiples of this."""
 
-# Upper bounds, by default those of the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
-# tf_xla_sparse_core_stacking_table_shard_limit_bytes; row numbers are int32.
+# Upper bounds: the defaults of the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
+# tf_xla_sparse_core_stacking_table_shard_limit_bytes, and the range of int32 row numbers.
 _ACTIVATION_BYTES = 2 * 1024**2  # per stack on a SparseCore
 _VARIABLE_BYTES = 2 * 1024**3  # per stack on a core
 _ROWS = 2**31 - 1  # per stack
@@ -38,7 +38,7 @@ _ROWS = 2**31 - 1  # per stack
 
 @dataclasses.dataclass(frozen=True)
 class SparseCores:
-    """The SparseCores of a job: `per_core` on each of `cores` devices, in total a power of two."""
+    """The SparseCores of a job: `cores` times `per_core`, which must be a power of two."""
 
     cores: int
     per_core: int
@@ -64,12 +64,12 @@ class StackableTable:
 
     Attributes:
         rows, dim: its shape without padding.
-        group: tables only stack if their groups are equal. Stock compares the optimizer and the
-            quantization by value.
+        group: only tables of equal groups share a stack. Stock compares the values of the optimizer
+            and the quantization.
         samples: the number of activations of its features per core. Because of a bug, stock's
-            TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
-            other tables.
-        features: how many features use the table.
+            TPUEmbeddingV2 counts only the activations of the first feature. To get stock's layout,
+            use 0 for all other tables.
+        features: the number of features that use the table.
     """
 
     name: str
@@ -89,12 +89,12 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """Where the rows of a table are.
+    """The place of a table's rows.
 
     Attributes:
-        rows, dim: its shape without padding.
-        padded_rows, padded_dim: its shape with padding. Ids from `rows` on are padding.
-        stack: the name of its stack, which is the names of all tables in it, joined by `_`.
+        rows, dim: the shape without padding.
+        padded_rows, padded_dim: the shape with padding. Ids from `rows` on are padding.
+        stack: the name of the stack, which joins the names of all its tables by `_`.
         stack_rows: the rows of the stack in each shard.
         row_offset: the row in each shard of the stack at which the table begins.
         rotation: the SparseCore of row 0.
@@ -128,13 +128,13 @@ class TableLayout:
         return self.row_offset + ids // self.sparse_cores.total
 
     def stored(self, ids: Array) -> Array:
-        """Finds the row, [n] int64, of a checkpoint's stack for each id, [n] int64."""
+        """Computes the row in a checkpoint's stack, [n] int64, for each id, [n] int64."""
         return self.shard(ids) * self.stack_rows + self.row_in_shard(ids)
 
     def ids(self, stored: Array) -> Array:
-        """Finds the ids of stack rows: the inverse of `stored`.
+        """Computes the ids of stack rows; the inverse of `stored`.
 
-        Padding rows of the table have ids from `rows` on, and rows of other tables have -1.
+        Padding rows of the table have ids from `rows` on; rows of other tables have -1.
         """
         shard, row = np.divmod(stored, self.stack_rows)
         total, row = self.sparse_cores.total, row - self.row_offset
@@ -176,22 +176,15 @@ def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ..
 def stacked(
     layouts: Sequence[TableLayout], tables: Mapping[str, Array], padding: float = 0.0
 ) -> Array:
-    """Builds the stack of a checkpoint, of `stack_shape`, from tables [rows, dim].
+    """Builds the stack of a checkpoint, with shape `stack_shape`, from tables [rows, dim].
 
-    Padding is 0 for tables. For slots it must be the initial value, because with an accumulator of
-    0 Adagrad computes NaN in padded columns.
+    The padding of tables is 0. The padding of slots must be their initial value: with zeros,
+    Adagrad would compute NaN in padded columns.
     """
     values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
     for layout in layouts:
         values[layout.stored(np.arange(layout.rows)), : layout.dim] = tables[layout.table]
     return values
-
-
-def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    return {
-        layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
-        for layout in layouts
-    }
 
 
 @dataclasses.dataclass

@@ -1,8 +1,9 @@
-"""The buffers of SparseCores for ids: their limits, and what a batch needs.
+"""The limits of the SparseCores' id buffers, and the sizes that a batch needs.
 
-Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
-*partitions*. TPUEmbeddingV2 reserves room for ids and for distinct ids in each partition (256 each
-by default), and for all ids of a core (64 per sample). A batch that needs more fails the step.
+Each SparseCore sends the ids of its samples to the SparseCores that store their rows. The ids from
+one SparseCore to another are a *partition*. TPUEmbeddingV2 reserves room for the ids and the
+distinct ids of each partition (256 each by default), and for all ids of a core (64 per sample). A
+batch that needs more fails the step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -20,10 +21,10 @@ from tf2_engine.sparsecore_layout import ALIGNMENT, TableLayout
 from tf2_engine.types import Array, Object
 
 IDS_PER_PARTITION = 256
-"""Stock's default for the ids, and the distinct ids, in a partition."""
+"""Stock's default for the number of ids, and of distinct ids, in a partition."""
 
 IDS_PER_SAMPLE = 64
-"""Stock's default for the ids per activation on a core."""
+"""Stock's default for the number of ids per activation on a core."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +32,15 @@ class SparseCoreLimits:
     """The sizes of the buffers in which SparseCores receive ids, as in SparseCoreEmbeddingConfig.
 
     Attributes:
-        max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
-            takes from another in a step, by stack name (the names of its tables joined by `_`); 256
-            by default. More ids fail the step.
-        max_ids_per_chip_per_sample: the room for ids on a core, per sample of the stack.
-        allow_id_dropping: drops ids for which a core has no room, instead of failing the step.
-        disable_table_stacking: gives each table a stack of its own.
+        max_ids_per_table, max_unique_ids_per_table: the number of ids, and of distinct ids, that
+            one SparseCore takes from another in a step, by stack name (the names of its tables
+            joined by `_`); 256 by default. More ids fail the step.
+        max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
+        allow_id_dropping: drops ids that exceed a core's buffer, instead of failing the step.
+        disable_table_stacking: gives each table its own stack.
 
     Raises:
-        InvalidSpec: a limit is not a positive int; the message names it.
+        InvalidSpec: a limit is not a positive int; the message names the limit.
     """
 
     max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -58,7 +59,7 @@ class SparseCoreLimits:
 
     @classmethod
     def of(cls, limits: Object) -> SparseCoreLimits:
-        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults."""
+        """Converts `limits` or a SparseCoreEmbeddingConfig; None means the defaults."""
         if limits is None or isinstance(limits, cls):
             return limits or cls()
         names = [field.name for field in dataclasses.fields(cls)]
@@ -99,7 +100,7 @@ def _check_limit(name: str, limit: Object) -> None:
 class Lookup(NamedTuple):
     """The ids of one feature on one core: `ids[i]`, [n] int64, belongs to activation `cells[i]`.
 
-    On each core the feature has `num_cells` activations: samples times positions of a sequence.
+    The feature has `num_cells` activations on each core: samples times positions of a sequence.
     """
 
     feature: str
@@ -111,7 +112,7 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The buffers that a stack needs on a core: maximums over all SparseCores and partitions.
+    """The buffer sizes that a stack needs on a core: maximums over all SparseCores and partitions.
 
     Attributes:
         ids: ids in a partition, counting each id once per activation.
@@ -165,7 +166,7 @@ def _need(layouts: Mapping[str, TableLayout], lookups: Sequence[Lookup]) -> Need
         layout = layouts[lookup.table]
         source = lookup.cells // max(1, lookup.num_cells // sparse_cores.per_core)
         place = source * sparse_cores.total + layout.shard(lookup.ids)
-        # If an id occurs twice in an activation, it counts once, with the sum of both gains.
+        # If an id occurs twice in an activation, it counts once, because both gains are summed.
         occurrences = np.unique(np.stack([place, lookup.cells, lookup.ids]), axis=1)
         ids += np.bincount(occurrences[0], minlength=places)
         by_table.setdefault(lookup.table, []).append(occurrences[[0, 2]])

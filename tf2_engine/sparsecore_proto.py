@@ -1,7 +1,7 @@
 """Reads and writes stock's `SparseCoreTableLayouts` with any TensorFlow version.
 
-TensorFlow 2.15 lacks this proto, and later versions have no public name for it. So this module
-declares the fields of sparse_core_layout.proto that say where rows are.
+TensorFlow 2.15 does not have this proto, and later versions have no public name for it. Therefore
+this module declares the fields of sparse_core_layout.proto that determine the place of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAYOUTS = described_protos.message_classes(
         "Layouts": "repeated Layout tables = 1",
     },
 )["Layouts"]
-# By field, the attribute of a layout with the same value.
+# Maps a field to the attribute of a layout with the same value.
 _ATTRIBUTES = {
     "table_name": "table",
     "stacked_table_name": "stack",
@@ -40,7 +40,6 @@ _ATTRIBUTES = {
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
-    """Serializes a `SparseCoreTableLayouts`, to the same bytes as stock for equal layouts."""
     message = _LAYOUTS()
     for layout in layouts:
         message.tables.add(

@@ -1,8 +1,8 @@
-"""The update rules of SparseCores, with TensorFlow's ops, for the optimizers that they support.
+"""The update rules of SparseCores, for the optimizers that SparseCores support.
 
-The formulas are those of the first TPU generations, but the operations have another order, which
-rounds differently: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does not
-guard its division, so a row whose accumulator and gradient are zero becomes NaN.
+The formulas are those of the first TPU generations, but the order of operations, and hence the
+rounding, differs: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does not
+guard its division, so a row becomes NaN if its accumulator and its gradient are zero.
 
 Source: the lowering of TensorFlow's XlaSparseDenseMatmulGradWith... ops
 (core/tpu/kernels/sparse_core_ops_utils.cc, and the optimizer computations beside it).
@@ -54,7 +54,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
-"""Tests for refused optimizers, with the rest of the message."""
+"""Tests for refused optimizers, each with the rest of its message."""
 
 
 def check(table: str, optimizer: Optimizer) -> None:
@@ -73,7 +73,7 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 def without_dropped(optimizer: Optimizer) -> Optimizer:
     """Removes the settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
-    Limits of weights stay, because the ops apply them; only stock's class does not.
+    Limits of weights are kept: stock's class does not apply them, but the ops can.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)
@@ -136,6 +136,6 @@ _RULES: dict[type[Optimizer], type[Optimizer]] = {
     Adam: _Adam,
     FTRL: _FTRL,
 }
-"""By optimizer: the optimizer itself if the order of operations is the same, or a class with the
-rule.
+"""For each optimizer, the class with the rule of SparseCores, or the same class if rules are equal.
+
 """

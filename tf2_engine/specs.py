@@ -1,4 +1,4 @@
-"""Describes tables, features and engine options: immutable and checked."""
+"""Descriptions of tables, features and engine options. They are immutable and checked."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TableSpec:
     """One embedding table.
 
     Attributes:
-        name: unique among the tables. None becomes `table_<position>`.
+        name: a unique name. None becomes `table_<position>`.
         vocabulary_size: the number of rows.
         dim: the number of columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
             weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
-        optimizer: how rows are updated. None takes the engine's optimizer.
+        optimizer: how rows are updated; by default with the engine's optimizer.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
-            with `shard_info` if it has that argument (see `initializers.ByShard`). None is the
-            initial value that the optimizer needs, if any, else a truncated normal with standard
+            with `shard_info` if it has that argument (see `initializers.ByShard`). The default is
+            the initial value that the optimizer needs, or else a truncated normal with standard
             deviation 1 / sqrt(dim).
-        hot_id_replication: asks a TPU to keep frequent rows on every core; does not change numbers.
-        quantization: how lookups round the rows. None does not round.
+        hot_id_replication: asks a TPU to keep frequent rows on every core; does not change results.
+        quantization: how lookups round the rows. With None they do not round.
 
     Raises:
         InvalidSpec: a setting is out of range; the message names the table.
@@ -80,17 +80,18 @@ class TableSpec:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-    """One feature: ids that are looked up in one table.
+    """One feature, whose ids are looked up in one table.
 
     Attributes:
-        name: a unique name for messages. The device only displays it.
+        name: a unique name for messages.
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
             combined: its activation is [batch, T, dim]; longer sequences are cut, and shorter ones
             are padded with zeros.
-        output_shape: shape of the activation per core without `dim`. None takes it from the first
+        output_shape: shape of the activation per core without `dim`; by default that of the first
             batch. Only its first dimension may be None.
-        send_name: whether the device gets the name. (Stock's legacy classes send none.)
+        send_name: whether the device gets the name, which it only displays. (Stock's legacy classes
+            send no name.)
 
     Raises:
         InvalidSpec: the length is not an int of at least 0; the message names the feature.
@@ -121,12 +122,12 @@ class EngineSpec:
         tables: in device order.
         features: in device order.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
-            positions in `features`. None is a dict by feature name.
-        pipeline_execution_with_tensor_core: the activations of a step do not include the previous
-            step's update (see this field in tpu_embedding_configuration.proto).
-        partition_strategy: which host holds which row: "div" or "mod".
-        profile_data_directory: where lookup statistics are written. None writes none.
-        out_of_range_ids: "error", or "drop" to ignore ids below 0 or beyond the table.
+            positions in `features`. The default is a dict by feature name.
+        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update (see
+            this field in tpu_embedding_configuration.proto).
+        partition_strategy: how rows are assigned to hosts: "div" or "mod".
+        profile_data_directory: where lookup statistics are written, or None.
+        out_of_range_ids: "error", or "drop" to ignore ids outside the table.
 
     Raises:
         InvalidSpec: there is no feature; names are not unique; a feature's table is missing; a
@@ -202,10 +203,10 @@ def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
 def from_feature_config(
     feature_config: Nest, optimizer: Object = None, **options: Object
 ) -> EngineSpec:
-    """Makes the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
+    """Creates the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
-    Tables are in the order of first use. They are compared by identity, so two equal TableConfigs
-    are two tables. `optimizer` is for tables without one; `options` are further fields of
+    Tables are in the order of first use. Two equal TableConfigs are two tables unless they are the
+    same object. `optimizer` is for tables without an optimizer; `options` are further fields of
     `EngineSpec`.
     """
     configs = _feature_configs(feature_config)
@@ -222,7 +223,7 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Converts an optimizer of `tf.tpu.experimental.embedding` to one of ours."""
+    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's class."""
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
     counterpart = OPTIMIZERS.get(type(optimizer).__name__)
@@ -235,7 +236,7 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
         for field in dataclasses.fields(counterpart)
         if hasattr(optimizer, field.name)
     }
-    # The only setting that has another name in stock: a pair (lower, upper).
+    # The only setting with another name in stock is a pair (lower, upper).
     clip = getattr(optimizer, "clipvalue", None)
     if clip is not None:
         settings["clip_gradient_min"], settings["clip_gradient_max"] = clip

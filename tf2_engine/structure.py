@@ -14,7 +14,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Lists the leaves of `value` in feature order.
 
     The leaves of `structure` are positions of features. The leaves of `value` may be composite
-    tensors or None. Messages call the value `what`.
+    tensors or None. `what` is the name of the value in messages.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)

@@ -1,4 +1,4 @@
-"""Holds the parameters and slots of tables in resource variables."""
+"""Creates the resource variables of tables, and reads and writes their rows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Makes the shards of one variable: (table, "parameters" or a slot, shapes, initializer)."""
+"""Creates the shards of one variable from: table, "parameters" or a slot, shapes, initializer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
-    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", says which shard holds
-    which row. On parameter servers the shards follow the plan's placement, and `strategy` is the
-    layout, which can also be "octaves".
+    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards.
+    On parameter servers, the plan's placement assigns them, and `strategy` is the layout, which can
+    also be "octaves".
     """
 
     plan: TablePlan
@@ -49,7 +49,6 @@ class Table:
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
-        """Reads the row of each id from the variable `name`: [num_ids, dim] float32."""
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
@@ -78,13 +77,12 @@ class Table:
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Finds the core that owns each row: the local row modulo the cores of its host."""
+        """Finds the core that owns each row: the row number on its host modulo the host's cores."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, the local rows of its ids and its part of each of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return
@@ -123,14 +121,14 @@ def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
 def variable_factory(
     hosts: Sequence[str] | None = None, servers: Servers | None = None
 ) -> VariableFactory:
-    """Makes a factory of variables that are neither mirrored over replicas nor trainable.
+    """Creates a factory of variables that are neither mirrored over replicas nor trainable.
 
-    They have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
+    The variables have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host. Hosts without rows of the vocabulary then get no
-            variable, as in stock. None makes every shard on the device in scope.
-        servers: the parameter servers whose devices hold the parts of tables.
+        hosts: the device of each shard's host. As in stock, hosts without rows get no variable. By
+            default every shard is on the device in scope.
+        servers: the parameter servers for the parts of tables.
     """
 
     def make(
@@ -158,7 +156,7 @@ def variable_factory(
 
 
 def default_initializer(dim: int) -> Initializer:
-    """A truncated normal with standard deviation 1 / sqrt(dim), which is stock's default."""
+    """A truncated normal with standard deviation 1 / sqrt(dim), the default of stock."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 
@@ -204,9 +202,10 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
 def _slots_of_user(
     table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
 ) -> dict[str, Shards]:
-    """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
+    """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable. The variables that it makes are spread over hosts.
+    The function receives the table as one variable. The slots that it creates are spread over
+    hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
@@ -220,7 +219,7 @@ def _slots_of_user(
 
     def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
         nonlocal in_make
-        if in_make:  # `make` creates the variable of a shard
+        if in_make:  # `make` is creating the variable of a shard.
             return next_creator(**settings)
         in_make = True
         try:
@@ -258,8 +257,8 @@ def _shard_by_shard(
         if not callable(initial_value):
             value = tf.convert_to_tensor(initial_value, dtype)
         elif isinstance(initial_value, functools.partial) and "shape" in initial_value.keywords:
-            # Keras passes its initializers like this. Only a shard is computed, never the whole
-            # table.
+            # Keras passes initializers as partials. This way only a shard is computed, not the
+            # whole table.
             return initial_value.func(**{**initial_value.keywords, "shape": shape})
         else:
             value = initial_value()

@@ -1,4 +1,4 @@
-"""Makes TPU embedding columns in TensorFlow 2 models read activations, and make no tables."""
+"""Makes TPU embedding columns in TensorFlow 2 read activations instead of creating tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Converts an engine's activations, by feature, to the features that columns read.
+    """Converts activations, by feature, to the features that columns read.
 
-    `lengths` of sequence features, [batch] int64, are limited to the length of the activation.
+    `lengths` of sequence features, [batch] int64, are cut to the length of the activation.
     """
     features = dict(activations)
     for key, length in lengths.items():

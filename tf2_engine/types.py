@@ -1,7 +1,7 @@
-"""Names of types for signatures, which type checkers can read without TensorFlow.
+"""Types for signatures, which type checkers can read without TensorFlow.
 
-A type checker sees classes, so it rejects a list or a string as a tensor, but accepts the result of
-a TensorFlow function as any of them.
+For a type checker these are classes: it rejects a list or a string as a tensor, but accepts the
+result of a TensorFlow function as any of these types.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""A `tf.Operation` or tensor that has to run in a graph. None if it has already taken effect."""
+"""A `tf.Operation` or tensor that has to run in a graph, or None if it has already taken effect."""
 
 Object: TypeAlias = Any
-"""An object of a foreign class, or of one of several, whose attributes are only read."""
+"""An object of a foreign class, or of several possible classes, whose attributes are only read."""
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     """A numpy array of any dtype."""
 
     class _OfTensorFlow:
-        """Its attributes and operators are not checked further."""
-
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
         """A protocol buffer."""
 
     class Tensor(_OfTensorFlow):
-        """A `tf.Tensor`, eager or of a graph."""
+        """A `tf.Tensor`, eager or in a graph."""
 
         dtype: DType
         shape: TensorShape
@@ -103,13 +101,13 @@ TensorLike: TypeAlias = Union["Tensor", Array, "np.generic", float, int, bool]
 """A number or an array of numbers, as accepted by `tf.convert_to_tensor`."""
 
 Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]
-"""The ids or weights of a feature, as users pass them."""
+"""The ids or weights of a feature as users pass them."""
 
 Initializer: TypeAlias = Callable[..., "Tensor"]
-"""Computes the first values of a table from a shape and a dtype."""
+"""Computes the initial values of a table from a shape and a dtype."""
 
 Function: TypeAlias = Callable[..., Object]
-"""A function of a program, with any arguments."""
+"""A function of the user's program, with any arguments."""
 
 Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: a constant, or a function that is called once per step."""

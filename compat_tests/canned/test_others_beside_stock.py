@@ -49,7 +49,12 @@ the first one in the process."""
 
 
 def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:
-    config = namespace.RunConfig(tf_random_seed=5, model_dir=str(folder), session_config=ONE_THREAD)
+    config = namespace.RunConfig(
+        tf_random_seed=5,
+        model_dir=str(folder),
+        session_config=ONE_THREAD,
+        checkpoint_save_graph_def=False,
+    )
     cls = namespace.experimental.KMeans
     return cls(3, config=config, seed=4, **options)
 
@@ -145,6 +150,7 @@ RECURRENT: dict[str, dict[str, Any]] = {
 
 
 def recurrent(namespace: Any, folder: pathlib.Path, case: str) -> Any:
+    api: Any = v2 if namespace is v2.experimental else stock.NAMESPACES[2]
     column = tf.feature_column
     words = column.sequence_categorical_column_with_identity("words", 30)
     return namespace.RNNClassifier(
@@ -152,13 +158,9 @@ def recurrent(namespace: Any, folder: pathlib.Path, case: str) -> Any:
         [column.numeric_column("age")],
         n_classes=3,
         model_dir=str(folder),
-        config=v2.RunConfig(tf_random_seed=5) if namespace is v2.experimental else stock_config(),
+        config=api.RunConfig(tf_random_seed=5, checkpoint_save_graph_def=False),
         **RECURRENT[case],
     )
-
-
-def stock_config() -> Any:
-    return stock.NAMESPACES[2].RunConfig(tf_random_seed=5)
 
 
 @pytest.mark.stock

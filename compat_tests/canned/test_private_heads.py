@@ -152,7 +152,9 @@ def canned(namespace: Any, family: str, head: Any, model_dir: Any = None) -> Any
         },
         "Baseline": {},
     }
-    config = namespace.RunConfig(model_dir=model_dir, tf_random_seed=3)
+    config = namespace.RunConfig(
+        model_dir=model_dir, tf_random_seed=3, checkpoint_save_graph_def=False
+    )
     return getattr(namespace, f"{family}Estimator")(head, config=config, **options[family])
 
 

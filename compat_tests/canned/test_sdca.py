@@ -47,7 +47,7 @@ def input_fn(task: str, epochs: int | None = None, few: bool = False) -> Any:
 
 def make(namespace: Any, case: str, folder: pathlib.Path) -> Any:
     _, task, settings, options = JOBS[case]
-    config = namespace.RunConfig(tf_random_seed=3)
+    config = namespace.RunConfig(tf_random_seed=3, checkpoint_save_graph_def=False)
     optimizer = namespace.experimental.LinearSDCA("name", **settings)
     kind = getattr(namespace, f"Linear{task}")
     return kind(

@@ -134,6 +134,7 @@ def train(kind: str) -> dict[str, Any]:
         config=est.tpu.RunConfig(
             model_dir=os.path.join(sys.argv[1], kind),
             tf_random_seed=1,
+            checkpoint_save_graph_def=False,
             tpu_config=est.tpu.TPUConfig(
                 num_shards=CORES, iterations_per_loop=2, per_host_input_for_training=mode
             ),

@@ -92,6 +92,7 @@ estimator = est.tpu.TPUEstimator(
         model_dir=model_dir,
         tf_random_seed=1,
         save_checkpoints_steps=10,
+        checkpoint_save_graph_def=False,
         log_step_count_steps=10,
         tpu_config=est.tpu.TPUConfig(num_shards=cores, iterations_per_loop=5),
     ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Array
+from compat_tests.programs import jobs
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
@@ -101,6 +101,7 @@ def estimator(folder: pathlib.Path, **options: Any) -> Any:
         model_dir=str(folder),
         tf_random_seed=1,
         save_checkpoints_steps=100,
+        checkpoint_save_graph_def=False,
         log_step_count_steps=None,
         tpu_config=est.tpu.TPUConfig(num_shards=cores, iterations_per_loop=1),
     )
@@ -158,14 +159,7 @@ def evaluate(folder: pathlib.Path, servers: int, **options: Any) -> Mapping[str,
 
 def copied(checkpoint: str, folder: pathlib.Path) -> pathlib.Path:
     """Copies a checkpoint to a new model_dir, as its latest; returns that."""
-    path = pathlib.Path(checkpoint)
-    folder.mkdir(parents=True)
-    for file in path.parent.glob(f"{path.name}.*"):
-        shutil.copy(file, folder)
-    (folder / "checkpoint").write_text(
-        f'model_checkpoint_path: "{path.name}"\nall_model_checkpoint_paths: "{path.name}"\n'
-    )
-    return folder
+    return pathlib.Path(jobs.continue_from(checkpoint, str(folder)))
 
 
 def values_of(checkpoint: str, strategy: str = "div") -> dict[str, Array]:

@@ -134,7 +134,7 @@ def test_savers_of_tensorflow_restore_it(how: str, saved_by: int, trained: Train
     expected = values_of(trained(3, 0))
     for name in (TABLES[0], f"{TABLES[0]}/Adagrad"):
         for parts in (1, 3):
-            rows = legacy_checkpoints.read_parts(saved, name, LARGE, parts)
+            rows = legacy_checkpoints.read_parts(saved, {name: LARGE}, parts)[name]
             np.testing.assert_array_equal(np.concatenate(rows), expected[name], name)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Array
+from compat_tests.programs import jobs
 from compat_tests.project.test_docs import write_data
 from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery
@@ -132,7 +132,8 @@ class Runs:
         chief = self._example.chief
         model_dir = self._folder / "cluster"
         for model in self._example.last:
-            begin_as(alone / model, model_dir / model)
+            # Initial values depend on the parts of tables, and on ops.
+            jobs.continue_from(str(alone / model / "model.ckpt-0"), str(model_dir / model))
 
         def command(job: str, number: int) -> Command:
             if job == chief:
@@ -151,15 +152,6 @@ class Runs:
             folders.append(f"--data_dir={self._folder / 'data'}")
         every = ["run", program, *self._example.arguments, *arguments, *folders]
         return self._folder / "run.py", every
-
-
-def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the first checkpoint: initial values depend on the parts of tables, and on ops."""
-    folder.mkdir(parents=True)
-    for path in alone.glob("model.ckpt-0.*"):
-        shutil.copy(path, folder)
-    state = 'model_checkpoint_path: "model.ckpt-0"\nall_model_checkpoint_paths: "model.ckpt-0"\n'
-    (folder / "checkpoint").write_text(state)
 
 
 def values_of(folder: pathlib.Path, step: int) -> dict[str, Array]:

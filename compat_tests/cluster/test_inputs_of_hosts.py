@@ -107,7 +107,7 @@ def test_workers_read_as_the_hosts_of_one_process(
 def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
     """One names the input that all hosts read alike, one the bytes that the chief sends."""
     for run in (alone, cluster):
-        (line,) = [each for each in run.log.splitlines() if "all read the same data" in each]
+        (line,) = [each for each in run.log.splitlines() if "all hosts read the same data" in each]
         assert "The input_fn the_same is called for each of 2 hosts" in line
     (line,) = [each for each in cluster.log.splitlines() if "calls Python" in each]
     assert "The input_fn in_python calls Python (op 'FlatMapDataset'" in line
@@ -127,7 +127,7 @@ def test_workers_read_where_the_input_asks_for_its_host(
         reading = {*run.results[kind]["processes"]}
         assert reading == ({run.results[kind]["process"]} if kind == "the same" else {*run.workers})
     assert_equal(one_host, run, "the same")
-    assert "all read the same data" not in run.log
+    assert "all hosts read the same data" not in run.log
 
 
 @pytest.mark.full
@@ -138,7 +138,7 @@ def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: path
         assert_equal(one_host, on_cluster, kind)
         result = on_cluster.results[kind]
         assert result["processes"] == [result["process"]] * 4, kind
-    assert "all read the same data" not in on_cluster.log
+    assert "all hosts read the same data" not in on_cluster.log
     assert "calls Python" not in on_cluster.log
 
 

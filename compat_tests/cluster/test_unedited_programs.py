@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.programs import jobs
 from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery, Task
 from estimator_bridge.runtime.cluster import watchdog
@@ -86,12 +87,9 @@ class Tasks(ClusterTasks):
 
 def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
     """Copies the first checkpoint: initial values depend on the parts of tables."""
-    (folder / "model").mkdir()
-    for pattern in ("model.ckpt-0.*", "input*.ckpt-0.*"):
-        for path in (alone / "model").glob(pattern):
-            shutil.copy(path, folder / "model")
-    state = 'model_checkpoint_path: "model.ckpt-0"\nall_model_checkpoint_paths: "model.ckpt-0"\n'
-    (folder / "model" / "checkpoint").write_text(state)
+    jobs.continue_from(str(alone / "model" / "model.ckpt-0"), str(folder / "model"))
+    for path in (alone / "model").glob("input*.ckpt-0.*"):
+        shutil.copy(path, folder / "model")
 
 
 def steps_of(log: pathlib.Path) -> list[int]:

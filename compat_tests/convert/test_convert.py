@@ -91,12 +91,11 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
     for name in values:
         converted[name] = legacy_checkpoints.by_id(converted[name], to_hosts, to_strategy)
     assert_same({**values, **OTHERS}, converted)
-    for name, value in values.items():
-        parts = legacy_checkpoints.read_parts(
-            str(tmp_path / "new/model.ckpt-77"), name, value.shape, to_hosts
-        )
+    shapes = {name: value.shape for name, value in values.items()}
+    path = str(tmp_path / "new/model.ckpt-77")
+    for name, parts in legacy_checkpoints.read_parts(path, shapes, to_hosts).items():
         np.testing.assert_array_equal(
-            np.concatenate(parts), legacy_checkpoints.permuted(value, to_hosts, to_strategy)
+            np.concatenate(parts), legacy_checkpoints.permuted(values[name], to_hosts, to_strategy)
         )
 
 

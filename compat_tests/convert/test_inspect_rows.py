@@ -34,7 +34,6 @@ def write(directory: pathlib.Path, writers: tuple[int, int], strategy: str) -> N
 
 
 def touched(report: dict[str, Any]) -> dict[str, int | None]:
-    """Returns how many rows of each table are touched."""
     return {table["name"]: table["rows_touched"] for table in report["tables"]}
 
 

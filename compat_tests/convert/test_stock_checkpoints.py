@@ -132,19 +132,14 @@ def cpu_job(model_dir: pathlib.Path, optimizer: str, **model_options: Any) -> tu
     spec = stock.CLASSES.EmbeddingConfigSpec(
         feature_columns=columns, optimization_parameters=stocks(optimizer)
     )
-    job = stock.ESTIMATOR.tpu.TPUEstimator(
-        model_fn=clicks.make_model_fn(
-            stock.ESTIMATOR,
-            columns,
-            cross_shard=False,
-            optimizer=CPU_OPTIMIZERS[optimizer],
-            **model_options,
-        ),
+    job = jobs.make(
+        model_dir,
+        namespace=stock.ESTIMATOR,
         use_tpu=False,
-        config=clicks.run_config(stock.ESTIMATOR, str(model_dir)),
-        train_batch_size=jobs.BATCH,
+        columns=columns,
+        spec=spec,
+        model_options={"optimizer": CPU_OPTIMIZERS[optimizer], **model_options},
         params={},
-        embedding_config_spec=spec,
     )
     return job, spec
 

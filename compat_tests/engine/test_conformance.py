@@ -257,7 +257,7 @@ class Record(NamedTuple):
 def train(group: Group) -> Record:
     """Trains a table per combination in one engine."""
     mode, hosts, cores = group[0].mode, group[0].hosts, group[0].cores
-    runner = Runner(mode, autograph=False)
+    runner = Runner(mode)
     with runner.scope():
         step = tf.Variable(0.0, name="step")
     engine = Engine(

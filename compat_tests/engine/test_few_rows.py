@@ -69,7 +69,7 @@ def engine_with(
         partition_strategy=strategy,
         out_of_range_ids=out_of_range,
     )
-    engine = Engine(Runner(mode, autograph=False), spec, num_hosts=hosts, num_cores=hosts)
+    engine = Engine(Runner(mode), spec, num_hosts=hosts, num_cores=hosts)
     engine.build_for([(BATCH,)] * len(KINDS))
     return engine
 

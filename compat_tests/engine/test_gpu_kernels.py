@@ -99,7 +99,7 @@ def batch_of(kind: str, seed: int) -> dict[str, Any]:
 def train(embedding: TPUEmbedding, kind: str, steps: int = 3) -> list[Any]:
     """Returns the activations of the last step, and the tables after it."""
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def step(features: Any) -> Any:
         embedding.enqueue(features)
         activations = embedding.dequeue()

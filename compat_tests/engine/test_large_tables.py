@@ -23,7 +23,6 @@ FAR = [0, 2**31 - 1, 2**31, 2**32 + 5, ROWS - 1]
 
 
 def plan_of(rows: int, hosts: int = 1, strategy: str = "div", **more: Any) -> Plan:
-    """Returns the plan of one table with one feature."""
     spec = EngineSpec(
         (TableSpec("table", rows, 1, "sum", SGD(1.0)),),
         (FeatureSpec("ids", "table", **more),),

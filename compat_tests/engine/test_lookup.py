@@ -99,7 +99,7 @@ def step(mode: str, pairs: Pairs, driver: str) -> Results:
             for place, (name, _) in enumerate(pairs)
         ),
     )
-    engine = Engine(Runner(mode, autograph=False), spec, driver=driver)
+    engine = Engine(Runner(mode), spec, driver=driver)
     engine.build_for([INPUTS[name].shape for name, _ in pairs])
     chance = np.random.default_rng(0)
     features, weights, gradients = {}, {}, {}

@@ -183,7 +183,7 @@ def train(
         driver: instead of that of the combinations.
     """
     mode, cores, driver = group[0].mode, group[0].cores, driver or group[0].driver
-    runner = Runner(mode, autograph=False)
+    runner = Runner(mode)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
     engine = Engine(runner, spec_of(group, step_variable), driver=driver, num_cores=cores)

@@ -64,7 +64,7 @@ class Calls:
 
     def __init__(self, mode: str, *, build: bool = True, **options: Any) -> None:
         self.mode = mode
-        self.runner = Runner(mode)
+        self.runner = Runner(mode, autograph=True)
         with self.runner.scope():
             self.embedding = TPUEmbedding(SPEC, **options)
             if build:

@@ -109,7 +109,7 @@ def weight_of(name: str, ids: Any) -> Any:
 
 def trained(mode: str, combiner: str, arguments: Callable[[TPUEmbedding], Any]) -> list[Any]:
     """Returns the activations of a step and the tables after it; `arguments` are the batch."""
-    runner = Runner(mode, autograph=False)
+    runner = Runner(mode)
     with runner.scope():
         engine = TPUEmbedding(spec_of(combiner))
 

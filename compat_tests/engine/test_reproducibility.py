@@ -84,7 +84,7 @@ def history(setup: Setup) -> tuple[list[Any], dict[str, dict[str, Array]]]:
     """Returns the activations of some steps and the tables after them."""
     rows, cores = combinations(setup), setup.cores
     split = setup.mode == "two functions"
-    runner = Runner("function" if split else setup.mode, autograph=False)
+    runner = Runner("function" if split else setup.mode)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
     engine = Engine(

@@ -86,7 +86,8 @@ def run_step(
         tf.TensorSpec([None], tf.float32),
     ]
     if how != "open graph":
-        return tf.function(step, input_signature=signature)(*arguments)[0].numpy()
+        traced = tf.function(step, input_signature=signature, autograph=False)
+        return traced(*arguments)[0].numpy()
     placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in signature]
     fetches = step(*placeholders)
     with tf.compat.v1.Session() as session:

@@ -114,7 +114,7 @@ def engine_with(
         tuple(FeatureSpec(f"ids{place}", f"table{place}") for place in range(len(optimizers))),
         partition_strategy=strategy,
     )
-    engine = Engine(Runner(mode, autograph=False), spec, num_hosts=num_hosts, num_cores=num_cores)
+    engine = Engine(Runner(mode), spec, num_hosts=num_hosts, num_cores=num_cores)
     engine.build_for([(4,)] * len(optimizers))
     return engine
 

@@ -44,30 +44,11 @@ def one_core(request: Any, tmp_path_factory: Any) -> tuple[Any, Any]:
 
 def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
     """Returns a job whose cores split one batch, on which the model depends as a mean alone."""
-    columns = clicks.columns()
-    config = estimator.tpu.RunConfig(
-        model_dir=model_dir,
-        tf_random_seed=1,
-        save_checkpoints_steps=1000,
-        tpu_config=estimator.tpu.TPUConfig(
-            num_shards=num_shards, per_host_input_for_training=ONE_BATCH
-        ),
-    )
-    return estimator.tpu.TPUEstimator(
-        clicks.make_model_fn(
-            estimator,
-            columns,
-            cross_shard=True,
-            batch_norm=False,
-            optimizer=tf.train.GradientDescentOptimizer,
-        ),
-        config=config,
-        train_batch_size=jobs.BATCH,
-        eval_batch_size=jobs.BATCH,
-        predict_batch_size=jobs.BATCH,
-        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns, optimization_parameters=optimizer
-        ),
+    return jobs.make(
+        model_dir,
+        optimizer,
+        tpu_options={"num_shards": num_shards, "per_host_input_for_training": ONE_BATCH},
+        model_options={"batch_norm": False, "optimizer": tf.train.GradientDescentOptimizer},
     )
 
 

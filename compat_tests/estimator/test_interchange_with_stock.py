@@ -61,18 +61,14 @@ def make(side: str, form: str, model_dir: pathlib.Path, name: str, strategy: str
             spec_options=spec_options,
             params={},
         )
-    columns = clicks.columns()
-    return namespace.tpu.TPUEstimator(
+    return jobs.make(
+        model_dir,
+        OPTIMIZERS[name],
+        namespace=namespace,
+        spec_options=spec_options,
         # Of the bias before a normalisation the gradient is nothing but rounding.
-        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=True, batch_norm=False),
-        use_tpu=True,
-        config=clicks.run_config(namespace, str(model_dir)),
-        train_batch_size=jobs.BATCH,
-        eval_batch_size=jobs.BATCH,
+        model_options={"batch_norm": False},
         params={},
-        embedding_config_spec=namespace.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns, optimization_parameters=OPTIMIZERS[name], **spec_options
-        ),
     )
 
 

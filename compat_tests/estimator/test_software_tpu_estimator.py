@@ -52,21 +52,13 @@ OPTIMIZERS: dict[str, Any] = {
 def make_stock(
     model_dir: pathlib.Path, optimizer: Any, spec_options: dict[str, Any], **tpu_options: Any
 ) -> Any:
-    """Returns stock's TPUEstimator over the click program, which is that of `jobs.make`."""
-    namespace, columns = stock.ESTIMATOR, clicks.columns()
-    spec = namespace.tpu.experimental.EmbeddingConfigSpec(
-        feature_columns=columns, optimization_parameters=optimizer, **spec_options
-    )
-    return namespace.tpu.TPUEstimator(
-        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=True),
-        use_tpu=True,
-        config=clicks.run_config(
-            namespace, str(model_dir), **{"iterations_per_loop": STEPS, **tpu_options}
-        ),
-        train_batch_size=jobs.BATCH,
-        eval_batch_size=jobs.BATCH,
+    return jobs.make(
+        model_dir,
+        optimizer,
+        namespace=stock.ESTIMATOR,
+        spec_options=spec_options,
+        tpu_options={"iterations_per_loop": STEPS, **tpu_options},
         params={},
-        embedding_config_spec=spec,
     )
 
 

@@ -14,36 +14,25 @@ from compat_tests.support import legacy_specs, stock
 from estimator_bridge import estimator
 
 
-def make(
-    namespace: Any,
-    model_dir: pathlib.Path,
-    dropout: float,
-    *,
-    columns: Any = None,
-    spec: Any = None,
-) -> Any:
-    """Returns a TPUEstimator of either side with use_tpu=False.
-
-    Stock has no CPU kernel for CrossReplicaSum, so the model does without CrossShardOptimizer.
-
-    Args:
-        spec: the embedding config over `columns`; None is one of the same side.
-    """
-    columns = columns or clicks.columns()
-    return namespace.tpu.TPUEstimator(
-        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False, dropout=dropout),
+def make(namespace: Any, model_dir: pathlib.Path, dropout: float, **options: Any) -> Any:
+    """Returns a TPUEstimator of either side with use_tpu=False."""
+    return jobs.make(
+        model_dir,
+        tf.tpu.experimental.AdagradParameters(0.1),
+        namespace=namespace,
         use_tpu=False,
-        config=clicks.run_config(namespace, str(model_dir)),
-        train_batch_size=jobs.BATCH,
-        eval_batch_size=jobs.BATCH,
-        predict_batch_size=jobs.BATCH,
+        model_options={"dropout": dropout},
         params={},
-        embedding_config_spec=spec
-        or namespace.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns,
-            optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
-        ),
+        **options,
     )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A model_dir of stock's after a step."""
+    folder = tmp_path_factory.mktemp("stock") / "start"
+    make(stock.ESTIMATOR, folder, 0.0).train(clicks.input_fn, max_steps=1)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -55,16 +44,19 @@ def make(
     ],
 )
 def test_use_tpu_false_is_stock_to_the_bit(
-    dropout: float, steps: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    dropout: float,
+    steps: int,
+    start: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """After steps from one checkpoint no variable, metric or prediction differs from stock's.
 
     This includes dropout: the same ops in the same order draw the same numbers.
     """
-    make(stock.ESTIMATOR, tmp_path / "start", dropout).train(clicks.input_fn, max_steps=1)
     saved, evaluated, predicted = {}, {}, {}
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
-        shutil.copytree(tmp_path / "start", tmp_path / name)
+        shutil.copytree(start, tmp_path / name)
         job = make(namespace, tmp_path / name, dropout)
         job.train(clicks.input_fn, steps=steps)
         saved[name] = jobs.saved(job)
@@ -82,10 +74,10 @@ def test_use_tpu_false_is_stock_to_the_bit(
     assert predicted["stock"] == predicted["bridge"]
 
 
-def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
+def test_a_job_passes_to_the_bridge_and_back(start: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Stock, bridge and stock in one model_dir end where stock alone ends, to the bit."""
-    make(stock.ESTIMATOR, tmp_path / "turns", 0.0).train(clicks.input_fn, max_steps=1)
-    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
+    for name in ("turns", "alone"):
+        shutil.copytree(start, tmp_path / name)
     for directory, namespace, last in (
         ("turns", estimator, 4),
         ("turns", stock.ESTIMATOR, 7),

@@ -234,19 +234,13 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
     """With use_tpu=False signatures, variables and predictions are those of stock's CPU graph."""
     results = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
-        columns = clicks.columns()
-        job = namespace.tpu.TPUEstimator(
-            model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False),
+        job = jobs.make(
+            tmp_path / "job",
+            tf.tpu.experimental.AdagradParameters(0.1),
+            namespace=namespace,
             use_tpu=False,
-            config=clicks.run_config(namespace, str(tmp_path / "job")),
-            train_batch_size=jobs.BATCH,
-            predict_batch_size=jobs.BATCH,
             params={},
             export_to_tpu=False,
-            embedding_config_spec=namespace.tpu.experimental.EmbeddingConfigSpec(
-                feature_columns=columns,
-                optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
-            ),
         )
         job.train(clicks.input_fn, max_steps=5)  # stock trains, the other finds the checkpoint
         path = job.export_saved_model(str(tmp_path / f"{name} exported"), clicks_served.receiver)

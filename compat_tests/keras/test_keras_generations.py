@@ -40,6 +40,20 @@ def generation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def results_of(program: str, keras: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Runs a program of `compat_tests.programs` with a Keras; returns its results."""
+    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    subprocess.run(
+        [sys.executable, "-m", f"compat_tests.programs.{program}", keras, str(folder)],
+        check=True,
+        cwd=HERE,
+        env=environment,
+        timeout=600,  # a lookup without its batch would wait for ever
+    )
+    with np.load(folder / "results.npz") as stored:
+        return dict(stored)
+
+
 @pytest.fixture(scope="module")
 def ran(
     generation: str, tmp_path_factory: pytest.TempPathFactory
@@ -47,15 +61,7 @@ def ran(
     """The results of the program, and the folder with its exports."""
     folder = tmp_path_factory.mktemp("keras")
     name = "tf_keras" if generation == "tf_keras" else "tf.keras"
-    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-    subprocess.run(
-        [sys.executable, "-m", "compat_tests.programs.keras_models", name, str(folder)],
-        check=True,
-        cwd=HERE,
-        env=environment,
-    )
-    with np.load(folder / "results.npz") as stored:
-        return dict(stored), folder
+    return results_of("keras_models", name, folder), folder
 
 
 def runs(generation: str) -> list[str]:

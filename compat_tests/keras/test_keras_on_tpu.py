@@ -6,10 +6,7 @@ Oracles: the float64 model, and the same models on a CPU.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -31,16 +28,7 @@ def ran(
 ) -> tuple[dict[str, Any], pathlib.Path]:
     """The results of the program with a Keras, and the folder with its exports."""
     folder = tmp_path_factory.mktemp("keras_on_tpu")
-    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-    subprocess.run(
-        [sys.executable, "-m", "compat_tests.programs.keras_on_tpu", request.param, str(folder)],
-        check=True,
-        cwd=generations.HERE,
-        env=environment,
-        timeout=300,  # a lookup without its batch would wait for ever
-    )
-    with np.load(folder / "results.npz") as stored:
-        return dict(stored), folder
+    return generations.results_of("keras_on_tpu", request.param, folder), folder
 
 
 def assert_near(actual: Any, expected: Any, times: float, where: str) -> None:

@@ -27,19 +27,27 @@ def input_fn() -> Dataset:
     return tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).batch(4)
 
 
-def network(features: Tensor, mode: str) -> Tensor:
-    """Computes logits with all that makes variables: a scope, layers, a cell and get_variable."""
+def network(features: Tensor, mode: str, loops: bool = False) -> Tensor:
+    """Computes logits with all that makes variables: a scope, layers, a cell and get_variable.
+
+    Args:
+        loops: whether the cell runs in a loop, whose gradient takes long to trace.
+    """
     training_now = mode == training.ModeKeys.TRAIN
     with v1.variable_scope("net"):
         net = v1.layers.dense(features, 3, activation=tf.nn.tanh, name="hidden")
         net = v1.layers.batch_normalization(net, momentum=0.5, training=training_now)
         cell = v1.nn.rnn_cell.LSTMCell(2)
-        outputs, _ = v1.nn.dynamic_rnn(cell, net[:, tf.newaxis], dtype=tf.float32)
-        return outputs[:, 0] @ v1.get_variable("last", [2, 1])
+        if loops:
+            outputs, _ = v1.nn.dynamic_rnn(cell, net[:, tf.newaxis], dtype=tf.float32)
+            output = outputs[:, 0]
+        else:
+            (output,), _ = v1.nn.static_rnn(cell, [net], dtype=tf.float32)
+        return output @ v1.get_variable("last", [2, 1])
 
 
 def model_fn(features: Tensor, labels: Tensor, mode: str, params: Any) -> object:
-    logits = network(features, mode)
+    logits = network(features, mode, params.get("loops", False))
     if mode == training.ModeKeys.PREDICT:
         return training.ModelSpec(mode, predictions={"logits": logits})
     loss = v1.losses.sigmoid_cross_entropy(labels, logits)
@@ -106,6 +114,7 @@ def test_keras_calls_its_callbacks_and_may_end_a_training(tmp_path: pathlib.Path
 def test_variables_have_the_names_of_a_graph(tmp_path: pathlib.Path) -> None:
     """Layers, cells and optimizers name their variables as in an estimator's checkpoint."""
     trained = model(tmp_path)
+    trained.params["loops"] = True
     trained.fit(input_fn, max_steps=1, verbose=0)
     names = {each.name for each in trained.weights}
 

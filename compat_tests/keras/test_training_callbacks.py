@@ -157,7 +157,6 @@ def test_without_checkpoints_there_are_no_evaluations_to_look_at() -> None:
 
 
 def nan_at_4(step: Any) -> Any:
-    """A loss that is NaN at step 4."""
     return tf.where(step < 4.0, 1.0, float("nan"))
 
 

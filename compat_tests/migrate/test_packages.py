@@ -60,7 +60,6 @@ MODULES = {
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Returns the folder of a package inside the current folder."""
     path = tmp_path / "job"
     path.mkdir()
     for name, text in MODULES.items():
@@ -252,6 +251,27 @@ def test_modules_are_found_in_the_whole_package(
     assert "[imports-legacy-module] names/model.py" in stderr
     assert "[no-training]" not in stderr
     assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0
+
+
+@pytest.mark.parametrize("init", [("__init__.py", "jobs/__init__.py"), ()])
+def test_modules_of_tensorflow_1_are_found_in_packages_of_each_kind(
+    init: tuple[str, ...], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A module that only TensorFlow 1 runs is ported with the program, also without __init__.py."""
+    files = {
+        "jobs/train.py": "from ..layers import dense\nimport tensorflow as tf\ntf.app.run()\n",
+        "layers.py": "from tensorflow.contrib import layers\ndense = layers.fully_connected\n",
+        **dict.fromkeys(init, ""),
+    }
+    for name, text in files.items():
+        path = tmp_path / "package" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    for form in ("bridge", "tf2"):
+        command = ["migrate", "--form", form, str(tmp_path / "package/jobs/train.py")]
+        assert main.main(command) == 2
+        assert "[imports-legacy-module] ../layers.py" in capsys.readouterr().err
 
 
 def test_star_imports_of_stock_are_refused(

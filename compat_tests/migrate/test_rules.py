@@ -39,7 +39,6 @@ APPLIED = [
 
 
 def ids(example: Example, selected: Selection = ALL) -> set[str]:
-    """Returns the ids of the rules that rewrite or refuse an example."""
     try:
         new = rule_program.rewritten(example.form, example.before, selected)
     except Refused as refused:

@@ -95,7 +95,6 @@ Steps = tuple[Callable[[Mapping[str, int]], Any], Callable[[], list[Any]]]
 
 @contextlib.contextmanager
 def in_a_graph(setting: Setting, form: str) -> Iterator[Steps]:
-    """Runs steps in a session."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = engine(setting)
         last = {name: tf.compat.v1.placeholder(tf.int64, []) for name in FEATURES}

@@ -78,7 +78,6 @@ class Bytes(NamedTuple):
 
 
 def bytes_of(case: Case) -> Bytes:
-    """Returns the bytes of a step of a case."""
     random = np.random.default_rng(0)
     ids = [{name: _draw(random, case, name) for name in case.features} for _ in range(case.workers)]
     loads = []

@@ -45,7 +45,7 @@ def test_json_is_valid_and_says_what_the_text_says() -> None:
     assert len(figures["tables"][1]["ps"]) == 1
     parts = ("model_ms", "input_ms", "exchange_ms", "update_ms", "chief_ms")
     assert figures["step"]["ms"] == pytest.approx(sum(figures["step"][part] for part in parts))
-    assert f"least number for memory: {figures['least_ps_for_memory']}" in text
+    assert f"fewest servers with enough memory: {figures['least_ps_for_memory']}" in text
     for word in ("a model's", "exact", figures["step"]["limit"], "4 worker(s) with 2 core(s)"):
         assert word in text
     assert [row["machines"] for row in figures["growth"]] == [5, 10, 20, 50, 100, 200, 500, 1000]
@@ -168,7 +168,7 @@ def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     """The help of `plan` says which numbers are exact and which are estimates."""
     with pytest.raises(SystemExit):
         main.main(["plan", "--help"])
-    assert "bytes and times come from a model" in " ".join(capsys.readouterr().out.split())
+    assert "bytes and times are estimates of a model" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_choices_are_those_of_the_model() -> None:

@@ -47,7 +47,6 @@ def by_objects(path: str, requests: Arrays) -> dict[str, Arrays]:
 
 
 def by_session(path: str, requests: Arrays) -> dict[str, Arrays]:
-    """Returns the answers of the signatures in a session."""
     answers = {}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         graph = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)

@@ -103,7 +103,6 @@ def make(
     setting: str,
     model_dir: Any,
     warm_start_from: Any = None,
-    **run_config: Any,
 ) -> Any:
     """Returns a canned estimator.
 
@@ -112,7 +111,10 @@ def make(
         version: 1 or 2, of TensorFlow's API.
     """
     config = namespace.RunConfig(
-        tf_random_seed=7, save_summary_steps=50, log_step_count_steps=None, **run_config
+        tf_random_seed=7,
+        save_summary_steps=50,
+        log_step_count_steps=None,
+        checkpoint_save_graph_def=False,
     )
     options = {**_parts(family, setting, version), **_targets(task, setting)}
     if family != "Baseline":

@@ -161,7 +161,9 @@ def run_config(
         log_step_count_steps=None,
         checkpoint_save_graph_def=save_graph,
         tpu_config=estimator.tpu.TPUConfig(
-            per_host_input_for_training=estimator.tpu.InputPipelineConfig.PER_HOST_V2,
-            **tpu_options,
+            **{
+                "per_host_input_for_training": estimator.tpu.InputPipelineConfig.PER_HOST_V2,
+                **tpu_options,
+            },
         ),
     )

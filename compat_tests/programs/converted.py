@@ -47,7 +47,9 @@ def run(
     """Returns what a model converted and trained for 30 steps saves, predicts and exports."""
     name, options = JOBS[case]
     model = convertible_models.make(name)
-    config = namespace.RunConfig(tf_random_seed=3, save_summary_steps=10)
+    config = namespace.RunConfig(
+        tf_random_seed=3, save_summary_steps=10, checkpoint_save_graph_def=False
+    )
     job = convert(model, model_dir=str(folder), config=config, **options)
     before = []
     if name != "own class":  # Keras cannot compile a copy of one that was copied to predict.

@@ -18,33 +18,38 @@ BATCH = 16
 
 
 def make(
-    model_dir: str,
+    model_dir: Any,
     optimizer: Any = None,
     *,
+    namespace: Any = estimator,
     use_tpu: bool = True,
+    columns: Any = None,
+    spec: Any = None,
     tpu_options: dict[str, Any] | None = None,
     spec_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Returns a TPUEstimator of the bridge over the click program.
+    """Returns a TPUEstimator over the click program, of the bridge or of stock.
 
     Args:
         optimizer: of the tables; None is Adagrad with rate 0.1.
+        spec: the embedding config over `columns`; None is one of the same side.
     """
-    columns = clicks.columns()
-    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+    columns = columns or clicks.columns()
+    spec = spec or namespace.tpu.experimental.EmbeddingConfigSpec(
         feature_columns=columns,
         optimization_parameters=optimizer or parameters.AdagradParameters(0.1),
         **(spec_options or {}),
     )
+    # Stock has no CPU kernel for CrossReplicaSum, which CrossShardOptimizer makes.
     model_fn = clicks.make_model_fn(
-        estimator, columns, **{"cross_shard": use_tpu, **(model_options or {})}
+        namespace, columns, **{"cross_shard": use_tpu, **(model_options or {})}
     )
-    return estimator.tpu.TPUEstimator(
+    return namespace.tpu.TPUEstimator(
         model_fn=model_fn,
         use_tpu=use_tpu,
-        config=clicks.run_config(estimator, str(model_dir), **(tpu_options or {})),
+        config=clicks.run_config(namespace, str(model_dir), **(tpu_options or {})),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,

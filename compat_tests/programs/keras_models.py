@@ -182,7 +182,6 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
 
 
 def train_in_loop(strategy: Any, model: Any, optimizer: Any, *, eager: bool) -> None:
-    """Trains a model for an epoch in a custom training loop."""
     dataset_iterator = iter(distributed(strategy))
 
     def tpu_step(inputs: Any) -> None:
@@ -386,7 +385,8 @@ def exports(keras: Any, folder: str) -> dict[str, Any]:
     for form, arithmetic in itertools.product(("functional", "subclass"), ("tpu", "keras")):
         optimizer = keras.optimizers.Adagrad(RATE)
         model = make_model(keras, form, optimizer, arithmetic=arithmetic)
-        train(tf.distribute.get_strategy(), model, optimizer, "fit")
+        how = "fit" if form == "functional" else "eager"
+        train(tf.distribute.get_strategy(), model, optimizer, how)
         path = tf.train.Checkpoint(model=model).save(f"{folder}/checkpoints/{form}_{arithmetic}")
         restored = make_model(keras, form, None)
         tf.train.Checkpoint(model=restored).restore(path).expect_partial()

@@ -233,8 +233,6 @@ WORKS = {
 
 
 def paths_in(directory: pathlib.Path) -> list[str]:
-    """Returns all files and directories below a directory."""
-
     def walk() -> Iterator[str]:
         for place, directories, files in os.walk(directory):
             yield from (f"{place}/{name}" for name in (*directories, *files))

@@ -45,6 +45,7 @@ def on_cores(model_dir: str, strategy: Any, shards: int | None = None) -> Any:
             tf_random_seed=1,
             train_distribute=strategy,
             eval_distribute=strategy,
+            checkpoint_save_graph_def=False,
             tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=LOOP, num_shards=shards),
         ),
         params={},
@@ -92,6 +93,7 @@ def regression(namespace: Any, model_dir: Any, strategy: Any) -> Any:
         session_config=session,
         train_distribute=strategy,
         eval_distribute=strategy,
+        checkpoint_save_graph_def=False,
     )
     return namespace.Estimator(model_fn, config=config)
 

@@ -74,7 +74,6 @@ class Slow(tf.train.SessionRunHook):
 
 
 def main(directory: pathlib.Path, how: str, task: str = "train") -> None:
-    """Trains, or does another task."""
     directory.mkdir(exist_ok=True)
     job = killed.make(directory / "model", pipelined=how == "pipelined")
     stuck, whole = input_of(directory, how), input_of(directory, WHOLE)

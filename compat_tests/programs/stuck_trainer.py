@@ -68,7 +68,6 @@ def input_of(directory: pathlib.Path, how: str) -> Any:
 
 
 def main(directory: pathlib.Path, how: str, task: str = "train") -> None:
-    """Trains, or does another task."""
     directory.mkdir(exist_ok=True)
     trainer = make(directory, how)
     waits, whole = input_of(directory, how), input_of(directory, stuck.WHOLE)

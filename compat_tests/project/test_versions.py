@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import pathlib
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import fresh
+from compat_tests.support.paths import ROOT
 from estimator_bridge.runtime.input import feature_splitting
 from tf2_engine import keras, preprocessing
 
@@ -71,6 +75,77 @@ def test_a_summary_hook_needs_a_folder_from_2_22_on(tmp_path: pathlib.Path) -> N
             tf.compat.v1.train.SummarySaverHook(**arguments)
     else:
         tf.compat.v1.train.SummarySaverHook(**arguments)
+
+
+WITHOUT_TENSORBOARD = "raise ModuleNotFoundError(f'No module named {__name__!r}', name=__name__)"
+JOB = """
+import tensorflow.compat.v1 as tf
+
+column = tf.feature_column.categorical_column_with_identity("word", 9)
+column = tf.tpu.experimental.embedding_column(column, 3)
+
+def model_fn(features, labels, mode, params):
+  logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
+  if mode == tf.estimator.ModeKeys.PREDICT:
+    return tf.estimator.EstimatorSpec(mode, {"logits": logits})
+  loss = tf.losses.mean_squared_error(labels, logits)
+  tf.summary.scalar("squared", loss)
+  optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdagradOptimizer(0.1))
+  train_op = optimizer.minimize(loss, tf.train.get_global_step())
+  return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+  features, labels = {"word": tf.constant([[1]] * 8, tf.int64)}, tf.ones([8, 1])
+  return tf.data.Dataset.from_tensors((features, labels)).repeat()
+
+def receiver():
+  ids = tf.placeholder(tf.int64, [None, 1])
+  return tf.estimator.export.ServingInputReceiver({"word": ids}, {"word": ids})
+
+def main():
+  config = tf.estimator.tpu.RunConfig(model_dir="m", save_summary_steps=1)
+  spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=[column],
+      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
+  job = tf.estimator.tpu.TPUEstimator(
+      model_fn, config=config, train_batch_size=8, eval_batch_size=8, embedding_config_spec=spec)
+  job.train(input_fn, max_steps=2)
+  job.evaluate(input_fn, steps=1)
+  job.export_saved_model("exported", receiver)
+  [events] = tf.io.gfile.glob("m/events.out.*")
+  print({value.tag for event in tf.train.summary_iterator(events) for value in event.summary.value})
+
+if __name__ == "__main__":
+  main()
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "command, printed",
+    [
+        ("run job.py", "'squared'"),
+        ("audit --run job.py", "the bridge's predict works"),
+        ("doctor", "TensorFlow: "),
+        pytest.param(
+            "verify --a bridge --b bridge-tpu --steps 2 job.py", "EQUAL", marks=pytest.mark.full
+        ),
+    ],
+)
+def test_tensorboard_is_optional(tmp_path: pathlib.Path, command: str, printed: str) -> None:
+    """Training with summaries, evaluation, exports and other commands do without it."""
+    (tmp_path / "tensorboard.py").write_text(WITHOUT_TENSORBOARD)
+    (tmp_path / "job.py").write_text(JOB)
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", *command.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert printed in ran.stdout
 
 
 @pytest.mark.parametrize("package", ["estimator_bridge", "tf2_engine"])

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tf2_engine
 from compat_tests.support.paths import ROOT
-from estimator_bridge import convert
+from estimator_bridge import audit, convert
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 
 PROGRAM = """
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 LOOKING = ("libcst", "yaml", "numpy")
 """The packages that are enough for looking at a program; LibCST brings PyYAML along.
 
-`migrate` does without NumPy, unless it has a target."""
+Without a target, the first two are enough."""
 
 READING = ("numpy", "google", "google_crc32c")
 """The packages that are enough for reading checkpoints; `google` is Protocol Buffers."""
@@ -57,17 +57,20 @@ READING = ("numpy", "google", "google_crc32c")
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "space").mkdir()  # a package without __init__.py
+    (tmp_path / "space" / "job.py").write_text(PROGRAM)
     return tmp_path
 
 
 def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[int, str]:
     """Runs a command where Python sees these packages alone; returns its status and output."""
     site = folder / "packages"
-    site.mkdir()
+    site.mkdir(exist_ok=True)
     for name in packages:
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.submodule_search_locations is not None
+        (site / name).unlink(missing_ok=True)
         (site / name).symlink_to(next(iter(spec.submodule_search_locations)))
     done = subprocess.run(
         [sys.executable, "-S", "-m", "estimator_bridge", *command.split()],
@@ -82,10 +85,12 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
 @pytest.mark.parametrize(
     ("command", "printed"),
     [
-        ("audit train.py", "train.py"),
+        ("audit train.py", "migrate --form keras: yes"),
+        ("audit --target v6e train.py", "On v6e"),
         ("migrate --list-rules", "keras-variable"),
         ("migrate --check train.py", "estimator_bridge"),
         ("migrate --form tf2 --check train.py", "Trainer"),
+        ("migrate --form tf2 --check -m space.job", "Trainer"),
         ("migrate --form tf2 --target sparsecore --check train.py", "sparsecore"),
         ("migrate --form keras --diff train.py", "+from tf2_engine.keras"),
         ("migrate --diff train.py", "+from estimator_bridge"),
@@ -93,7 +98,7 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
 )
 def test_programs_are_looked_at(folder: pathlib.Path, command: str, printed: str) -> None:
     """`audit` and all forms of `migrate` read programs where there is no TensorFlow."""
-    packages = LOOKING if "audit" in command or "--target" in command else LOOKING[:2]
+    packages = LOOKING if "--target" in command else LOOKING[:2]
     status, output = ran(folder, command, packages)
 
     assert status == 0, output
@@ -142,8 +147,11 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
     """`inspect` says the same without TensorFlow, and lists what TensorFlow's reader sees."""
     path = checkpoint(folder, form)
 
+    audited, report = ran(folder, f"audit --json --model_dir {path}", READING)
     status, output = ran(folder, f"inspect --json {path}", READING)
 
+    assert audited == 0, report
+    assert json.loads(report) == json.loads(json.dumps([audit.audit_model_dir(path).as_dict()]))
     assert status == 0, output
     found = json.loads(output)
     assert found == json.loads(json.dumps(convert.inspect(path)))
@@ -159,12 +167,26 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
         assert (each["dtype"], each["shape"]) == described
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "run --help", "completion", "doctor"])
-def test_nothing_is_needed(folder: pathlib.Path, command: str) -> None:
-    """Commands about the installation answer where no package is installed at all."""
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("--version", ""),
+        ("--help", "audit"),
+        ("run --help", "--tf1"),
+        ("completion", "audit"),
+        ("doctor", "pip install"),
+        ("audit train.py", "needs libcst. Type: pip install 'estimator-bridge[migrate]'"),
+        ("audit .", "2 source(s) use no private name"),
+        ("audit -m space", "1 source(s) use no private name"),
+        ("audit -m space.job", "job.py:19: optimization_parameters"),
+    ],
+)
+def test_nothing_is_needed(folder: pathlib.Path, command: str, printed: str) -> None:
+    """Commands about the installation or the source answer where no package is installed at all."""
     status, output = ran(folder, command, ())
 
     assert status == 0, output
+    assert printed in output
 
 
 def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> None:
@@ -176,9 +198,34 @@ def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("audit other.py", "there is no program 'other.py'."),
+        ("audit -m space.other", "-m: there is no module 'space.other'."),
+        ("migrate --check other.py", "there is no program 'other.py'."),
+        ("migrate --check -m space.job.py", "-m: there is no module 'space.job.py'. Leave out .py"),
+        ("run -m space", "-m: the package 'space' has no __main__.py to run."),
+        ("run space", "the folder 'space' has no __main__.py to run."),
+        ("plan other.py", "there is no program 'other.py'."),
+        ("migrate --check train.py --flag", "migrate: ['--flag'] would be the program's own"),
+    ],
+)
+def test_wrong_arguments_are_told_before_missing_packages(
+    folder: pathlib.Path, command: str, said: str
+) -> None:
+    """Nobody installs TensorFlow to read that a program does not exist."""
+    status, output = ran(folder, command, LOOKING[:2])
+
+    assert status == 2
+    assert output.startswith(f"estimator-bridge: {said}")
+    assert output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("command", "packages", "needed"),
     [
         ("run train.py", LOOKING, "tensorflow"),
+        ("run --tf1 -m space.job --flag 1", LOOKING, "tensorflow"),
         ("verify train.py", LOOKING, "ml_dtypes"),
         ("plan train.py", LOOKING, "tensorflow"),
         ("convert a b", LOOKING, "protobuf"),
@@ -188,7 +235,10 @@ def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> Non
         ("serve", LOOKING, "tensorflow"),
         ("build-native", LOOKING, "tensorflow"),
         ("migrate --check train.py", ("numpy",), "libcst"),
-        ("audit train.py", (), "numpy"),
+        ("audit --target v6e train.py", (), "numpy"),
+        ("audit --run train.py", LOOKING, "tensorflow"),
+        ("audit --model_dir a", LOOKING, "protobuf"),
+        ("audit --spec train.py:spec", LOOKING, "tensorflow"),
     ],
 )
 def test_a_missing_package_is_named_in_one_line(

@@ -90,8 +90,8 @@ def test_an_honest_port_is_equal(recorded: pathlib.Path, tmp_path: pathlib.Path)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["train.py"], "runs no program, and train.py is about programs"),
-        (["--watch"], "runs no program, and --watch is about programs"),
+        (["train.py"], "runs no program, so train.py has no effect"),
+        (["--watch"], "runs no program, so --watch has no effect"),
         (["--html", "nowhere/page"], "cannot be written"),
     ],
 )

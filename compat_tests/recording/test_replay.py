@@ -242,7 +242,7 @@ def test_bags_are_what_side_a_looks_up() -> None:
     sequence = bag_of(sparse, length=1)
     assert (sequence.ids.tolist(), sequence.shape) == ([5, 7], (4, 1))
     assert sequence.offsets.tolist() == [0, 1, 1, 2]
-    with pytest.raises(errors.InvalidInput, match="no whole numbers for the feature 'x'"):
+    with pytest.raises(errors.InvalidInput, match="no integers for the feature 'x'"):
         bag_of({"features/x": np.array([b"a"], object)})
 
 

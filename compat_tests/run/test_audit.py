@@ -23,7 +23,6 @@ MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})
 
 
 def rules_of(report: Any) -> set[tuple[str, str]]:
-    """Returns (rule, where) of an audit."""
     return {(finding.rule, finding.where) for finding in report.findings}
 
 
@@ -264,6 +263,8 @@ def test_text_and_json_tell_the_same(tmp_path: pathlib.Path, capsys: Any) -> Non
         (["nowhere.py"], "no program 'nowhere.py'"),
         (["--run", "--model_dir", "here"], "--run needs a script"),
         (["broken.py"], "Python 3 cannot read"),
+        (["empty"], "audit: empty has no Python file"),
+        (["-m", "sys"], "there is no module 'sys'"),
     ],
 )
 def test_a_missing_or_broken_subject_is_an_error(
@@ -274,6 +275,7 @@ def test_a_missing_or_broken_subject_is_an_error(
     capsys: Any,
 ) -> None:
     (tmp_path / "broken.py").write_text("print 'Python 2'\n")
+    (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
 
     assert main.main(["audit", *arguments]) == 2
@@ -294,6 +296,10 @@ d._dnn_model_fn(1)
 head._Nothing
 tpu_embedding.anything, tf.estimator.Estimator
 tensorflow.python.estimator.export.export_lib.get_temp_export_dir
+from tensorflow_estimator.python.estimator.starred import *
+importlib.import_module("tensorflow_estimator.python.estimator.canned.quoted")
+importlib.import_module("tensorflow_estimator.python.estimator.canned.head")
+from tensorflow_estimator.python.estimator.canned.head import *
 """
 
 
@@ -308,6 +314,10 @@ def test_private_names_that_the_bridge_lacks_are_listed(
         "_dnn_model_fn: it can be imported, and fails where it is used",
         "line 12: the bridge has no name tensorflow_estimator.python.estimator.canned.head."
         "_Nothing",
+        "line 14: the bridge has no name tensorflow.python.estimator.export.export_lib."
+        "get_temp_export_dir",
+        "line 15: the bridge has no module tensorflow_estimator.python.estimator.starred",
+        "line 16: the bridge has no module tensorflow_estimator.python.estimator.canned.quoted",
     ]
     (tmp_path / "library/below").mkdir(parents=True)
     (tmp_path / "library/__init__.py").write_text("")
@@ -317,8 +327,7 @@ def test_private_names_that_the_bridge_lacks_are_listed(
 
     of_script = audit.audit_script("library/below/names.py").remarks
     of_folder = audit.audit_folder("library").remarks
-    assert [each.partition(": what")[0] for each in of_script if "line" in each][:4] == lacking
-    assert len([each for each in of_script if "the bridge" in each]) == 5
+    assert [each.partition(": what")[0] for each in of_script if "line" in each] == lacking
     assert [each for each in of_folder if "names.py" in each] == [
         f"below/names.py, {each}" for each in of_script if "the bridge" in each
     ]
@@ -341,7 +350,7 @@ def test_help_does_not_import_tensorflow() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stderr
-    assert "A script is read, not run" in ran.stdout
+    assert "a script is read and not run" in ran.stdout
 
 
 @pytest.mark.full

@@ -66,16 +66,23 @@ def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
         (
             optimizer("Adam", epsilon=0.5),
             [
-                "torch.optim: none: epsilon is added to the root, not under it; the nearest is "
+                "torch.optim: no equal optimizer, because epsilon is added to the root, not under "
+                "it; the nearest is "
                 "SparseAdam(",
                 "eps=0.0, eps_root=0.25)",
             ],
         ),
         (
             optimizer("ProximalAdagrad", l1_regularization_strength=0.5),
-            ["torch.optim: none: no rule has the proximal step"],
+            ["torch.optim: no equal optimizer, because no rule has the proximal step"],
         ),
-        (optimizer("Ftrl"), [f"{each}: none: the library has no such rule" for each in LIBRARIES]),
+        (
+            optimizer("Ftrl"),
+            [
+                f"{each}: no equal optimizer, because the library has no such rule"
+                for each in LIBRARIES
+            ],
+        ),
     ],
 )
 def test_each_optimizer_has_its_counterparts(settings: Any, wanted: list[str]) -> None:

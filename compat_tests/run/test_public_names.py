@@ -53,7 +53,6 @@ def of_tensorflow() -> tuple[list[str], list[tuple[str, str | None, bool]]]:
     return lines, found
 
 
-@pytest.mark.whole
 def test_the_list_has_the_names_of_tensorflow(of_tensorflow: Any) -> None:
     """The list is exactly what TensorFlow 2.21 has; other versions have nearly the same names."""
     recorded, now = public_names.LIST.read_text(), "".join(f"{line}\n" for line in of_tensorflow[0])

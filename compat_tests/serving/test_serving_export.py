@@ -192,23 +192,25 @@ def rows_of(engine: Any, table: str) -> Any:
     return np.concatenate(shards)
 
 
-def pipelined_model() -> Export:
-    """Returns a model whose engine has an update pending when it is exported."""
+def small_model(**options: Any) -> tuple[Any, Any]:
+    """Returns an engine with one table, and a function that looks up in it."""
     feature_config = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
-    engine = trained(
-        feature_config, {"x": tf.constant([1, 2])}, pipeline_execution_with_tensor_core=True
-    )
-    before = engine.tables["users"].variables["parameters"][0].numpy()
-    model = tf.Module()
-    model.embedding = engine
+    engine = trained(feature_config, {"x": tf.constant([1, 2])}, **options)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
     def serve(ids: Any) -> Any:
-        activations = cpu_embedding_lookup(
-            {"x": ids}, None, engine.embedding_tables, feature_config
-        )
-        return {"activations": activations["x"]}
+        tables = engine.embedding_tables
+        return {"activations": cpu_embedding_lookup({"x": ids}, None, tables, feature_config)["x"]}
 
+    return engine, serve
+
+
+def pipelined_model() -> Export:
+    """Returns a model whose engine has an update pending when it is exported."""
+    engine, serve = small_model(pipeline_execution_with_tensor_core=True)
+    before = engine.tables["users"].variables["parameters"][0].numpy()
+    model = tf.Module()
+    model.embedding = engine
     return Export(model, serve, {"ids": np.arange(ROWS)}, (engine, before))
 
 
@@ -320,18 +322,6 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
     same, ours = json.loads(lines[0].removeprefix("REPORT"))
     assert same == dict.fromkeys(exports, True)
     assert ours == []
-
-
-def small_model() -> tuple[Any, Any]:
-    """Returns an engine, and a function that looks up in it."""
-    feature_config = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
-    engine = trained(feature_config, {"x": tf.constant([1, 2])})
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
-    def serve(ids: Any) -> Any:
-        return cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, feature_config)
-
-    return engine, serve
 
 
 def test_an_export_holds_the_parameters_alone(tmp_path: pathlib.Path) -> None:

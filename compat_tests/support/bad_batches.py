@@ -106,7 +106,7 @@ class Fixture:
 
     def __init__(self, mode: str, *, build: bool = True) -> None:
         self.mode = mode
-        self.runner = Runner(mode)
+        self.runner = Runner(mode, autograph=True)
         with self.runner.scope():
             self.embedding = TPUEmbedding(SPEC)
             if build:

@@ -166,59 +166,43 @@ def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
     Args:
         device_ops: whether the ops for it are made; eagerly they would be run.
     """
-    stock = tpu_embedding_v2
-
-    def in_place(function: Any) -> Any:
-        # As a tf.function, with TensorFlow 2.15 and newer typing_extensions, it fails on the
-        # wrapper that trackable objects put around their dicts.
-        def call(config: Any, hosts: Any, variables: Any, tables: Any) -> Any:
-            if device_ops:
-                plain = {name: dict(slots.items()) for name, slots in variables.items()}
-                function.python_function(config, hosts, plain, tables)
-
-        return call
-
-    patches = [
-        # There is nothing to ask; and in a graph stock takes a tensor for a bool.
-        mock.patch.object(tpu_ops, "is_tpu_embedding_initialized", return_value=False),
-        mock.patch.object(stock, "_load_variables_impl", in_place(stock._load_variables_impl)),
-        mock.patch.object(
-            stock, "_retrieve_variables_impl", in_place(stock._retrieve_variables_impl)
-        ),
-    ]
-    if not device_ops:
-        name = "initialize_system_for_tpu_embedding"
-        patches.append(mock.patch.object(stock.tpu, name))
     with contextlib.ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
+        # There is nothing to ask; and in a graph stock takes a tensor for a bool.
+        stack.enter_context(
+            mock.patch.object(tpu_ops, "is_tpu_embedding_initialized", return_value=False)
+        )
         if device_ops:
+            stack.enter_context(_moves(lambda function: function.python_function))
             # What stock wraps in a tf.function is then in the graph itself, to be compared.
             tf.config.run_functions_eagerly(True)
             stack.callback(tf.config.run_functions_eagerly, False)
+        else:
+            stack.enter_context(_moves(lambda function: lambda *arguments: None))
+            name = "initialize_system_for_tpu_embedding"
+            stack.enter_context(mock.patch.object(tpu_embedding_v2.tpu, name))
         yield
 
 
-@contextlib.contextmanager
-def stock_runs() -> Iterator[None]:
+def stock_runs() -> contextlib.AbstractContextManager[None]:
     """While open, stock's TPUEmbedding loads and retrieves on an existing TPU."""
+    return _moves(lambda function: function)
+
+
+@contextlib.contextmanager
+def _moves(change: Callable[[Any], Any]) -> Iterator[None]:
+    """While open, stock calls `change(function)` of its functions that load and retrieve."""
 
     def with_plain_dicts(function: Any) -> Any:
-        # Its dicts are wrapped by trackable objects, and with TensorFlow 2.15 and newer
+        # Trackable objects wrap stock's dicts, and with TensorFlow 2.15 and newer
         # typing_extensions a tf.function cannot take the wrappers.
         def call(config: Any, hosts: Any, variables: Any, tables: Any) -> Any:
             plain = {name: dict(slots.items()) for name, slots in variables.items()}
-            return function(config, hosts, plain, tables)
+            return change(function)(config, hosts, plain, tables)
 
         return call
 
-    stock = tpu_embedding_v2
-    with (
-        mock.patch.object(
-            stock, "_load_variables_impl", with_plain_dicts(stock._load_variables_impl)
-        ),
-        mock.patch.object(
-            stock, "_retrieve_variables_impl", with_plain_dicts(stock._retrieve_variables_impl)
-        ),
-    ):
+    with contextlib.ExitStack() as stack:
+        for name in ("_load_variables_impl", "_retrieve_variables_impl"):
+            wrapped = with_plain_dicts(getattr(tpu_embedding_v2, name))
+            stack.enter_context(mock.patch.object(tpu_embedding_v2, name, wrapped))
         yield

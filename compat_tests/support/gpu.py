@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import tensorflow as tf
 
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
@@ -36,28 +40,76 @@ def without_kernel(graph: Any) -> list[str]:
         {
             op.type
             for op in graph.get_operations()
-            if op.type not in NO_KERNEL_NEEDED and tf_compat.host_arguments(op) is None
+            if op.type not in NO_KERNEL_NEEDED and host_arguments(op) is None
         }
     )
 
 
 def crossings(graph: Any) -> Iterator[Crossing]:
     """Yields the tensors that a GPU and its host exchange, with all ops but pinned ones on it."""
+    places = {op.name: _place(op) for op in graph.get_operations()}
     for op in graph.get_operations():
-        wanted = _host_arguments(op)
+        wanted = places[op.name]
         if wanted is None:
             continue
         for tensor, on_host in zip(op.inputs, wanted.inputs, strict=True):
-            source = _host_arguments(tensor.op)
+            source = places[tensor.op.name]
             if source is not None and source.outputs[tensor.value_index] != on_host:
                 shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
                 yield Crossing(tensor.op.type, op.type, shape)
 
 
-def _host_arguments(op: Any) -> tf_compat.HostArguments | None:
+class HostArguments(NamedTuple):
+    """Whether each input and output of an op on a GPU is in host memory."""
+
+    inputs: tuple[bool, ...]
+    outputs: tuple[bool, ...]
+
+
+def _place(op: Any) -> HostArguments | None:
     """Returns which tensors of an op are on the host; None if it runs where its readers run."""
     if op.type in NO_KERNEL_NEEDED:
         return None
     if "CPU" in op.device.upper():
-        return tf_compat.HostArguments((True,) * len(op.inputs), (True,) * len(op.outputs))
-    return tf_compat.host_arguments(op)
+        return HostArguments((True,) * len(op.inputs), (True,) * len(op.outputs))
+    return host_arguments(op)
+
+
+def host_arguments(op: Any) -> HostArguments | None:
+    """Returns which tensors of an op on a GPU are on the host; None if it has no GPU kernel."""
+    # Kernels for any device are used if the kind has none.
+    for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
+        if kernel.device_type == kind and _takes(kernel, op):
+            names = set(kernel.host_memory_arg)
+            return HostArguments(
+                _in_host_memory(op.op_def.input_arg, names, op),
+                _in_host_memory(op.op_def.output_arg, names, op),
+            )
+    return None
+
+
+@functools.cache
+def _kernels_of(op_type: str) -> tuple[Any, ...]:
+    # TensorFlow serializes the kernels at each call, which takes milliseconds for common ops.
+    return tuple(tf_compat.kernels_of(op_type))
+
+
+def _takes(kernel: Any, op: Any) -> bool:
+    for constraint in kernel.constraint:
+        value = op.get_attr(constraint.name)
+        types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
+        if not {tf.as_dtype(each) for each in tf.nest.flatten(value)} <= types:
+            return False
+    return True
+
+
+def _in_host_memory(arguments: Any, names: set[str], op: Any) -> tuple[bool, ...]:
+    flags: list[bool] = []
+    for argument in arguments:
+        count = 1
+        if argument.number_attr:
+            count = op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(op.get_attr(argument.type_list_attr))
+        flags += [argument.name in names] * count
+    return tuple(flags)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import rows_of_shard
+from estimator_bridge.checkpoint_files import Writer
 
 Values = Mapping[str, Any]
 """Variables by name; the rows of tables by id."""
@@ -74,14 +75,28 @@ def read(path: str) -> dict[str, Any]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def read_parts(path: str, name: str, shape: Sequence[int], hosts: int) -> list[Any]:
-    """Returns a table as programs on several hosts restore it: each host's part."""
+def changed(path: str, new: str, change: Callable[[str, Any], Any]) -> str:
+    """Writes a checkpoint whose values are `change(name, value)`; returns its path."""
+    writer = Writer(new)
+    for name, value in sorted(read(path).items()):
+        writer.value(name, change(name, value))
+    writer.finish()
+    return new
+
+
+def read_parts(path: str, shapes: Mapping[str, Sequence[int]], hosts: int) -> dict[str, list[Any]]:
+    """Returns tables, by name, as programs on several hosts restore them: each host's part."""
     with tf.Graph().as_default(), tf.Session() as session:
-        variable = tf.get_variable(
-            name,
-            shape=shape,
-            partitioner=tf.fixed_size_partitioner(min(shape[0], hosts)),
-            use_resource=True,
-        )
-        tf.train.Saver(list(variable)).restore(session, path)
-        return list(session.run(list(variable)))
+        tables = {
+            name: list(
+                tf.get_variable(
+                    name,
+                    shape=shape,
+                    partitioner=tf.fixed_size_partitioner(min(shape[0], hosts)),
+                    use_resource=True,
+                )
+            )
+            for name, shape in shapes.items()
+        }
+        tf.train.Saver([part for parts in tables.values() for part in parts]).restore(session, path)
+        return dict(session.run(tables))

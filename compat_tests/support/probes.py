@@ -204,7 +204,7 @@ def _engine(
         return tf.tile(rows[:, None], [1, shape[1]])
 
     engine = Engine(
-        Runner("function", autograph=False),
+        Runner("function"),
         EngineSpec(
             (TableSpec("table", ROWS, 1, combiner, optimizer, first),),
             tuple(FeatureSpec(f"ids{number}", "table") for number in range(features)),

@@ -74,7 +74,6 @@ def rules_table(severity: str) -> str:
 
 
 def plain_table() -> str:
-    """Returns the settings that do what they say as a table in Markdown."""
     plain = [row for row in ROWS.values() if row.severity == PLAIN and row.reads]
     return _table(
         ("setting", "CPU", "TPU", "TensorFlow 2"),
@@ -100,7 +99,6 @@ def sparse_core_table(outcome: str) -> str:
 
 
 def torch_table(library: str) -> str:
-    """Returns what a library has for each optimizer as a table in Markdown."""
     return _table(
         ("optimizer", library),
         (

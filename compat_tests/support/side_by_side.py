@@ -159,7 +159,7 @@ def make(
         return clicks.input_fn(params)
 
     config = clicks.run_config(
-        namespace, str(model_dir), save_graph=True, iterations_per_loop=LOOP
+        namespace, str(model_dir), save_graph=side is not None, iterations_per_loop=LOOP
     ).replace(
         save_checkpoints_steps=2,
         save_summary_steps=LOOP,

@@ -45,7 +45,6 @@ def is_read_back(op: Any) -> bool:
 
 
 def is_initialized_check(op: Any) -> bool:
-    """Returns whether an op belongs to the check that the TPU is not initialized."""
     if op.type in ("Assert", "LogicalNot"):
         return is_initialized_check(op.inputs[0].op)
     return op.type == "IsTPUEmbeddingInitialized"

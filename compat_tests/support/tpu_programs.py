@@ -157,14 +157,10 @@ def inputs(kinds: Sequence[str], num_replicas: int) -> Inputs:
     )
 
 
-class Stock:
-    """Stock's TPUEmbedding."""
+class _Engine:
+    """The calls that stock's TPUEmbedding and the engine have in common."""
 
-    def __init__(self, case: Case, strategy: Any, shapes: Mapping[str, Any]) -> None:
-        optimizer = fake_tpu.stock_optimizer(case.optimizer, learning_rate=rate)
-        with strategy.scope():
-            self._embedding = CONFIG.TPUEmbedding(feature_config(case.kinds), optimizer)
-            self._embedding.build(dict(shapes))
+    _embedding: Any
 
     def enqueue(self, ids: Any, weights: Any, **options: Any) -> Any:
         return self._embedding.enqueue(ids, weights, **options)
@@ -175,11 +171,21 @@ class Stock:
             gradients = {kind: 2.0 * value for kind, value in activations.items()}
             self._embedding.apply_gradients(gradients, name=name)
 
+
+class Stock(_Engine):
+    """Stock's TPUEmbedding."""
+
+    def __init__(self, case: Case, strategy: Any, shapes: Mapping[str, Any]) -> None:
+        optimizer = fake_tpu.stock_optimizer(case.optimizer, learning_rate=rate)
+        with strategy.scope():
+            self._embedding = CONFIG.TPUEmbedding(feature_config(case.kinds), optimizer)
+            self._embedding.build(dict(shapes))
+
     def retrieve(self) -> None:
         self._embedding._retrieve_variables()
 
 
-class Ours:
+class Ours(_Engine):
     """The engine under a TPUStrategy.
 
     Attributes:
@@ -200,15 +206,6 @@ class Ours:
         self.cores = self._embedding._cores
         self.plan = self._embedding.plan
         self.tables = self._embedding.tables
-
-    def enqueue(self, ids: Any, weights: Any, **options: Any) -> Any:
-        return self._embedding.enqueue(ids, weights, **options)
-
-    def finish(self, training: bool, name: str | None) -> None:
-        activations = self._embedding.dequeue(name)
-        if training:
-            gradients = {kind: 2.0 * value for kind, value in activations.items()}
-            self._embedding.apply_gradients(gradients, name)
 
     def retrieve(self) -> None:
         self._embedding.retrieve()

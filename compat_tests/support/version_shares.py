@@ -65,6 +65,7 @@ ON_LATER = (
     "run/test_audit_sparsecore.py",
     "run/test_examples.py",
     "run/test_progress_line.py",
+    "run/test_public_names.py",
     "run/test_quiet_start.py",
     "run/test_run_like_python.py",
     "run/test_tf1_commands.py",

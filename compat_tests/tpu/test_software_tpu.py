@@ -117,51 +117,40 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
                 optimizers.assert_same_table(table, device.read(name), f"{where}, {what}")
 
 
-def test_colliding_ids_are_applied_core_by_core() -> None:
-    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
-
-    The case is that of the test of the same name in test_optimizers.py, which tells it.
-    """
-    optimizer = Adagrad(0.12, use_gradient_accumulation=False, initial_accumulator_value=0.1)
+def after_colliding_ids(**options: Any) -> dict[str, Any]:
+    """Returns a table after a step in which two cores have the ids 1 and 2, by slot."""
+    optimizer = Adagrad(0.12, initial_accumulator_value=0.1, **options)
     spec = EngineSpec(
         (TableSpec("table", 8, 3, "mean", optimizer),), (FeatureSpec("ids", "table"),)
     )
     device = soft.Device(spec, [(2,)], num_cores=2)
     indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
     device.enqueue_all([[soft.sparse(indices, ids)] for ids in ([0, 1, 1, 2], [1, 2, 2, 3])])
-
     device.step([[[[3.0] * 3, [2.0] * 3]], [[[1.0] * 3, [0.0] * 3]]])
+    return device.read("table")
 
+
+def test_colliding_ids_are_applied_core_by_core() -> None:
+    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
+
+    The case is that of the test of the same name in test_optimizers.py, which tells it.
+    """
     expected = {
         "parameters": [-0.1174190, -0.2181933, -0.1660553, 0, 0, 0, 0, 0],
         "accumulators": [2.35, 6.6, 1.35, 0.1, 0.1, 0.1, 0.1, 0.1],
     }
-    for kind, values in device.read("table").items():
+    for kind, values in after_colliding_ids(use_gradient_accumulation=False).items():
         column = np.repeat(np.array(expected[kind])[:, None], 3, 1)
         assert_close(column, values, n_terms=3, steps=2, where=kind)
 
 
 def test_accumulation_makes_one_update_of_colliding_ids() -> None:
     """The same batches with accumulation are one update of a row, as the reference has it."""
-    optimizer = Adagrad(0.12, initial_accumulator_value=0.1)
-    spec = EngineSpec(
-        (TableSpec("table", 8, 3, "mean", optimizer),), (FeatureSpec("ids", "table"),)
-    )
-    device = soft.Device(spec, [(2,)], num_cores=2)
-    indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    device.enqueue_all([[soft.sparse(indices, ids)] for ids in ([0, 1, 1, 2], [1, 2, 2, 3])])
-    device.step([[[[3.0] * 3, [2.0] * 3]], [[[1.0] * 3, [0.0] * 3]]])
-
     # Id 1 has a half of 3, 2 and 1; id 2 a half of 2, 1 and 0, that of 0 counted once.
-    accumulators = [0.1 + 1.5**2, 0.1 + 3.0**2, 0.1 + 1.5**2, 0.1]
-    actual = device.read("table")["accumulators"][:4]
-    assert_close(
-        np.repeat(np.array(accumulators)[:, None], 3, 1),
-        actual,
-        n_terms=3,
-        steps=1,
-        where="accumulators",
-    )
+    expected = np.array([0.1 + 1.5**2, 0.1 + 3.0**2, 0.1 + 1.5**2, 0.1])
+    actual = after_colliding_ids()["accumulators"][:4]
+    column = np.repeat(expected[:, None], 3, 1)
+    assert_close(column, actual, n_terms=3, steps=1, where="accumulators")
 
 
 def test_an_optimizer_without_a_public_rule_is_looked_up_only() -> None:

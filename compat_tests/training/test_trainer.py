@@ -315,16 +315,32 @@ def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path) -> None:
-    """Regularizers of layers and of variables, also by a scope, are found; in each trace."""
+    """Those of layers, variables, scopes and activities, and added ones, count in each trace."""
     losses_of_traces: list[list[Any]] = []
 
     def regularized(loss: tf.Tensor) -> Any:
         v1.get_variable("own", [3], initializer=v1.ones_initializer(), regularizer=tf.nn.l2_loss)
         with v1.variable_scope("scope", regularizer=tf.nn.l2_loss):
             v1.get_variable("inner", [2], initializer=v1.ones_initializer())
+            settings = {"use_bias": False, "kernel_initializer": v1.ones_initializer()}
+            for _ in range(2):  # A variable that is used twice counts once.
+                both = v1.layers.Dense(
+                    1,
+                    **settings,
+                    kernel_regularizer=tf.keras.regularizers.l2(2.0),
+                    name="both",
+                    _reuse=v1.AUTO_REUSE,
+                )
+                both(tf.ones([4, 2]))
+        v1.layers.dense(tf.ones([4, 2]), 1, activity_regularizer=tf.keras.regularizers.l2(0.5))
+        v1.losses.add_loss(tf.constant(3.0), v1.GraphKeys.REGULARIZATION_LOSSES)
+        with v1.name_scope("scope"):
+            added = tf.constant(4.0, name="added")
+        v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, added)
         losses = training.get_regularization_losses()
+        assert losses[-1] is added
         losses_of_traces.append(losses)
-        assert len(training.get_regularization_losses("scope")) == 1
+        assert len(training.get_regularization_losses("scope")) == 4
         return minimized(loss + training.get_regularization_loss())
 
     steps = trained(tmp_path, model(regularized, tf.keras.regularizers.l2(0.25)), 1)
@@ -332,6 +348,8 @@ def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path
     moved = change(steps)
     np.testing.assert_allclose(moved["own"], -RATE * np.ones(3), rtol=NEAR)
     np.testing.assert_allclose(moved["scope/inner"], -RATE * np.ones(2), rtol=NEAR)
+    # The scope's l2_loss has the gradient 1, the layer's l2 with 2.0 the gradient 4.
+    np.testing.assert_allclose(moved["scope/both/kernel"], -RATE * 5 * np.ones([2, 1]), rtol=NEAR)
     free = change(trained(tmp_path / "free", model(minimized), 1))
     np.testing.assert_allclose(
         moved["dense/kernel"] - free["dense/kernel"],
@@ -339,7 +357,7 @@ def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path
         rtol=0,
         atol=NEAR,
     )
-    assert {len(losses) for losses in losses_of_traces} == {3}
+    assert {len(losses) for losses in losses_of_traces} == {8}
 
 
 class Watching(v1.train.SessionRunHook):
@@ -580,6 +598,129 @@ def test_a_step_runs_what_the_returned_train_op_needs(tmp_path: pathlib.Path) ->
     trained = values(make(choosing, tmp_path).train(input_fn, steps=3))
     assert trained["weight"] == -1.5
     np.testing.assert_array_equal(trained["counts"], [0.0, 3.0])
+
+
+def test_reads_that_wait_for_no_update_see_the_variables_before_the_step(
+    tmp_path: pathlib.Path,
+) -> None:
+    """As in a session, whose reads start at once; a control dependency makes a read wait."""
+
+    def reading(features: Any, labels: Any) -> training.ModelSpec:
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer())
+        with v1.variable_scope("normed", regularizer=lambda each: tf.reduce_sum(each)):
+            net = v1.layers.batch_normalization(features["word"], training=True, momentum=0.0)
+        updates = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+        train_op = training.minimize(v1.train.GradientDescentOptimizer(0.5), weight)
+        with tf.control_dependencies([train_op]):
+            late = tf.identity(weight)
+        loss = training.get_regularization_loss() + 100.0 * weight + 1000.0 * late
+        loss += 0.0 * tf.reduce_sum(net)
+        return training.ModelSpec("train", loss=loss, train_op=tf.group(train_op, *updates))
+
+    losses: list[float] = []
+
+    class Losses(v1.train.SessionRunHook):
+        def before_run(self, run_context: Any) -> Any:
+            return v1.train.SessionRunArgs(loss_of_step)
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            losses.append(float(run_values.results))
+
+    def model_fn(features: Any, labels: Any) -> training.ModelSpec:
+        nonlocal loss_of_step
+        spec = reading(features, labels)
+        loss_of_step = spec.loss
+        return spec
+
+    loss_of_step: Any = None
+    seen = values(make(model_fn, tmp_path).train(input_fn, hooks=[Losses()], steps=2))
+    # Of two columns: gamma 1 and moving variance 1 at first, beta and moving mean 0. All rows of
+    # the table are equal, so that the first step's variance is 0 and its mean START.
+    assert losses == [4.0 + 100.0 + 500.0, 2.0 + 2 * START + 50.0 + 0.0]
+    assert seen["weight"] == 0.0
+
+
+def test_regularizers_are_those_of_the_mode(tmp_path: pathlib.Path) -> None:
+    """As in a graph: a model_fn may regularize in training alone, or with another factor."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        trains = mode == training.ModeKeys.TRAIN
+        l2 = tf.keras.regularizers.l2(1.0 if trains else 0.25)
+        ones = {"initializer": v1.ones_initializer(), "trainable": False}
+        v1.get_variable("always", [4], regularizer=l2, **ones)
+        with v1.variable_scope("scope", regularizer=l2 if trains else None):
+            v1.get_variable("inner", [2], **ones)
+        layer = v1.layers.Dense(
+            1,
+            use_bias=False,
+            kernel_initializer=v1.ones_initializer(),
+            kernel_regularizer=None if trains else l2,
+            trainable=False,
+            name="layer",
+        )
+        layer(tf.ones([BATCH, 8]))
+        losses = training.get_regularization_losses()
+        factor = v1.get_variable("factor", [], initializer=v1.ones_initializer())
+        loss = tf.add_n(losses) * factor + 0.0 * tf.reduce_sum(features["word"])
+        return training.ModelSpec(mode, loss=loss, train_op=minimized(loss))
+
+    trainer = make(model_fn, tmp_path)
+    for _ in range(2):
+        before = trainer.variables["factor"].numpy() if trainer.variables else 1.0
+        trainer.train(input_fn, steps=1)
+        after = trainer.variables["factor"].numpy()
+        # The losses of the four and the two ones; in evaluations of the four and the layer's eight.
+        assert before - after == RATE * 6.0
+        assert trainer.evaluate(input_fn, steps=1)["loss"] == 0.25 * 12.0 * after
+
+
+class Collecting(v1.train.SessionRunHook):
+    """A hook that keeps the names of the trainable variables, like one that logs their norm."""
+
+    def begin(self) -> None:
+        self.names = names_in(v1.GraphKeys.TRAINABLE_VARIABLES)
+
+
+def names_in(collection: str) -> list[str]:
+    return [each.name.partition(":")[0] for each in v1.get_collection(collection)]
+
+
+def test_collections_hold_what_a_model_fn_has_used_so_far(tmp_path: pathlib.Path) -> None:
+    """As in a graph, in each trace: a penalty of the first layer's weights has no others."""
+    trainable, everything = v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES
+    seen: dict[str, list[list[str]]] = {}
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        def look(place: str, collection: str) -> None:
+            names = [each for each in names_in(collection) if "dummy" not in each]
+            seen.setdefault(place, []).append(names)
+
+        net = v1.layers.dense(features["word"], 1, name="layer")
+        net = tf.keras.layers.Dense(1, use_bias=False, name="of_keras")(net)
+        look("first", trainable)
+        net += v1.get_variable("own", [1], collections=[everything, "mine"])
+        look("mine", "mine")
+        net = v1.layers.batch_normalization(net, scale=False, name="norm")
+        look("second", everything)
+        loss = v1.losses.mean_squared_error(labels, net)
+        train_op = training.minimize(v1.train.AdagradOptimizer(0.1), loss)
+        look("last", trainable)
+        return training.ModelSpec(mode, loss=loss, train_op=train_op)
+
+    hook = Collecting()
+    trainer = make(model_fn, tmp_path)
+    trainer.train(input_fn, steps=1)
+    trainer.train(input_fn, steps=1, hooks=[hook])
+    trainer.evaluate(input_fn, steps=1)
+    first = ["layer/kernel", "layer/bias", "of_keras/kernel"]
+    last = [*first, "own", "norm/beta"]
+    assert all(each == first for each in seen["first"])
+    moving = ["norm/moving_mean", "norm/moving_variance"]
+    assert all(each == ["global_step", *last, *moving] for each in seen["second"])
+    assert all(each == last for each in seen["last"])
+    assert all(each == ["own"] for each in seen["mine"])
+    assert len(seen["first"]) >= 3
+    assert [each for each in hook.names if "dummy" not in each] == last
 
 
 def seeded_layers(net: tf.Tensor) -> tf.Tensor:

@@ -14,8 +14,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
+from compat_tests.support import legacy_checkpoints
 from estimator_bridge import errors, estimator
-from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.recording.files import Recording, write_arrays
@@ -166,17 +166,9 @@ def doubled_gradients() -> Any:
     )
 
 
-def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
-    """Returns a start with a table's rows in the order in which "mod" stores them for two hosts."""
-    reader = tf.train.load_checkpoint(str(sound.directory / "start"))
-    writer = Writer(str(tmp_path / "permuted"))
-    for name in sorted(reader.get_variable_to_shape_map()):
-        value = reader.get_tensor(name)
-        if name == "items":
-            value = np.concatenate([value[0::2], value[1::2]])
-        writer.value(name, value)
-    writer.finish()
-    return str(tmp_path / "permuted")
+def in_order_of_two_hosts(name: str, value: Any) -> Any:
+    """Puts the rows of the items in the order in which "mod" stores them for two hosts."""
+    return legacy_checkpoints.permuted(value, 2, "mod") if name == "items" else value
 
 
 # For each fault: the changes of side B, the step and the table where it must be found, and the
@@ -225,7 +217,9 @@ def test_a_fault_is_found_located_and_named(
     """Each fault of side B is found in its step and table, and named correctly."""
     changes, step, table, expected = FAULTS[name]
     if name == "mod read as div":
-        changes = {"begin_from": in_order_of_two_hosts(sound, tmp_path)}
+        start, permuted = str(sound.directory / "start"), str(tmp_path / "permuted")
+        begin_from = legacy_checkpoints.changed(start, permuted, in_order_of_two_hosts)
+        changes = {"begin_from": begin_from}
     result = against(sound, tmp_path, **changes)
 
     assert not result.equal
@@ -290,17 +284,11 @@ def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None
     assert str(result).splitlines()[2].startswith("EQUAL to the bit")
 
 
-def changed(checkpoint: str, changed: str, row: int) -> str:
-    """Writes a checkpoint with one row of the items moved; returns it."""
-    reader = tf.train.load_checkpoint(checkpoint)
-    writer = Writer(changed)
-    for name in sorted(reader.get_variable_to_shape_map()):
-        value = reader.get_tensor(name)
-        if name == "items":
-            value[row] += np.float32(1e-3)
-        writer.value(name, value)
-    writer.finish()
-    return changed
+def moved(name: str, value: Any) -> Any:
+    """Moves row 5 of the items."""
+    if name == "items":
+        value[5] += np.float32(1e-3)
+    return value
 
 
 def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
@@ -313,7 +301,10 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
     write_arrays(a.directory / "evaluation-0.npz", {"loss": np.float32(1.0)})
     legacy = str(sound.directory / "model-0" / "model.ckpt-3")
     names = {table["name"]: table["variable"] for table in sound.settings["tables"]}
-    for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
+    for name, source in (
+        ("same", legacy),
+        ("other", legacy_checkpoints.changed(legacy, str(tmp_path / "c"), moved)),
+    ):
         objects = str(tmp_path / name / "ckpt-1")
         convert(source, objects, to="object", tables=names, optimizer="Adam")
         record_checkpoint(tmp_path / f"b-{name}", objects, a)

@@ -21,7 +21,6 @@ OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.p
 
 
 def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
-    """Writes a one-step recording with sketches."""
     values = {**step(rows()), MODEL_OPS: {"sketch": np.array(sketch, np.float64)}}
     recordings.record(directory, steps=(values,))
     writer = RecordingWriter(directory / "beside")

@@ -120,7 +120,9 @@ def verified(tmp_path: pathlib.Path, **changes: Any) -> Result:
         estimator.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=[words], optimization_parameters=parameters.AdagradParameters(0.1)
         ),
-        config=names.tpu.RunConfig(model_dir=str(tmp_path / "unused")),
+        config=names.tpu.RunConfig(
+            model_dir=str(tmp_path / "unused"), checkpoint_save_graph_def=False
+        ),
         **options,
     )
 

@@ -15,7 +15,7 @@ import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import trained_by_hand
 from compat_tests.run.test_run import PROGRAM
-from compat_tests.support import recordings
+from compat_tests.support import fresh, recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
@@ -206,7 +206,7 @@ saved_models._load = wrong
 def test_each_fault_is_put_where_the_library_has_code() -> None:
     """The functions that the faults replace exist; the full tests run the faults."""
     program = ["import tensorflow.compat.v1 as tf", *(wrong for wrong, _ in FAULTS.values())]
-    ran = subprocess.run([sys.executable, "-c", "\n".join(program)], capture_output=True, text=True)
+    ran = fresh.code("\n".join(program))
 
     assert ran.returncode == 0, ran.stderr
 

@@ -94,7 +94,7 @@ def test_watching_is_about_one_side(capsys: pytest.CaptureFixture[str]) -> None:
     """Options for two sides are refused together with `--watch` before anything runs."""
     for option in (["--own-input"], ["--against", __file__], ["--html", "page.html"]):
         assert main.main(["verify", "--watch", *option, __file__]) == 2
-        assert f"{option[0]} is about two sides" in capsys.readouterr().err
+        assert f"{option[0]} is for two sides" in capsys.readouterr().err
 
 
 def watch_example(name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:

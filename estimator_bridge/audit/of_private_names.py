@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 from collections.abc import Iterator
 
+from estimator_bridge import errors
 from estimator_bridge.audit.report import Audit
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run import stock_names
 
 _PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
 _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
+_DOTTED = re.compile(r"\w+(\.\w+)+")
 
 
 def audit_folder(folder: str) -> Audit:
-    """Reports, as remarks, the private names of stock that a folder uses and the bridge lacks.
+    """Reports the private names of stock that a folder uses and the bridge lacks.
 
-    The folder belongs to a library or a program. Sources that are not Python 3 are reported too.
+    Sources that are not Python 3 are reported too. Raises InvalidInput if there is no Python file.
     """
     remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))
+    if not paths:
+        raise errors.InvalidInput(f"audit: {folder} has no Python file.")
     for path in paths:
         where = str(path.relative_to(folder))
         try:
@@ -28,7 +33,7 @@ def audit_folder(folder: str) -> Audit:
         except (SyntaxError, ValueError) as error:
             remarks.append(f"{where} is not Python 3: {error}")
     if not remarks:
-        remarks = [f"{len(paths)} sources use no private name of stock that the bridge lacks"]
+        remarks = [f"{len(paths)} source(s) use no private name of stock that the bridge lacks"]
     return Audit(folder, (), (), (), tuple(remarks))
 
 
@@ -48,13 +53,15 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and not node.level:
-        yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")
+        yield from (f"{node.module}.{alias.name}".removesuffix(".*") for alias in node.names)
     elif isinstance(node, ast.Attribute):
         yield from flow.full_names(node)
+    elif isinstance(node, ast.Constant) and _DOTTED.fullmatch(str(node.value)):
+        yield str(node.value)  # as importlib and mock take them
 
 
 def _outcome(path: str) -> str | None:
-    """Describes the fate of a full path; None if the bridge has it or it is not stock's."""
+    """Describes what happens to a name; None if the bridge has it or it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

@@ -35,7 +35,7 @@ _TRANSFORMING = {
     *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
     *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
 }
-# Functions that are a finding wherever they are called, with their rules.
+# Functions whose every call is a finding, with their rules.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
 # The functions and classes whose arguments rules read; "*Parameters" is all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
@@ -44,15 +44,12 @@ _READ = {field.partition(".")[0] for row in RULES.values() for field in row.read
 def audit_script(path: str, target: Target | None = None) -> Audit:
     """Returns the findings in the source of a program, with their meaning on a target.
 
-    Computed values, and calls with `**`, become remarks, because only a run shows them.
-
-    Raises:
-        SyntaxError: Python would not run it.
+    Computed values, and calls with `**`, become remarks, because only a run shows their values.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
     visitor = _Visitor(source.name, NameFlow(tree))
-    # Some errors only appear here, for instance a repeated keyword.
+    # Some errors only appear when the tree is compiled, for instance a repeated keyword.
     compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
@@ -69,7 +66,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         on_torch = of_torch.audit_source(visitor.optimizers, notes)
     elif target is not None:
         on_target = SparseCoreAudit(target, effects_of(notes))
-    # Deciding whether it migrates needs TensorFlow's names, which takes seconds.
+    # Only then is the migration tried, because it needs TensorFlow's names, which take seconds.
     has_estimator = _makes_estimators(tree)
     migration, missing = _migration(source, on_target) if has_estimator else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
@@ -77,8 +74,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
 
 
 def _makes_estimators(tree: ast.AST) -> bool:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    names = {ast.unparse(called).rpartition(".")[2] for called in calls}
+    names = {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return any(name.endswith("Estimator") for name in names) or not names.isdisjoint(
         CANNED | CANNED_EXPERIMENTAL
     )
@@ -87,11 +83,11 @@ def _makes_estimators(tree: ast.AST) -> bool:
 def _migration(
     path: pathlib.Path, on_target: SparseCoreAudit | None
 ) -> tuple[tuple[Verdict, ...], list[str]]:
-    """Returns whether a program migrates, by form, or a remark why this is unknown."""
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
-        return (), [f"whether it migrates is not known: {error}; install the extra 'migrate'"]
+        way_out = f"needs {error.name}. Type: pip install 'estimator-bridge[migrate]'"
+        return (), [f"to say whether the program migrates, audit {way_out}"]
     try:
         return tuple(verdicts.of_program(path, on_sparse_cores=on_target is not None)), []
     except errors.InvalidInput as error:
@@ -201,11 +197,10 @@ def _value(node: ast.expr) -> Object:
 
 
 def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
-    """Yields the defaults that a call relies on and that differ between the APIs."""
     if name not in CANNED or name.startswith("Baseline"):
         return
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    if None in keywords:  # `**options` may hold anything.
+    if None in keywords:  # `**options` may contain any argument
         return
     # An Estimator gets its loss with its head; other classes choose one.
     if "loss_reduction" not in keywords and not name.endswith("Estimator"):

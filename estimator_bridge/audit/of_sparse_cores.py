@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
@@ -14,16 +14,19 @@ from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SPARSE_CORE_OUTCOMES
 from tf2_engine import plain_text
-from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
-from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
 from tf2_engine.types import Object
 
-_HEAD_ROOM = 1.25  # How far proposed limits exceed what a sample of the data needs.
+# They import NumPy, which an audit without a target does not need.
+if TYPE_CHECKING:
+    from tf2_engine.sparsecore_layout import SparseCores
+    from tf2_engine.sparsecore_limits import Need
+
+_HEAD_ROOM = 1.25  # factor by which proposed limits exceed what a sample of the data needs
 _MULTIPLE = 8
 
 
 TORCH = "torch"
-"""The kind of the target that is not a TPU."""
+"""The only target that is not a TPU."""
 
 
 class Target(NamedTuple):
@@ -32,7 +35,7 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
         cores: the cores of all hosts together; None takes the program's number, or one.
-        batch_size: samples of the global batch; None takes the program's, if it is run.
+        batch_size: samples of the global batch; None takes the program's, if the program is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -73,7 +76,6 @@ class StackSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes on each SparseCore, with slots and padding."""
         return 4 * self.rows * self.dim * (1 + len(self.slots))
 
 
@@ -83,7 +85,7 @@ class SparseCoreAudit:
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if the subject has no tables, or no such machine can hold them.
+        stacks: empty if the subject has no tables, or its tables fit on no such machine.
         sampled: None without `Target.sample`.
     """
 
@@ -99,7 +101,7 @@ class SparseCoreAudit:
         return {
             "target": self.target.kind,
             "cores": None if cores is None else cores.cores,
-            "sparse_cores_per_core": SPARSE_CORES_PER_DEVICE[self.target.kind],
+            "sparse_cores_per_core": self._per_core(),
             "settings": [effect._asdict() for effect in self.effects],
             "stacks": [{**dataclasses.asdict(s), "bytes": s.bytes} for s in self.stacks],
             "sample": None
@@ -117,8 +119,7 @@ class SparseCoreAudit:
         }
 
     def lines(self) -> Iterator[str]:
-        per_core = SPARSE_CORES_PER_DEVICE[self.target.kind]
-        where = self.sparse_cores or f"{per_core} SparseCores on each core"
+        where = self.sparse_cores or f"{self._per_core()} SparseCores on each core"
         yield f"On {self.target.kind}, with stock's TPUEmbeddingV2: {where}"
         yield from self._stack_lines()
         yield from (f"  note: {remark}" for remark in self.remarks)
@@ -140,8 +141,13 @@ class SparseCoreAudit:
             )
         if self.stacks:
             each = sum(stack.bytes for stack in self.stacks)
-            of_core = each * SPARSE_CORES_PER_DEVICE[self.target.kind]
+            of_core = each * self._per_core()
             yield f"  all stacks: {readable(each)} per SparseCore, {readable(of_core)} per core"
+
+    def _per_core(self) -> int:
+        from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE
+
+        return SPARSE_CORES_PER_DEVICE[self.target.kind]
 
 
 def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
@@ -174,6 +180,8 @@ def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
 
 
 def _sample_lines(sampled: Sampled) -> Iterator[str]:
+    from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE
+
     yield (
         f"  {sampled.batches} batch(es) of the program's data need, of each SparseCore and "
         f"partition (by default {IDS_PER_PARTITION} ids, as many different ones, and "

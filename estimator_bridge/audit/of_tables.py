@@ -1,11 +1,10 @@
-"""Audits the tables of a spec, of a program that makes one, and of checkpoints."""
+"""Audits the tables of a spec, and of a program that creates a spec."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from estimator_bridge import convert
 from estimator_bridge.audit import of_torch
 from estimator_bridge.audit.of_sparse_cores import (
     TORCH,
@@ -15,7 +14,7 @@ from estimator_bridge.audit.of_sparse_cores import (
     effects_of,
 )
 from estimator_bridge.audit.program import AuditedProgram
-from estimator_bridge.audit.report import Audit, AuditedTable, findings_of
+from estimator_bridge.audit.report import DEFAULT_HOSTS, Audit, AuditedTable, findings_of
 from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
 from estimator_bridge.settings import detect, render
 from estimator_bridge.settings.catalogue import ROWS
@@ -26,11 +25,7 @@ from tf2_engine import sparsecore_layout
 from tf2_engine.errors import InvalidSpec
 from tf2_engine.sparsecore_layout import SparseCores, TableLayout
 from tf2_engine.sparsecore_limits import next_batch
-from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Object
-
-DEFAULT_HOSTS = (1, 8)
-"""Sizes are given for these numbers of hosts by default."""
 
 
 def audit_spec(
@@ -58,7 +53,6 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and repeats notes on settings that SparseCores ignore."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
@@ -87,17 +81,14 @@ def audit_run(
     tell: Callable[[str], object] = lambda sentence: None,
     is_module: bool = False,
 ) -> Audit:
-    """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
+    """Runs a program with the bridge in place of stock, up to its first TPUEstimator.
 
     The program parses its flags and reads its data and files, but does not train. For a `target`
-    with a `sample` it runs up to the first training, whose batches are examined. After a program of
-    TensorFlow 1, TensorFlow 2's behavior stays off in the process.
-
-    Args:
-        tf1, tell, is_module: see `AuditedProgram`.
+    with a `sample` it runs up to the first training call, whose batches are examined. After a
+    program of TensorFlow 1, TensorFlow 2's behavior stays off in the process.
 
     Raises:
-        InvalidInput: it ends without a TPUEstimator.
+        InvalidInput: the program ends without a TPUEstimator.
     """
     program = AuditedProgram(script, arguments, tf1, tell, is_module)
     calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
@@ -158,44 +149,6 @@ def _on_target(
     return dataclasses.replace(audited, sampled=sampled)
 
 
-def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:
-    """Returns the tables of the latest checkpoint of a model_dir, and findings about its files.
-
-    Args:
-        path: a directory, or a checkpoint.
-        spec: the program's spec, which names tables and optimizers; None guesses them.
-
-    Raises:
-        UnreadableCheckpoint: there is no checkpoint, or a file is damaged.
-    """
-    contents = convert.inspect(path, spec=spec)
-    notes: list[Note] = []
-    sizes: list[AuditedTable] = []
-    for table in contents["tables"]:
-        where = Place("table", table["name"])
-        if len(table["parts"]) > 1 and spec is None and contents["form"] == "names":
-            notes.append(Note("parts_of_unknown_order", where, len(table["parts"])))
-        missing = [part for part, tensor in table["tensors"].items() if tensor is None]
-        if missing:
-            notes.append(Note("no_slots", where, ", ".join(missing)))
-        slots = tuple(part for part in table["tensors"] if part != PARAMETERS)
-        strategy = getattr(spec, "partition_strategy", None)
-        shape = table["name"], table["rows"], table["dim"]
-        sizes.append(AuditedTable(*shape, table["optimizer"], slots, strategy=strategy))
-    step = contents["global_step"]
-    return Audit(
-        subject=contents["checkpoint"],
-        tables=tuple(sizes),
-        hosts=tuple(hosts),
-        findings=findings_of(notes),
-        remarks=(
-            f"{contents['form']}-based checkpoint, "
-            f"{'no global step' if step is None else f'step {step}'}",
-            f"{len(contents['variables'])} variables that belong to no table",
-        ),
-    )
-
-
 def audit_tables(
     spec: Object, legacy: LegacySpec, notes: Iterable[Note], target: Target
 ) -> SparseCoreAudit:
@@ -231,7 +184,7 @@ def audit_tables(
 def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
-    # The migrated program has a dict of features, whose first key decides.
+    # The features of the migrated program are a dict, and its first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}
     if first is not None:

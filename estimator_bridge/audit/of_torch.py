@@ -19,8 +19,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts by library.
 
-    `settings` are the engine's, or None if they are only known from a run or the spec. In that case
-    a library has all equal counterparts, each with its conditions.
+    `settings` are None if only a run or the spec shows them; then a library has all counterparts
+    that may be equal.
     """
 
     where: str
@@ -64,7 +64,7 @@ class Changed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TorchAudit:
-    """The changes that keep a program's numbers in PyTorch."""
+    """The changes that a program needs to compute the same results in PyTorch."""
 
     optimizers: tuple[OptimizerOnTorch, ...]
     changes: tuple[Changed, ...]
@@ -100,7 +100,7 @@ def audit_tables(legacy: LegacySpec, notes: Iterable[Note]) -> TorchAudit:
 
 
 def audit_source(kinds: Mapping[str, str], notes: Iterable[Note]) -> TorchAudit:
-    """Audits a source; `kinds` are the legacy optimizers by the place at which they are made."""
+    """Audits a source; `kinds` are the legacy optimizers by the place at which they are created."""
     optimizers = []
     for where, kind in kinds.items():
         name = OPTIMIZERS[kind].engine_name

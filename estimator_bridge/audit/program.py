@@ -1,4 +1,4 @@
-"""Runs a program with the bridge in the place of stock, up to a call of its TPUEstimator."""
+"""Runs a program with the bridge in place of stock, up to a call of its TPUEstimator."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator; no Exception, because programs catch those."""
+    """Ends the program at a method of TPUEstimator. Programs catch Exceptions, so it is none."""
 
 
 class AuditedProgram(NamedTuple):
-    """A program, and how it is run.
+    """A program, and how to run it.
 
-    `tf1` says whether it sees TensorFlow 1. None decides by its source, and reports it with `tell`.
+    `tf1` says whether the program sees TensorFlow 1. None decides by its source, and reports the
+    decision with `tell`.
     """
 
     script: str
@@ -37,10 +38,9 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program once, until it has called the last of the given methods of TPUEstimator.
+        """Runs the program until it has called the last of the given methods of TPUEstimator.
 
-        Returns the arguments of the first call of each method that was called. (Programs that
-        define absl flags cannot run twice in a process.)
+        Returns the arguments of each method's first call.
         """
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)

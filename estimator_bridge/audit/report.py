@@ -15,11 +15,13 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import RULES, finding_of
 from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SEVERITIES
-from tf2_engine import sharding
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
+
+DEFAULT_HOSTS = (1, 8)
+"""Sizes are given for these numbers of hosts by default."""
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -32,7 +34,7 @@ class AuditedTable:
     Attributes:
         optimizer: its name for people; empty if unknown.
         slots: names of the slots, each as large as the table.
-        features: the features that use it; empty if unknown.
+        features: the features that use the table; empty if unknown.
         strategy: "div" or "mod", as the program says; None if unknown.
     """
 
@@ -50,11 +52,12 @@ class AuditedTable:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the table and its slots."""
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Returns the part of each of `count` hosts; div and mod differ only in the ids."""
+        """Returns the part of each of `count` hosts. With div and mod, only the ids differ."""
+        from tf2_engine import sharding  # NumPy is needed for tables only.
+
         parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
             first = sharding.first_row(host, self.rows, count)
@@ -112,12 +115,11 @@ class Audit:
     """The findings in one subject, which is a script, spec or checkpoint.
 
     Attributes:
-        tables: their sizes; empty if the subject does not show them.
         hosts: the numbers of hosts for which sizes are given.
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: whether the program migrates, by form; empty if that was not requested.
+        migration: whether the program migrates, by form; empty if it was not requested.
     """
 
     subject: str
@@ -130,7 +132,7 @@ class Audit:
     on_torch: TorchAudit | None = None
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns values that JSON can hold."""
+        """Returns the audit as a dict that can be written as JSON."""
         tables = [table.as_dict(self.hosts) for table in self.tables]
         findings = []
         for each in self.findings:

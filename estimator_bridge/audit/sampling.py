@@ -26,7 +26,6 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Counts the ids and distinct ids in batches of an input_fn, by stack and per core."""
     rows = {table.name: table.vocabulary_size for table in legacy.tables}
     need_of: dict[str, Need] = {}
     outside: dict[str, int] = {}
@@ -50,7 +49,6 @@ def sample(
 def lookups_of_batches(
     estimator: TPUEstimator, input_fn: Object, legacy: LegacySpec, num_cores: int, batches: int
 ) -> Iterator[list[list[Lookup]]]:
-    """Yields the lookups of each core for up to `batches` batches of the estimator's training."""
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         parts, hooks = estimator._read_cores(input_fn, num_cores)

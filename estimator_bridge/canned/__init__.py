@@ -1,1 +1,1 @@
-"""Estimators that contain their model, their heads, and their inputs."""
+"""Estimators that include their model, with their heads and input functions."""

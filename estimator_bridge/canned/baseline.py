@@ -76,7 +76,8 @@ def _checked_batch(features: Features, weight_key: str | None) -> tuple[Tensor, 
 
 
 def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
-    # The variable is created before the checks: its initial value must not wait for the input.
+    # The variable is created before the checks, so that its initial value does not wait for the
+    # input.
     with tf.control_dependencies(checks):
         return tf.multiply(bias, tf.ones([batch, size]))
 
@@ -94,7 +95,7 @@ def _weight_key(args: Arguments) -> str | None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifier(Estimator):
-    """Predicts the frequencies of the classes; of `tf.compat.v1.estimator`.
+    """Predicts the frequencies of the classes (`tf.compat.v1.estimator`).
 
     The arguments are those of `DNNClassifier`; a named optimizer has a learning rate of 0.3.
     """
@@ -102,7 +103,7 @@ class BaselineClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifierV2(EstimatorV2):
-    """Predicts the frequencies of the classes; of `tf.estimator` in TensorFlow 2.
+    """Predicts the frequencies of the classes (`tf.estimator` in TensorFlow 2).
 
     The arguments are those of `DNNClassifierV2`; a named optimizer has a learning rate of 0.3.
     """

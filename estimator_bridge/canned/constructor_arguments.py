@@ -88,8 +88,8 @@ def constructor(
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
         base: the canned estimator whose constructor this one replaces, if any.
-        trains_all: whether it also trains variables that an input_fn makes; None means that those
-            of TensorFlow 1 do.
+        trains_all: whether the estimator also trains variables that an input_fn creates. None means
+            True for estimators of TensorFlow 1 only.
         own_defaults: the defaults that differ between estimators.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
@@ -128,8 +128,6 @@ def constructor(
 
 
 def _training_its_own(model_fn: ModelFn) -> ModelFn:
-    """Warns of variables that exist before the model: neither stock nor the bridge trains them."""
-
     @functools.wraps(model_fn)
     def warned(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         names = ", ".join(each.op.name for each in tf.trainable_variables())

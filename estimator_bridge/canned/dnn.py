@@ -61,7 +61,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     settings = _settings(args)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        # In every mode, so that a wrong name is reported in each.
+        # The optimizer is created in every mode, so that every mode reports a wrong name.
         optimizer = arguments.v1_optimizer(args.optimizer, _V1_RATE)
         arguments.check_features(features)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
@@ -98,7 +98,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Adagrad")
 class DNNClassifier(Estimator):
-    """Classifies with a neural network; of `tf.compat.v1.estimator`.
+    """Classifies with a neural network (`tf.compat.v1.estimator`).
 
     Args:
         hidden_units: the width of each hidden layer.
@@ -106,12 +106,12 @@ class DNNClassifier(Estimator):
         model_dir, config, warm_start_from: as in `Estimator`.
         n_classes: the number of classes; 2 classes have one logit.
         weight_column: a numeric column, or its key, with a weight for each example.
-        label_vocabulary: the labels as strings, in the order of their ids; None if they are ids.
+        label_vocabulary: the labels as strings, in the order of their ids. None if labels are ids.
         optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one of
             'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.05.
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
-        input_layer_partitioner: splits the variables of columns; None makes parts of at least 64
+        input_layer_partitioner: splits the variables of columns. None makes parts of at least 64
             MiB, at most one for each parameter server.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
         batch_norm: whether to normalize the output of each hidden layer, after dropout.
@@ -120,7 +120,7 @@ class DNNClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Adagrad")
 class DNNClassifierV2(EstimatorV2):
-    """Classifies with a neural network; of `tf.estimator` in TensorFlow 2.
+    """Classifies with a neural network (`tf.estimator` in TensorFlow 2).
 
     Args:
         feature_columns: dense columns of `tf.feature_column`.
@@ -134,10 +134,10 @@ class DNNClassifierV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimator(Estimator):
-    """A neural network with any head; of `tf.compat.v1.estimator`.
+    """A neural network with any head (`tf.compat.v1.estimator`).
 
     Args:
-        head: turns logits into loss, predictions, metrics and a train op, with optimizers of
+        head: computes loss, predictions, metrics and a train op from logits, with optimizers of
             `tf.compat.v1.train`.
 
     The other arguments are the same as in `DNNClassifier`.
@@ -151,10 +151,10 @@ class DNNEstimatorV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressor(Estimator):
-    """Predicts numbers with a neural network; of `tf.compat.v1.estimator`.
+    """Predicts numbers with a neural network (`tf.compat.v1.estimator`).
 
     Args:
-        label_dimension: how many numbers an example has.
+        label_dimension: how many numbers to predict for an example.
         weight_column: a numeric column, or its key, with a weight for each example or number.
 
     The other arguments are the same as in `DNNClassifier`.

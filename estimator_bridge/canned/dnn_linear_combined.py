@@ -106,7 +106,10 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of a part, and all that trains the part; no optimizer unless in training."""
+    """The logits of one part of the model, and what trains this part.
+
+    Only training has an optimizer.
+    """
 
     logits: Tensor
     optimizer: Object
@@ -144,7 +147,8 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
         arguments.check_features(features)
         trained = _keras_parts(args, network, head.logits_dimension, features, mode)
         if mode == ModeKeys.TRAIN:
-            # Only one optimizer may count the global step; a second one counts steps of its own.
+            # Only one optimizer may increment the global step; a second one counts its steps
+            # separately.
             arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:
@@ -175,9 +179,9 @@ def _check_not_synchronous(optimizer: Object) -> None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, trains_all=False)
 class DNNLinearCombinedClassifier(Estimator):
-    """Classifies with a linear model and a neural network; of `tf.compat.v1.estimator`.
+    """Classifies with the sum of a linear model and a neural network (`tf.compat.v1.estimator`).
 
-    The logits are the sum of both. One of them may be left out.
+    One of the two models may be left out.
 
     Args:
         linear_feature_columns: dense or categorical columns of the linear model.
@@ -187,7 +191,7 @@ class DNNLinearCombinedClassifier(Estimator):
         dnn_optimizer: as in `DNNClassifier`, with a default learning rate of 0.001.
         linear_sparse_combiner: the `sparse_combiner` of `LinearClassifier`.
 
-    The other arguments are the same as in `DNNClassifier`, some of them after dnn_.
+    The other arguments are the same as in `DNNClassifier`; some have the prefix dnn_.
 
     Raises:
         InvalidInput: an argument is not possible, or there are no columns at all.
@@ -196,7 +200,7 @@ class DNNLinearCombinedClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER)
 class DNNLinearCombinedClassifierV2(EstimatorV2):
-    """Classifies with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
+    """Classifies with a linear model and a neural network (`tf.estimator` in TensorFlow 2).
 
     See `DNNLinearCombinedClassifier`, and `DNNClassifierV2` for the kinds of optimizers.
     """
@@ -204,10 +208,10 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, trains_all=False)
 class DNNLinearCombinedEstimator(Estimator):
-    """A linear model and a neural network with any head; of `tf.compat.v1.estimator`.
+    """A linear model and a neural network with any head (`tf.compat.v1.estimator`).
 
     Args:
-        head: turns logits into loss, predictions, metrics and a train op, with a `train_op_fn`.
+        head: computes loss, predictions, metrics and a train op from logits, with a `train_op_fn`.
 
     The other arguments are the same as in `DNNLinearCombinedClassifier`.
     """
@@ -215,7 +219,7 @@ class DNNLinearCombinedEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR)
 class DNNLinearCombinedEstimatorV2(EstimatorV2):
-    """A linear model and a neural network with any head; of `tf.estimator` in TensorFlow 2.
+    """A linear model and a neural network with any head (`tf.estimator` in TensorFlow 2).
 
     As in stock, a strategy with several replicas treats the loss as a mean, whatever the head's
     reduction. See `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.

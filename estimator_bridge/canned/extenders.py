@@ -1,4 +1,4 @@
-"""Helpers for estimators of programs: `add_metrics` and `call_logit_fn`."""
+"""`add_metrics` and `call_logit_fn`, which help programs to build their own estimators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAKES = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
-    """Makes an Estimator that is like another one and has more metrics.
+    """Makes an Estimator that computes more metrics than an existing one.
 
     Args:
         metric_fn: takes any of features, labels, predictions and config. It returns pairs (value,
@@ -61,7 +61,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
 def call_logit_fn(
     logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
 ) -> Nest:
-    """Calls a function that makes logits from features; it may take mode, params and config.
+    """Calls a function that computes logits from features; it may take mode, params and config.
 
     Raises:
         InvalidInput: the result is neither a Tensor nor a dict of Tensors by str.

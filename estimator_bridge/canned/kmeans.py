@@ -21,7 +21,7 @@ _ops = tf_compat.clustering()
 
 
 class KMeansClustering(Estimator):
-    """Finds clusters of points; an estimator without labels.
+    """Finds clusters of points, without labels.
 
     Args:
         num_clusters: the number of clusters.
@@ -37,7 +37,7 @@ class KMeansClustering(Estimator):
         feature_columns: columns of the points; None takes all features in alphabetical order.
 
     Raises:
-        InvalidInput: the metric, or the way to choose centers, is unknown.
+        InvalidInput: `distance_metric` or `initial_clusters` is unknown.
     """
 
     SQUARED_EUCLIDEAN_DISTANCE = _ops.SQUARED_EUCLIDEAN_DISTANCE
@@ -136,7 +136,7 @@ def _spec(
     tf.summary.scalar("loss/raw", loss)
     count = tf.assign_add(tf.train.get_global_step(), 1)
     with tf.control_dependencies([update, count]):
-        train_op = tf.identity(loss, name="control_dependency")  # As stock names it.
+        train_op = tf.identity(loss, name="control_dependency")  # stock's name
     hooks: list[tf.train.SessionRunHook] = [_ChooseCenters(initialize, is_initialized, is_chief)]
     if tolerance is not None:
         hooks.append(_StopWhenSteady(loss, tolerance))
@@ -171,7 +171,7 @@ class _ChooseCenters(tf.train.SessionRunHook):
                     session.run(self._initialize)
                 else:
                     time.sleep(1)
-            except RuntimeError as error:  # The session is being created again.
+            except RuntimeError as error:  # the session is being created again
                 log.info("Centers are not chosen yet: %s", error)
 
 

@@ -108,15 +108,15 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifier(Estimator):
-    """Classifies with a linear model; of `tf.compat.v1.estimator`.
+    """Classifies with a linear model (`tf.compat.v1.estimator`).
 
     Args:
         feature_columns: dense or categorical feature columns.
-        optimizer: as in `DNNClassifier`, with a default learning rate of 0.2. None means Ftrl with
-            min(0.2, 1 / sqrt(columns)). It may be a LinearSDCA.
-        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for each
+        optimizer: as in `DNNClassifier`, with a default learning rate of 0.2; or a LinearSDCA. None
+            means Ftrl with a learning rate of min(0.2, 1 / sqrt(columns)).
+        partitioner: splits the variables. None makes parts of at least 64 MiB, at most one for each
             parameter server.
-        sparse_combiner: how the weights of an example's categories are combined, 'sum', 'mean' or
+        sparse_combiner: how the weights of an example's categories are combined: 'sum', 'mean' or
             'sqrtn'.
 
     The other arguments are the same as in `DNNClassifier`.
@@ -125,7 +125,7 @@ class LinearClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifierV2(EstimatorV2):
-    """Classifies with a linear model; of `tf.estimator` in TensorFlow 2.
+    """Classifies with a linear model (`tf.estimator` in TensorFlow 2).
 
     Args:
         feature_columns: dense or categorical columns of `tf.feature_column`.

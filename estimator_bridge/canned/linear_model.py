@@ -24,7 +24,10 @@ V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
 
 
 class LinearResult(NamedTuple):
-    """The logits of a linear model, [batch, units], and its variables, split ones by part."""
+    """The logits of a linear model, [batch, units], and its variables.
+
+    Split variables are lists.
+    """
 
     logits: Tensor
     weights: list[Variable]
@@ -32,7 +35,7 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Sums each example's weights of categories, its numbers times their weights, and the bias.
+    """Adds up the weights of an example's categories, its weighted numbers, and the bias.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
@@ -170,7 +173,7 @@ def _parts(variables: Object) -> list[Variable]:
 
 def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) -> None:
     if units > 1:
-        # Variables of Keras are whole, and stock passes the bias itself; otherwise it passes a
+        # Keras variables are not split, and stock passes the bias itself. Otherwise stock passes a
         # list.
         bias = result.bias[0] if is_keras else result.bias
         tf.summary.histogram("bias", bias)

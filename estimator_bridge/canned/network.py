@@ -28,7 +28,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The arguments of a network, as `DNNClassifier` describes them; it may have no columns."""
+    """The arguments of a network, as in `DNNClassifier`; it may have no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Columns | None
@@ -55,7 +55,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
     """Lists the variables that a Keras optimizer trains: those of a network, and shared tables.
 
     Stock never trains the tables of `shared_embeddings`, because they belong to no layer. With
-    quirks="stock" they are not trained here either, with a warning.
+    quirks="stock" these tables are not trained here either, and there is a warning.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]
@@ -70,7 +70,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
 
 
 class _Network(Model):
-    """Attributes are in stock's order, because Keras lists variables in that order."""
+    """The network. Attributes are in stock's order, because Keras lists variables in that order."""
 
     _kinds: Object
     _open_scope: Callable[[str], Object]

@@ -1,4 +1,4 @@
-"""Estimators whose model is a recurrent network over sequence columns, of TensorFlow 2."""
+"""Estimators whose model is a recurrent network over sequence columns (TensorFlow 2)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
         )
         network = _RecurrentNetwork(layer, head.logits_dimension, columns, context)
         is_training = mode == ModeKeys.TRAIN
-        # Before the network, as in stock, so that random ops get the same seeds.
+        # As in stock, the optimizer is created before the network, so that random ops get the same
+        # seeds.
         optimizer = _optimizer(args.optimizer) if is_training else None
         arguments.check_features(features)
         logits, mask = network(features, training=is_training)
@@ -84,7 +85,7 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
 
 @constructor(V2, _model_fn, _ESTIMATOR, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNEstimator(Estimator):
-    """A recurrent network with any head; of `tf.estimator.experimental`.
+    """A recurrent network with any head (`tf.estimator.experimental`).
 
     Args:
         sequence_feature_columns: sequence columns; their values at each step are the input.
@@ -93,8 +94,8 @@ class RNNEstimator(Estimator):
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
         return_sequences: whether every step has logits, for a sequential head, or only the last.
-        optimizer: as in `DNNClassifierV2`, but a name has a learning rate of 0.05 and clips
-            gradients to a norm of 5.
+        optimizer: as in `DNNClassifierV2`, but a named optimizer has a learning rate of 0.05 and
+            clips gradients to a norm of 5.
 
     Raises:
         InvalidInput: the cells are given twice, or the head is not sequential.
@@ -106,8 +107,8 @@ class RNNClassifier(RNNEstimator):
     """Classifies sequences, or their steps, with a recurrent network.
 
     Args:
-        sequence_mask: with return_sequences, the key under which features and predictions have the
-            mask of the steps.
+        sequence_mask: with return_sequences, the key of the mask of steps, in the features and in
+            the predictions.
 
     The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
     """
@@ -128,7 +129,6 @@ class _RecurrentNetwork(Model):
 
     @do_not_convert
     def call(self, inputs: Features, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Computes logits, [batch, units] or [batch, steps, units], and the mask of steps."""
         with tf.name_scope("sequence_input_layer"):
             values, length = self._sequence_features_layer(inputs, training=training)
             tf.summary.histogram("sequence_length", length)

@@ -1,7 +1,7 @@
 """Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
 
-TensorFlow's own reader and writer take whole slices, which may be larger than memory. Reference:
-tensor_bundle.proto and tensor_bundle.h of TensorFlow.
+TensorFlow's own reader and writer need memory for whole slices. Reference: tensor_bundle.proto and
+tensor_bundle.h of TensorFlow.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads only the index, and compares it with the sizes of the files before it allocates
-    memory. Raises UnreadableCheckpoint, with the file's name, if a file is missing, too short, or
-    not a checkpoint.
+    Opening it reads only the index, and compares it with the sizes of the files. Raises
+    UnreadableCheckpoint, with the file's name, if a file is missing, too short, or not a
+    checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -58,7 +58,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         # Slices have entries of their own, whose keys begin with a zero byte.
         tensors = [self._tensor(key, parsed) for key in parsed if not key.startswith(b"\0")]
         self.tensors = {tensor.name: tensor for tensor in tensors}
-        # No byte belongs to two tensors, so a small file cannot claim to hold large tables.
+        # No byte belongs to two tensors, so a small file cannot claim to contain large tables.
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
             raise self._damaged_index("its tensors are larger than its files together")
 
@@ -79,7 +79,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Compares the checksums of a tensor; raises UnreadableCheckpoint if one is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
-        elif tensor.dtype.size:  # Only TensorFlow can check variants and the like.
+        elif tensor.dtype.size:  # only TensorFlow can check types such as variants
             for piece in tensor.slices:
                 crc = 0
                 for data in self.chunks(piece):
@@ -217,9 +217,11 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
 
 class Writer:
-    """Writes a checkpoint with one data file; the index, which makes it a checkpoint, comes last.
+    """Writes a checkpoint with one data file.
 
-    Calls `wrote` with the bytes of each write. Raises CannotWrite, with the file's name.
+    The index is written last and completes the checkpoint.
+
+    Calls `wrote` with the number of bytes of each write. Raises CannotWrite, with the file's name.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -249,9 +251,9 @@ class Writer:
 
         Args:
             sizes: the size of each slice in bytes, by the slice's extents.
-            buffers: pairs of a run's number and the next bytes of that run.
+            buffers: pairs of a run's number and the next bytes of the run.
             crcs: the masked checksums of the slices; None computes them.
-            runs: how many runs of equal length a slice has; they are numbered through all slices.
+            runs: how many runs of equal length a slice has. Runs are numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -324,7 +326,7 @@ class Writer:
 
 
 def find(path: str) -> str:
-    """Returns the path of a checkpoint: the given one, or a directory's latest."""
+    """Returns the path of a checkpoint: the given path, or a directory's latest checkpoint."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")

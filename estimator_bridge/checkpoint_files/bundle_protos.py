@@ -46,7 +46,7 @@ ObjectGraph = _CLASSES["ObjectGraph"]
 CheckpointState = _CLASSES["CheckpointState"]
 
 LITTLE_ENDIAN = 0
-"""The `endianness` of a header; no other is read."""
+"""The `endianness` of a header; files with another one are refused."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +70,14 @@ class ElementType:
     def as_numpy(self) -> npt.DTypeLike:
         try:
             return np.dtype(self.name)
-        except TypeError:  # such as bfloat16, which comes with TensorFlow
+        except TypeError:  # for example bfloat16, which comes with TensorFlow
             import tensorflow as tf
 
             numpy_type: npt.DTypeLike = tf.as_dtype(self.number).as_numpy_dtype
             return numpy_type
 
 
-# In the order of their numbers, from 1.
+# Names in the order of the types' numbers, from 1.
 _NAMES = (
     "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 "
     "bfloat16 qint16 quint16 uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 "

@@ -1,7 +1,6 @@
-"""The `.index` file of a checkpoint: a sorted table of keys and values, as LevelDB writes them.
+"""The `.index` file of a checkpoint: a sorted table of keys and values in LevelDB's format.
 
-A file has blocks of entries, a block with their positions, and a footer. Keys share prefixes with
-the previous key. Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
+Reference: doc/table_format.md of LevelDB; RFC 3720, appendix B.4, for CRC-32C.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _FOOTER = 48
 _TRAILER = 5
 _BLOCK = 4096
 _MASK_DELTA = 0xA282EAD8
-# Keys share prefixes, so a small file may expand to long keys, but honest files stay below this.
+# Keys share prefixes, so a small file may expand to long keys, but valid files stay below this.
 _MAX_EXPANSION = 32
 
 
@@ -74,7 +73,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 def mask(crc: int) -> int:
-    """Masks a checksum for storage: files of checksums often have a checksum themselves."""
+    """Masks a checksum for storage, because files of checksums are often checksummed themselves."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

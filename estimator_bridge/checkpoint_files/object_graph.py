@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.bundle_protos import STRING, ObjectGraph
 from tf2_engine.types import Message
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""The tensor that holds the graph; a checkpoint without it is name-based."""
+"""The tensor that contains the graph. A checkpoint without this tensor is name-based."""
 
 _ATTRIBUTE = "VARIABLE_VALUE"
 END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
@@ -24,9 +24,9 @@ LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
 """The child of stock's TPUEmbeddingV2 that describes the layout of its tables."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
-"""The end of that child's key."""
+"""The end of the key of LAYOUTS_PATH."""
 
-# With this name, TensorFlow notifies a TPUEmbedding that its variables were restored.
+# If a saver has this name, TensorFlow notifies a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
@@ -37,10 +37,10 @@ _MAX_EXPANSION = 100
 class Objects(NamedTuple):
     """The contents of a checkpoint's object graph."""
 
-    keys: dict[Path, str]  # of variables, by path
-    embeddings: list[Path]  # of the objects that were saved as a TPUEmbedding
-    names: dict[str, str]  # of variables in the program, by key
-    # By a variable's key, the keys of the slots that legacy optimizers have for it.
+    keys: dict[Path, str]  # keys of variables, by path
+    embeddings: list[Path]  # paths of objects saved as a TPUEmbedding
+    names: dict[str, str]  # names of variables in the program, by key
+    # The keys of the slots that legacy optimizers have for a variable, by the variable's key.
     slots: dict[str, dict[str, str]]
 
     def children(self, parent: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialized graph; of several paths to an object, a shortest one is kept."""
+    """Parses a serialized graph. If an object has several paths, a shortest path is kept."""
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -95,8 +95,8 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
         if length > max_length:
             raise ValueError("the paths in its object graph are too long")
         for child in nodes[number].children:
-            # No real model is that deep, and the paths of a deep graph need memory by the square of
-            # its depth.
+            # No real model is that deep, and the memory for paths grows with the square of the
+            # depth.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
                 raise ValueError(
                     "its object graph is too deep, or refers to a node that does not exist"
@@ -129,7 +129,6 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Serializes a graph of variables by their keys; `embedding` is saved as a TPUEmbedding."""
     graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:
@@ -166,7 +165,7 @@ class _Graph:
         self._message = message
         if not message.nodes:
             message.nodes.add().has_checkpoint_values.value = True
-        # By the index of an object, the indices of its children.
+        # The indices of an object's children, by the object's index.
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: Path) -> Message:

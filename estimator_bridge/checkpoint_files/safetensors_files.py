@@ -1,7 +1,6 @@
 """Reads and writes safetensors files in pieces, because a table may be larger than memory.
 
-A file has the length of the header (8 bytes), the header (JSON with the dtype, the shape and the
-position of each tensor), and the data. Reference: the section "Format" of safetensors' README.
+Reference: the section "Format" of safetensors' README.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ TYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""The types that a file can hold, TensorFlow's name first."""
+"""The types that a file can store, TensorFlow's name first."""
 
 _BY_CODE = {TYPES[each.name]: each for each in bundle_protos.TYPES.values() if each.name in TYPES}
-_MAX_HEADER = 100 << 20  # as in the library
+_MAX_HEADER = 100 << 20  # the safetensors library has the same limit
 _METADATA = "__metadata__"
 
 
@@ -57,7 +56,7 @@ class Described(NamedTuple):
 
 
 class SafetensorsReader(Reader):
-    """Several safetensors files, read like one checkpoint without checksums."""
+    """Reads several safetensors files like one checkpoint without checksums."""
 
     def __init__(self, prefix: str, paths: Sequence[str]) -> None:
         self.prefix = prefix
@@ -75,7 +74,7 @@ class SafetensorsReader(Reader):
         return self._paths
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Does nothing: the format has no checksums."""
+        """Does nothing, because the format has no checksums."""
 
     def _tensors_of(self, path: str) -> Iterator[StoredTensor]:
         try:
@@ -93,7 +92,7 @@ class SafetensorsReader(Reader):
             tensors = [_tensor(path, 8 + length, name, each) for name, each in header.items()]
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise _damaged(path, f"its header is wrong ({error!r})") from error
-        # The format has no holes, so a small file cannot claim to hold large tables.
+        # Files have no gaps, so a small file cannot claim to contain large tables.
         position = 8 + length
         for tensor in sorted(tensors, key=lambda each: each.slices[0].offset):
             piece = tensor.slices[0]
@@ -159,7 +158,7 @@ class SafetensorsWriter(Writer):
 def _header(
     tensors: Mapping[str, Described], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    # Larger elements first, so that each tensor is aligned if the file is mapped into memory.
+    # Tensors with larger elements come first, so that every tensor is aligned in a mapped file.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.size)
     ends = list(itertools.accumulate(tensors[name].size for name in names))
     offsets = dict(zip(names, [0, *ends], strict=False))

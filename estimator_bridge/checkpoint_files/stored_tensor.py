@@ -22,7 +22,7 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class StoredSlice:
-    """A slice of a tensor in a file; the masked checksum is None where the format has none."""
+    """A slice of a tensor in a file. The masked checksum is None if the format has no checksums."""
 
     extents: Extents
     file: str
@@ -39,7 +39,7 @@ class StoredTensor:
     dtype: ElementType
     shape: tuple[int, ...]
     slices: tuple[StoredSlice, ...]
-    sliced: bool  # False: one slice holds the whole tensor
+    sliced: bool  # False: one slice is the whole tensor
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the tensor; a checkpoint may hold only a part."""
+        """Whether the slices cover the tensor; a checkpoint may contain only a part."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
@@ -115,7 +115,7 @@ class RowLayout:
 
 
 Layout: TypeAlias = RowLayout | TableLayout
-"""Maps ids of rows to places in a tensor with `stored(ids)`, and back with `ids(stored)`."""
+"""`stored(ids)` maps row ids to places in a tensor, and `ids(stored)` maps places back to ids."""
 
 
 def slice_key(name: str, part: Message) -> bytes:
@@ -133,7 +133,7 @@ def _number(value: int) -> bytes:
 
 def _signed(value: int) -> bytes:
     if value < 0:
-        return b"\x7f"  # only -1 occurs
+        return b"\x7f"  # -1 is the only negative number
     # As many leading ones as there are bytes, then a zero, then the value.
     size = value.bit_length() // 7 + 1
     return ((((1 << size) - 1) << (7 * size)) | value).to_bytes(size, "big")

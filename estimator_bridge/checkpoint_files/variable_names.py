@@ -9,7 +9,7 @@ slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.
 slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
 slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
 
-Only a spec needs TensorFlow; checkpoints alone are read without it.
+Only reading a spec needs TensorFlow; checkpoints alone are read without it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
-"""Where slots are created; each place has its own names for them."""
+"""Where slots are created; each place uses other names for slots."""
 
 COLUMN_VARIABLE = "embedding_weights"
-Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of tables, by name
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of variables that may be parts of tables, by name
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """The information of a spec or a user about a table. None means unknown."""
+    """What a spec or a user says about a table. None means unknown."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
     shape: tuple[int, int] | None = None  # [vocabulary, dim]
     # The initial values of slots, by the engine's name.
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    own_name: str | None = None  # of its variable, without a scope
+    own_name: str | None = None  # name of its variable, without a scope
     scoped: bool = False  # whether the variable is in the scope of a layer
     # Equal for tables with equal optimizers, learning rates included.
     group: Hashable = None
@@ -52,7 +52,6 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Maps each table to its variable's name, without the scope, and shape."""
     from estimator_bridge.translation.read_spec import read_spec
 
     return {
@@ -71,7 +70,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Maps the engine's slots to the variables that one of `PLACES` makes for a table."""
+    """Maps the engine's slots to the names that slots of a table get in one of `PLACES`."""
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
@@ -113,7 +112,6 @@ def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
 
 
 def own_names(table: KnownTable) -> list[str]:
-    """Lists the possible names of a table's variable without a scope, the most likely first."""
     if table.own_name is not None:
         return [table.own_name]
     if not table.name.startswith(TABLE_PREFIX):
@@ -125,7 +123,8 @@ def own_names(table: KnownTable) -> list[str]:
 def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
     """Lists the variables that have a name of a table, in any scope.
 
-    If there is none, these are what its column may have made in a layer that opens no scopes.
+    If there is none, these are the variables that its column may have created in a layer without
+    scopes.
     """
     named = [name for name in variables if is_one_of(name, own_names(table))]
     is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)
@@ -162,7 +161,7 @@ def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) 
             f"Table {table.name!r}: it has no optimizer. Give `optimization_parameters` to it or "
             "to the spec."
         )
-    # The learning rate does not matter here, so any optimizer may have this function for it.
+    # The learning rate does not matter here, so every optimizer gets the same rate function.
     engine = translate_optimizer(optimizer, _no_rate, f"Table {table.name!r}: ")
     shape = (table.vocabulary_size, table.dimension)
     slot_values = engine.slot_initial_values()

@@ -1,12 +1,12 @@
-"""Says what stock ignores or treats surprisingly in a program, and what its tables cost.
+"""Lists what stock ignores or treats unexpectedly in a program, and the sizes of its tables.
 
-A script is read, not run, and the report names lines. With --run it runs as far as its first
-TPUEstimator (flags, data and files included, but no training), which shows computed values and the
-rows and bytes of every table. A spec is imported, and of a model_dir the latest checkpoint is read.
-You can give several of these at once.
+By default a script is read and not run, and the report names lines. With --run, the script runs up
+to its first TPUEstimator, with its flags, data and files, but does not train; the report then also
+has computed values, and the rows and bytes of every table. --spec imports a spec, and --model_dir
+reads the latest checkpoint of a directory. You can combine these.
 
-In a folder, or with -m in a package, such as a library's, all sources are searched for private
-names of stock that the bridge lacks.
+If the program is a folder, or a package with -m, such as a library, the report lists the private
+names of stock that any of its sources uses and the bridge lacks.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--spec", help=checkpoint_arguments.HELP)
     add("--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint")
     add("--run", action="store_true", help="run the script up to its first TPUEstimator")
-    program_arguments.configure(parser, "the program, with --run, or the module of --spec,")
-    hosts = "numbers of hosts to say sizes for (1,8)"
+    program_arguments.configure(parser, "the program (with --run) or the module of --spec")
+    hosts = "the numbers of hosts for which to report sizes (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
     target = (
-        "say what becomes of each setting on TPUs with SparseCores, by stock's TPUEmbeddingV2, or "
-        "in PyTorch"
+        "report the effect of each setting on TPUs with SparseCores, with stock's TPUEmbeddingV2, "
+        "or in PyTorch"
     )
     add("--target", choices=("v5p", "v6e", "tpu7x", "torch"), help=target)
-    cores = "cores of that target, all hosts together (default: the program's, or 1)"
+    cores = "cores of the target on all hosts together (default: the program's number, or 1)"
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
-    size = "samples of the global batch there (default: the program's, where it is run)"
+    size = "samples of the global batch on the target (default with --run: the program's number)"
     add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
-    sample = "with --run and --target: what N batches of the program's data need of SparseCores"
+    sample = "with --run and --target: report the SparseCore limits that N batches of the data need"
     add("--sample", type=int, default=0, metavar="N", help=sample)
-    add("script", nargs="?", help="the program, or a folder: that of a library, for instance")
+    add("script", nargs="?", help="the program, or a folder, for instance of a library")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run")
 
 

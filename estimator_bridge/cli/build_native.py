@@ -1,4 +1,4 @@
-"""Compiles the native ops of the host driver if there are none, and tries to load them."""
+"""Compiles the native ops, unless the cache or the wheel has them, and tries to load them."""
 
 from __future__ import annotations
 

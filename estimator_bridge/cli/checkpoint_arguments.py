@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tf2_engine.types import Object
 
 HELP = (
-    "the program's EmbeddingConfigSpec, as module:attribute or file.py:name; a function without "
-    "arguments that returns one will do. The module is imported: it is your program, and it runs"
+    "the program's EmbeddingConfigSpec, or a function without arguments that returns it, as "
+    "module:attribute or file.py:name. The module, which is part of your program, is imported"
 )
 
 
@@ -28,9 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--spec", help=HELP)
     program_arguments.add_tf1(parser, "the module of --spec")
-    table = "the variable of a table in a name-based checkpoint; once for each"
+    table = "a table, and its variable in a name-based checkpoint; repeat the option for each table"
     add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
-    add("--optimizer", help="of all tables, without a spec (default: told by the slots)")
+    add(
+        "--optimizer",
+        help="the optimizer of all tables, if there is no spec (default: detected from the slots)",
+    )
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
@@ -59,7 +62,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
         except SystemExit as ended:
             raise errors.InvalidInput(
                 f"--spec: {where} exits with {ended.code!r} when it is imported. Let the module "
-                'train under `if __name__ == "__main__":` alone.'
+                'train only under `if __name__ == "__main__":`.'
             ) from ended
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
         raise errors.InvalidInput(f"--spec: {text} is not an EmbeddingConfigSpec, but {spec!r}.")

@@ -1,4 +1,4 @@
-"""Prints a script with which a shell completes commands, their options and their values."""
+"""Prints a script that lets a shell complete commands, their options and their values."""
 
 from __future__ import annotations
 

@@ -10,43 +10,62 @@ from estimator_bridge.progress_line import ProgressLine
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("old", metavar="OLD", help="a checkpoint, or a directory: its latest one")
-    add("new", metavar="NEW", help="the directory to make")
+    add("old", metavar="OLD", help="a checkpoint, or a directory, whose latest checkpoint is used")
+    add("new", metavar="NEW", help="the directory to create")
     checkpoint_arguments.configure(parser)
-    forms = "the form to write (default: object for a checkpoint by name, else names)"
+    forms = "the form to write (default: object, if OLD stores values by name; otherwise names)"
     add("--to", choices=("names", "object", "sparsecore", "torch"), help=forms)
-    of_torch = "OLD is of PyTorch: safetensors files, or a state dict (default: told by the files)"
+    of_torch = (
+        "OLD is from PyTorch: safetensors files or a state dict (default: detected from the files)"
+    )
     add("--from", dest="from_form", choices=("torch",), help=of_torch)
     for side, text in (("from", "the old"), ("to", "a new")):
-        rows = f"how {text} name-based checkpoint spreads rows over hosts (default: the spec's)"
+        rows = (
+            f"how {text} name-based checkpoint spreads rows over hosts (default: as the spec says)"
+        )
         add(f"--{side}_partition", choices=("div", "mod"), help=rows)
-    writers = "hosts of the writer (default: told by slices)"
+    writers = "the number of hosts that wrote OLD (default: detected from its slices)"
     add("--from_hosts", type=int, metavar="N", help=writers)
-    add("--to_hosts", type=int, default=1, metavar="N", help="hosts of the reader, by name (1)")
-    cores = "cores of all hosts together that read a new checkpoint for SparseCores (1)"
+    add(
+        "--to_hosts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the number of hosts that will read a name-based NEW (1)",
+    )
+    cores = "the number of cores, on all hosts, that will read a NEW for SparseCores (1)"
     add("--to_cores", type=int, default=1, metavar="N", help=cores)
-    sparse = "SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x (4)"
+    sparse = "the number of SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x (4)"
     add("--to_sparse_cores", type=int, default=4, metavar="N", help=sparse)
-    samples = "for SparseCores: activations per core of the first feature by name, by its table"
+    samples = (
+        "for SparseCores: the table of the first feature by name, and its activations per core"
+    )
     add("--samples", action="append", default=[], metavar="TABLE=N", help=samples)
     slots = (
-        "names of slots in a new name-based checkpoint: as with use_tpu=True or False, or of a "
-        "Keras optimizer (tpu)"
+        "the names of slots in a name-based NEW: as with use_tpu=True (tpu, default), as with "
+        "use_tpu=False (cpu), or as in a Keras optimizer (keras)"
     )
     add("--slots", choices=("tpu", "cpu", "keras"), default="tpu", help=slots)
-    like = "of the program that is to read the new one: takes names, or objects, from it"
+    like = "a checkpoint of the program that will read NEW; names or objects are taken from it"
     add("--like", metavar="CHECKPOINT", help=like)
-    add("--scope", help="scope of column variables, when written by name")
-    root = "the object that holds the tables (embedding), or the module with `embedding_bags`"
+    add("--scope", help="the scope of the variables of columns in a name-based NEW")
+    root = "the object that has the tables (embedding), or the module that has `embedding_bags`"
     add("--root", help=root)
-    rename = "another name for a variable; an object's key or path may be OLD, with --like NEW"
+    rename = "rename a variable; OLD may be an object's key or path, and with --like also NEW"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=rename)
-    allow = "a name, or a pattern, that may be without a counterpart"
+    allow = "a name, or a pattern of names, that may lack a counterpart"
     add("--allow", action="append", default=[], metavar="NAME", help=allow)
-    none = "all variables are the model's own, as of a canned estimator; there are no tables"
+    none = "no variable is a table: all belong to the model, as in a canned estimator"
     add("--no_tables", action="store_true", help=none)
-    add("--global_step", type=int, metavar="N", help="overrides the checkpoint's")
-    add("--dry_run", action="store_true", help="print the map and write nothing")
+    add(
+        "--global_step",
+        type=int,
+        metavar="N",
+        help="use this global step instead of the checkpoint's",
+    )
+    add(
+        "--dry_run", action="store_true", help="print where each tensor would go, and write nothing"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:

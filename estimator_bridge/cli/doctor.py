@@ -1,4 +1,4 @@
-"""Prints what is installed, and which compiler and ops are used here, and why; compiles nothing."""
+"""Prints what is installed, and which compiler and ops this machine uses; compiles nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes a checkpoint: tables, slots, how they are stored, and which rows have changed."""
+"""Lists the tables and slots of a checkpoint, how they are stored, and which rows changed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from estimator_bridge.progress_line import ProgressLine
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", metavar="DIR", help="a directory, whose latest is taken, or a checkpoint")
+    add("path", metavar="DIR", help="a checkpoint, or a directory, whose latest checkpoint is used")
     add("--json", action="store_true", help="print JSON")
     checkpoint_arguments.configure(parser)
-    add("--root", help="the object that holds the tables")
-    initial = "count the rows that differ from this one (default: model.ckpt-0 beside it)"
+    add("--root", help="the object that has the tables")
+    initial = "count the rows that differ from this checkpoint (default: model.ckpt-0 beside DIR's)"
     add("--initial", metavar="CHECKPOINT", help=initial)
-    rows = "how rows were spread over hosts, where those of the initial checkpoint were others"
+    rows = "how rows are spread, if another number of hosts wrote the initial checkpoint"
     add("--from_partition", choices=("div", "mod"), help=rows)
 
 

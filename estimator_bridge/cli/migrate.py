@@ -1,26 +1,24 @@
 """Rewrites a program so that it imports the bridge, or so that it trains in TensorFlow 2.
 
---form bridge, for any program: imports and full names of stock lead to the bridge; everything else
-stays as it is. The new program is NAME_bridge.py.
+--form bridge writes NAME_bridge.py: imports and full names of stock become those of the bridge;
+everything else stays as it is.
 
---form keras, for programs with TPUEstimators, or a canned one: a keras.Model with the layers of
-tf2_engine.keras replaces each model_fn and its estimator, or runs the model_fn. The new program is
-NAME_keras.py.
+--form tf2 writes NAME_tf2.py: the class Trainer of the library tf2_engine.training, with a
+strategy, a training loop and checkpoints of TensorFlow 2, replaces the estimator. Input functions,
+columns, the embedding spec and the model_fn stay. The new program resumes from a converted
+checkpoint; if it finds a legacy checkpoint, it shows the command that converts it.
 
---form tf2, for any program: the input functions, columns, the embedding spec and
-the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
-loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It
-resumes from a converted checkpoint; given one that is not converted, it shows the command that
-converts it.
+--form keras writes NAME_keras.py: a keras.Model with layers of tf2_engine.keras replaces the
+estimator. It either replaces the model_fn, too, or runs it.
 
 A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras: its modules may
 import each other, and other files are copied.
 
-Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
-be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. A program that
-needs an edit for a Trainer or a Keras model keeps its estimators, as the bridge's. The exit status
-is 0 for a complete program and 3 for one with such places. It is 2 if the program is refused,
-because its training, an evaluation or an export cannot be carried over.
+Comments and formatting stay. The report lists, by line, what was rewritten. Code that cannot be
+converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. A program that could
+become a Trainer or a Keras model only with an edit keeps its estimators, on the bridge. The exit
+status is 0 if the new program is complete, 3 if places are left to you, and 2 if the program is
+refused, for example because a statement that trains cannot be carried over.
 """
 
 from __future__ import annotations
@@ -53,35 +51,33 @@ _LEFT = 3
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
-    "--check-run": "keep the new program only if it can make one step of each training",
-    "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
-    "the old one equal; the status is that of `verify`",
-    "--brief": "print, in place of the report, a page in Markdown with what is left to do",
+    "--check-run": "keep the new program only if each of its training runs can make one step",
+    "--verify": "keep the new program only if `verify` finds it equal to the old one; the exit "
+    "status is that of `verify`",
+    "--brief": "print a page in Markdown with what is left to do, instead of the report",
     "--check": "write nothing: print the report, or all blockers",
-    "--list-rules": "print the rules: form, id, class, and what each does",
+    "--list-rules": "print the form, id, class and effect of each rule",
 }
 _VALUES = {
-    "--only": ("RULES", "apply these rules alone: ids or classes, with commas"),
-    "--skip": ("RULES", "do not apply these rules; code stays as it is there"),
-    "--main": ("FILE", "of a folder: the program in it that --check-run and --verify run"),
-    "--undo": ("FILE", "put back what a migration replaced, from the undo file that it wrote"),
+    "--only": ("RULES", "apply only these rules: ids or classes, separated by commas"),
+    "--skip": ("RULES", "do not apply these rules; the code that they concern stays as it is"),
+    "--main": ("FILE", "the program in a folder that --check-run and --verify run"),
+    "--undo": ("FILE", "restore the files that a migration overwrote, from its undo file"),
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    form = (
-        "the new program: the same with imports of the bridge (default), in TensorFlow 2, or Keras"
-    )
+    form = "the new program: it imports the bridge (default), or trains in TensorFlow 2 or in Keras"
     parser.add_argument("--form", choices=FORMS, default="bridge", help=form)
     target = (
-        "the new program, of the tf2 or keras form, is for TPUs with SparseCores (v5p, v6e, "
-        "TPU7x), and has their numbers on a host too; what they lack is listed, or refused"
+        "write a tf2 or keras form for TPUs with SparseCores (v5p, v6e, TPU7x), which computes "
+        "their results on a host too; settings that these TPUs lack are reported or refused"
     )
     parser.add_argument("--target", choices=TARGETS, help=target)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
-    in_place = "overwrite the program; FILE.undo keeps what it was"
+    in_place = "overwrite the program; FILE.undo keeps its old contents"
     where.add_argument("--in_place", action="store_true", help=in_place)
     where.add_argument("--diff", action="store_true", help="print a diff and write nothing")
     for name, text in _FLAGS.items():
@@ -89,8 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (metavar, text) in _VALUES.items():
         parser.add_argument(name, metavar=metavar, help=text)
     tf1 = (
-        "whether it is a program of TensorFlow 1, whose imports become those of tf.compat.v1 "
-        "(default: if its source names what only TensorFlow 1 has)"
+        "whether the program is for TensorFlow 1; its imports then become those of tf.compat.v1 "
+        "(default: yes, if its source uses a name that only TensorFlow 1 has)"
     )
     parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
     program_arguments.add_module(parser)
@@ -192,8 +188,8 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
         )
     if runs and (options.diff or options.check):
         raise errors.InvalidInput(
-            "migrate: --check-run and --verify run what is written; --diff and --check write "
-            "nothing."
+            "migrate: --check-run and --verify run the new program, but --diff and --check do not "
+            "write one. Leave one of these options out."
         )
     # `.` and `..` have no name from which to make one for the new folder.
     return path.resolve() if path.name in ("", "..") else path

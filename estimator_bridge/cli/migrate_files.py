@@ -164,7 +164,7 @@ def _tried(
     if options.is_module and new.parent != old.resolve().parent:
         raise errors.InvalidInput(
             f"migrate: -m runs the new program as a module of {program.package or 'its folder'}, "
-            f"which {new.parent} is not. Give an --output in {old.parent}."
+            f"but --output is in {new.parent}. Give an --output in {old.parent}."
         )
     new_program = program.beside(str(new))
     if options.check_run:

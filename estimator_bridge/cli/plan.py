@@ -1,8 +1,9 @@
-"""Says what a cluster for a program needs: memory, bytes and time of its workers and ps.
+"""Estimates the memory, traffic and step time of a cluster of workers and parameter servers.
 
-The program runs as far as its first TPUEstimator (flags, data and files included, but no training),
-which shows its tables; or a spec is imported. The distribution of ids is assumed, unless --sample
-reads batches of the training. Sizes of tables are exact; bytes and times come from a model.
+The tables come from the program, which runs up to its first TPUEstimator, with its flags, data and
+files, but does not train; or from a spec, which is imported. The distribution of ids is assumed,
+unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
+estimates of a model.
 """
 
 from __future__ import annotations
@@ -25,10 +26,16 @@ _LAYOUTS = ("div", "mod", "octaves")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("--workers", type=program_arguments.positive, default=1, metavar="W", help="workers (1)")
-    ps = "parameter servers (default: of those that hold the tables, the fastest number)"
+    add(
+        "--workers",
+        type=program_arguments.positive,
+        default=1,
+        metavar="W",
+        help="number of workers (1)",
+    )
+    ps = "number of parameter servers (default: the fastest number with enough memory)"
     add("--ps", type=program_arguments.positive, metavar="P", help=ps)
-    cores = "cores of all workers together (default: the program's, or one for each worker)"
+    cores = "cores of all workers together (default: the program's number, or one for each worker)"
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
@@ -40,35 +47,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="CPUs of a machine (16)",
     )
-    model = "milliseconds that a worker takes for model and input in a step, without tables (0)"
+    model = "milliseconds of a worker for model and input in a step, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
     add("--layout", choices=_LAYOUTS, default="div", help=layout)
     wire = "the form of gradients, as for `run` (smallest)"
     add("--wire", choices=run.WIRES, default="smallest", help=wire)
-    sample = "look at N batches of the program's training data (default: 0, a Zipf law)"
+    sample = "count ids in N batches of the training data (default: 0, which assumes a Zipf law)"
     add("--sample", type=int, default=0, metavar="N", help=sample)
-    ids = "without a sample: ids of each feature in a sample (1), or FEATURE=N,FEATURE=N"
+    ids = "without --sample: ids of every feature per sample (1), or FEATURE=N,FEATURE=N"
     add("--ids", type=_ids, default={}, metavar="N", help=ids)
-    zipf = "without a sample: the exponent of the law that ids follow (1.05)"
+    zipf = "without --sample: the exponent of the Zipf law of the ids (1.05)"
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
-    size = "samples of the global batch (default: the program's)"
+    size = "samples of the global batch (default: the program's number)"
     add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
     reads = (
-        "the chief reads for all workers: the input_fn does not ask for its host, or is of Python"
+        "the chief reads the input for all workers, because the input_fn does not shard it by host "
+        "or calls Python functions"
     )
     add("--chief_reads", action="store_true", help=reads)
-    calibrate = "measure what bytes and calls cost here, with two tasks on this machine (a minute)"
+    calibrate = (
+        "measure the cost of bytes and calls with two tasks on this machine (takes a minute)"
+    )
     add("--calibrate", action="store_true", help=calibrate)
     calibration = (
-        "the JSON file of a calibration: with --calibrate what is measured is written there, for "
-        "which no program is needed; without, the plan is made with what was measured then"
+        "a JSON file of measured costs. With --calibrate, the measurement is written to it, and no "
+        "program is needed; without --calibrate, the plan uses the costs in the file"
     )
     add("--calibration", metavar="FILE", help=calibration)
     add("--json", action="store_true", help="print JSON")
-    add("--chart", metavar="FILE", help="write a chart of the cluster's growth, as SVG")
+    add("--chart", metavar="FILE", help="write a chart of the cluster's growth to FILE, as SVG")
     add("--spec", help=checkpoint_arguments.HELP)
-    program_arguments.configure(parser, "the program, or the module of --spec,")
+    program_arguments.configure(parser, "the program or the module of --spec")
     add("script", nargs="?", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
@@ -135,7 +145,8 @@ def _check(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("plan: name the program to plan for, or give its --spec.")
     if options.script and options.spec:
         raise errors.InvalidInput(
-            f"plan: --spec {options.spec} and the program {options.script!r}: give one of them."
+            f"plan: both --spec {options.spec} and the program {options.script!r} are given. "
+            "Give only one of them."
         )
     if options.script:
         program_of(options.script, options.is_module)  # raises if there is none

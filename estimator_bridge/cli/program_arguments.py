@@ -14,8 +14,8 @@ from estimator_bridge import errors
 from estimator_bridge.cli import output
 
 _TF1 = (
-    "whether {} sees TensorFlow 1: tf.contrib, and without what TensorFlow 2 changed "
-    "(default: if its source names what only TensorFlow 1 has)"
+    "whether {} runs as on TensorFlow 1: with tf.contrib, and without TensorFlow 2's changes "
+    "(default: yes, if its source uses a name that only TensorFlow 1 has)"
 )
 
 
@@ -30,7 +30,7 @@ def add_tf1(parser: argparse.ArgumentParser, subject: str) -> None:
 
 
 def add_module(parser: argparse.ArgumentParser) -> None:
-    module = "the program is a module, named as for `python -m`"
+    module = "the program is given as the name of a module, as for `python -m`"
     parser.add_argument("-m", action="store_true", dest="is_module", help=module)
 
 

@@ -1,4 +1,4 @@
-"""Records a training of a program in an open format, to replay it in another framework."""
+"""Records a program's training run in an open format, to replay it in another framework."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     folder = "the folder of the recording; it must not exist"
     add("--output", "-o", required=True, metavar="DIR", help=folder)
-    side = "what runs the program (stock), as the sides of `verify`"
+    side = "the engine that runs the program, as for the sides of `verify` (stock)"
     add("--side", choices=tuple(SIDES), default="stock", help=side)
-    python = "the interpreter that runs it, such as one with another TensorFlow"
+    python = "the Python that runs the program, for example one with another TensorFlow"
     add("--python", metavar="PATH", default=sys.executable, help=python)
-    add("--steps", type=int, default=20, help="steps of training (20)")
-    every = "record variables every N steps (1; with pipelining 5), in one device loop"
+    add("--steps", type=int, default=20, help="number of training steps (20)")
+    every = "record variables every N steps, which form one device loop (1; with pipelining 5)"
     add("--every", type=int, metavar="N", help=every)
-    begin = "begin from this (default: the program's own initial values)"
+    begin = "start from CHECKPOINT (default: from the program's own initial values)"
     add("--begin-from", metavar="CHECKPOINT", help=begin)
     no_measure = "do not train a second time to measure how the model amplifies rounding errors"
     add("--no-measure", action="store_true", help=no_measure)
     program_arguments.configure(parser)
     add("script", help="the program")
-    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest.required = False  # argparse would name them, too, where the script is missing
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -69,7 +70,7 @@ def execute(options: argparse.Namespace) -> None:
     recording = Recording(target)
     output.show(_described(recording))
     if recording.failure is not None:
-        output.tell(f"after its training the program failed: {recording.failure}")
+        output.tell(f"the program failed after its training: {recording.failure}")
 
 
 def _move(source: pathlib.Path, target: pathlib.Path) -> None:

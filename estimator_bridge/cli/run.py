@@ -1,4 +1,4 @@
-"""Runs a legacy program unedited, with the bridge in the place of stock's estimator or without."""
+"""Runs a legacy program unedited, on the bridge instead of stock's estimator."""
 
 from __future__ import annotations
 
@@ -37,48 +37,50 @@ _OPS_ARE_UNKNOWN = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    quirks = "where stock and its documents disagree: stock's numbers (default), or the documents"
+    quirks = "what to do with settings that stock ignores: ignore them too (stock), or honour them"
     add("--quirks", choices=("stock", "documented"), default="stock", help=quirks)
-    stock = "replace nothing: run the program on stock's estimator, to compare (TensorFlow 2.15)"
+    stock = "run the program on stock's own estimator, to compare (TensorFlow 2.15)"
     add("--stock", action="store_true", help=stock)
     software_tpu = (
-        "TPUEstimator(use_tpu=True) runs on a TPU in software: the bridge's with as many cores as "
-        "TPUConfig.num_shards says, stock's (--stock) with one"
+        "run TPUEstimator(use_tpu=True) on the software TPU, with TPUConfig.num_shards cores; with "
+        "--stock, on one core"
     )
     add("--software-tpu", action="store_true", help=software_tpu)
     arithmetic = (
-        "whose numbers TPUEstimator(use_tpu=True) has on the host: those of the first generation "
-        "(tpu, default), or of the TPU v5p, v6e and TPU7x (sparsecore); names what those lack"
+        "the TPUs whose results TPUEstimator(use_tpu=True) computes: the first generation (tpu, "
+        "default), or v5p, v6e and TPU7x (sparsecore); settings that these lack are reported"
     )
     add("--arithmetic", choices=ARITHMETICS, default="tpu", help=arithmetic)
     layout = (
-        "how rows of large tables are spread over the parameter servers of a cluster: in "
-        "contiguous parts (div, default), or evenly also where the first rows are the frequent "
-        "ones (octaves)"
+        "how rows of large tables are spread over parameter servers: in contiguous parts (div, "
+        "default), or so that the load is even if the first rows are the most frequent (octaves)"
     )
     add("--layout", choices=LAYOUTS, default="div", help=layout)
     wire = (
-        "the form of gradients on their way to parameter servers: for each id (occurrences), for "
-        "each activation (cells), the smaller of these (smallest, default), or for each row and "
-        "core (summed), with numbers that differ by roundings"
+        "how gradients are sent to parameter servers: for each id (occurrences), for each "
+        "activation (cells), in the smaller of these forms (smallest, default), or summed for each "
+        "row and core (summed), which rounds differently"
     )
     add("--wire", choices=WIRES, default="smallest", help=wire)
     program_arguments.configure(parser)
     cores = (
-        "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
+        "the number of cores that TPUEstimator(use_tpu=True) emulates if the program does not set "
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
     )
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     hosts = (
-        "the hosts that call the input_fn of a training with use_tpu=True, each for its part of "
-        "the cores: the workers of a cluster, or 1, the chief; without a cluster as many are "
-        "emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS; the workers where the input_fn asks for "
-        "its host, or 1)"
+        "the number of hosts that call the input_fn in training with use_tpu=True, each for its "
+        "part of the cores. In a cluster: the number of workers, or 1 for the chief; without a "
+        "cluster the hosts are emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS; else the number "
+        "of workers if the input_fn asks for its host, or 1)"
     )
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
-    add("--show-names", action="store_true", help="list every name that leads to the bridge")
+    add(
+        "--show-names", action="store_true", help="list every name that the bridge replaces or adds"
+    )
     add("script", help="the program, or a folder with a __main__.py")
-    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest.required = False  # argparse would name them, too, where the script is missing
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Serves as a worker or parameter server of the cluster in TF_CONFIG until the chief ends.
 
-Start it instead of the program: a task that only serves needs neither the program nor its data.
+Start `serve` instead of the program in tasks that do not need the program or its data.
 """
 
 from __future__ import annotations

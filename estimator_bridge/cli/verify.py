@@ -1,4 +1,4 @@
-"""Runs a program on two engines, from one start and on the same batches, and compares them."""
+"""Runs a program on two engines, from one initial state and on the same batches; compares them."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ if TYPE_CHECKING:
 _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     "--against": (
         "PROGRAM",
-        "side B runs this program, with -m a module too, with the same arguments: such as the "
+        "side B runs PROGRAM (with -m, also a module) with the same arguments, for example the "
         "output of `migrate`",
     ),
     "--against-checkpoint": (
         "CHECKPOINT",
-        "side B is a checkpoint of another program, such as a TF2 one, after the same steps",
+        "side B is a checkpoint of another program, such as a TF2 program, after the same steps",
     ),
     "--against-recording": (
         ("A", "B"),
-        "compare no programs but a recording of `record` with what a Replay has written from it",
+        "compare a recording of `record` with the recording that a Replay of it has written; run "
+        "no program",
     ),
-    "--begin-from": ("CHECKPOINT", "begin from this (default: the initial values of side A)"),
+    "--begin-from": (
+        "CHECKPOINT",
+        "start both sides from CHECKPOINT (default: from the initial values of side A)",
+    ),
     "--own-input": (
         None,
         "side B reads its own input (default: it gets the batches of side A)",
     ),
     "--free-run": (
         None,
-        "side B runs on from its own state (default: from side A's after every compared step)",
+        "side B continues from its own state (default: from side A's after every compared step)",
     ),
     "--no-measure": (
         None,
@@ -53,15 +57,15 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--watch": (
         None,
-        "run side B alone, and check in every step what must hold without a second side",
+        "run only side B, and check in every step the invariants of a single job",
     ),
     "--examples": (
         "TFRECORDS",
-        "query exported models with these (default: the first batches of the training)",
+        "query exported models with these Examples (default: the first training batches)",
     ),
     "--json": ("FILE", "write the whole result as JSON"),
-    "--html": ("FILE", "write a page to read and to sign"),
-    "--keep": ("DIR", "keep the recordings and logs there; it must not exist"),
+    "--html": ("FILE", "write the report as a page to read and to sign"),
+    "--keep": ("DIR", "keep the recordings and logs in DIR, which must not exist"),
 }
 
 
@@ -71,17 +75,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
             f"--{letter}",
             choices=tuple(SIDES),
             default=default,
-            help=f"side {letter.upper()} ({default}): stock's estimator or the bridge's, as the "
-            "program says, or with use_tpu as named; -native and -ops choose the host's ops",
+            help=f"the engine of side {letter.upper()} ({default}): stock or the bridge, with the "
+            "program's use_tpu, or with use_tpu as named; -native and -ops choose the host's ops",
         )
         parser.add_argument(
             f"--python-{letter}",
             metavar="PATH",
             default=sys.executable,
-            help=f"the interpreter of side {letter.upper()}, such as one with another TensorFlow",
+            help=f"the Python of side {letter.upper()}, for example one with another TensorFlow",
         )
-    parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
-    every = "compare variables every N steps (1; with pipelining 5), in one device loop"
+    parser.add_argument("--steps", type=int, default=20, help="number of training steps (20)")
+    every = "compare variables every N steps, which form one device loop (1; with pipelining 5)"
     parser.add_argument("--every", type=int, metavar="N", help=every)
     for option, (metavar, text) in _OPTIONS.items():
         if metavar is None:
@@ -90,13 +94,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
             count = len(metavar) if isinstance(metavar, tuple) else None
             parser.add_argument(option, metavar=metavar, nargs=count, help=text)
     seconds = (
-        "search for the causes of a difference for so many seconds, and say what was not tried "
-        f"({SECONDS:g}; 0 leaves the search out)"
+        "stop the search for the causes of a difference after SECONDS, and list what was not tried "
+        f"({SECONDS:g}; 0: do not search)"
     )
     parser.add_argument("--search", type=float, default=SECONDS, metavar="SECONDS", help=seconds)
     program_arguments.configure(parser, "the program of a side")
     parser.add_argument("script", nargs="?", help="the program")
-    arguments_help = "the program's own arguments, as they are"
+    arguments_help = "the program's own arguments"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments_help)
 
 

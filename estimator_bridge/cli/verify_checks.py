@@ -40,7 +40,7 @@ def refusals(options: argparse.Namespace) -> Iterator[str]:
     for name in _OF_TWO_SIDES:
         if options.watch and getattr(options, name):
             option = f"--{name.replace('_', '-')}"
-            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
+            yield f"--watch runs only side B, but {option} is for two sides. Leave one of them out."
     if options.against_recording:
         yield from _of_recordings(options)
         return
@@ -64,10 +64,13 @@ def _of_two_sides(options: argparse.Namespace) -> Iterator[str]:
     if options.against:
         yield from _of_program("--against ", options.against, options.is_module)
     if options.against and options.against_checkpoint:
-        yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
+        yield (
+            "side B is either a program (--against) or a checkpoint (--against-checkpoint). Leave "
+            "one of them out."
+        )
     for option in ("--against", "--against-checkpoint"):
         if option in options.arguments:
-            yield f"{option} comes before the program: what is after it is the program's own."
+            yield f"{option} comes before the program; arguments after the program are its own."
 
 
 def _of_recordings(options: argparse.Namespace) -> Iterator[str]:
@@ -80,7 +83,8 @@ def _of_recordings(options: argparse.Namespace) -> Iterator[str]:
         given.insert(0, options.script)
     if given:
         yield (
-            f"--against-recording runs no program, and {given[0]} is about programs: leave one out."
+            f"--against-recording runs no program, so {given[0]} has no effect. Leave one of them "
+            "out."
         )
     yield from _of_reports(options)
 
@@ -96,7 +100,7 @@ def refusals_of_record(options: argparse.Namespace) -> Iterator[str]:
     yield from _of_program("", options.script, options.is_module)
     yield from _of_numbers(options)
     if os.path.exists(options.output):
-        yield f"--output {options.output}: it exists already. Name a folder that does not."
+        yield f"--output {options.output}: it exists already. Name a new folder."
     if options.begin_from:
         yield from _of_checkpoint("begin_from", options.begin_from)
     yield from _of_interpreter("side", options.side, options.python, "--python")
@@ -118,7 +122,7 @@ def _of_numbers(options: argparse.Namespace) -> Iterator[str]:
 
 def _of_files(options: argparse.Namespace) -> Iterator[str]:
     if options.keep and os.path.exists(options.keep):
-        yield f"--keep {options.keep}: it exists already. Name a folder that does not."
+        yield f"--keep {options.keep}: it exists already. Name a new folder."
     if options.examples and not os.path.isfile(options.examples):
         yield f"--examples {options.examples}: there is no such file."
     for option in ("begin_from", "against_checkpoint"):
@@ -130,9 +134,9 @@ def _of_checkpoint(option: str, path: str) -> Iterator[str]:
     name = f"--{option.replace('_', '-')} {path}"
     if os.path.isdir(path):
         if not os.path.isfile(os.path.join(path, "checkpoint")):
-            yield f"{name}: the folder has no file `checkpoint` that names the latest one."
+            yield f"{name}: the folder has no file `checkpoint` that names its latest checkpoint."
     elif not os.path.isfile(f"{path.removesuffix('.index')}.index"):
-        yield f"{name}: there is no such checkpoint, as {path}.index is not there."
+        yield f"{name}: there is no such checkpoint, because {path}.index does not exist."
 
 
 def _of_interpreter(option: str, side: str, python: str, option_of_python: str) -> Iterator[str]:

@@ -72,52 +72,52 @@ def convert(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ConversionPlan:
-    """Converts a checkpoint, and compares the result with it.
+    """Converts a checkpoint, and compares the new checkpoint with the old one.
 
     The forms are:
 
     * "names", which legacy estimators write;
     * "object", which `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's
       TPUEmbedding;
-    * "sparsecore", which it writes with stock's TPUEmbeddingV2;
+    * "sparsecore", which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2;
     * "torch", safetensors files and a state dict of PyTorch with the keys of TorchRec.
 
-    In an object checkpoint `global_step` is below the root, and variables outside of tables are
-    below `variables`, by their legacy names; from one object form to another they stay in place.
-    The new checkpoint is renamed when it is complete.
+    In an object checkpoint, `global_step` is below the root, and variables outside of tables are
+    below `variables`, by their legacy names. Conversions between object forms keep all places. The
+    new checkpoint is renamed when it is complete.
 
     Args:
         old: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         new: the directory to create; it may exist if it is empty.
-        spec: the program's `EmbeddingConfigSpec`; without it the tables come from `tables`, or are
-            recognised in the checkpoint.
+        spec: the program's `EmbeddingConfigSpec`. Without a spec, the tables come from `tables`, or
+            are recognised in the checkpoint.
         to: the form of the new checkpoint; by default "object" for names, else "names".
-        from_form: "torch" reads files of PyTorch; None recognises them if they are alone.
-        optimizer: the optimizer of all tables, without a spec; None recognises it by the slots.
+        from_form: "torch" reads files of PyTorch. None recognises them if there are no other files.
+        optimizer: the optimizer of all tables, without a spec. None recognises it by the slots.
         tables: each table's variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
-            and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
+            and the SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x.
         samples: for a SparseCore checkpoint without `like`, by table, the activations per core of
             the program's first feature in alphabetical order. Stock stores this number, and resets
-            all slots when it restores another one.
-        slots: who reads a new name-based checkpoint: an estimator on "tpu" or "cpu", or one with a
-            "keras" optimizer, as canned estimators of TensorFlow 2 have.
-        like: a checkpoint of the program that will read the new one, such as a Keras model whose
-            optimizer holds the slots. It gives the names, or the places, of tables and variables.
-            The new checkpoint has all objects of `like`, with its values where the old checkpoint
-            has none.
+            all slots when it restores another number.
+        slots: the reader of a new name-based checkpoint: an estimator on "tpu" or "cpu", or one
+            with a "keras" optimizer, as canned estimators of TensorFlow 2 have.
+        like: a checkpoint of the program that will read the new checkpoint, such as a Keras model
+            whose optimizer has the slots. `like` gives the names, or the places, of tables and
+            variables. The new checkpoint has all objects of `like`; the values are those of `like`
+            only where the old checkpoint has none.
         scope: the scope of column variables in a new name-based checkpoint.
-        root: the object that holds the tables, such as "model/embedding"; None finds it in an old
-            checkpoint, and is "embedding" in a new one. For PyTorch the path of the module that
-            holds `embedding_bags`, by default the model itself.
+        root: the object with the tables, such as "model/embedding". None finds the object in an old
+            checkpoint, and is "embedding" in a new one. For PyTorch, the path of the module with
+            `embedding_bags`, by default the model itself.
         rename: new names of variables, by old names or keys; paths, if `like` has objects.
         allow: names, or patterns of names, that may lack a counterpart.
         no_tables: treats all variables as the model's own, as for a canned estimator that becomes a
             Keras model.
-        global_step: overrides the checkpoint's.
+        global_step: replaces the checkpoint's global step.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.
 
@@ -211,12 +211,14 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
 def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:
     new = os.path.abspath(new)
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
-        raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
+        raise errors.InvalidInput(
+            f"{new} exists and is not empty. Give a new or an empty directory."
+        )
     name = f"{plan.target.basename}-{plan.step or 0}"
     partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
-        verified: set[StoredTensor] = set()  # Tables on SparseCores share tensors.
+        verified: set[StoredTensor] = set()  # tables on SparseCores share tensors
         for move in _with_progress(plan, "checking", progress):
             for source in move.sources:
                 if source not in verified:
@@ -267,7 +269,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
         for move in _with_progress(plan, "comparing", progress):
             if not move.equals(result.tensors[move.target], result, reader):
                 raise errors.CannotWrite(
-                    f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
+                    f"{prefix}: {move.target!r} differs from what was written. Check the disk."
                 )
 
 

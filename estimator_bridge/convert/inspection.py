@@ -29,7 +29,7 @@ _OTHER_LAYOUT = (
 )
 
 Inspection: TypeAlias = dict[str, Object]
-"""A checkpoint, or one of its tables or variables, as values that JSON can hold; see `inspect`."""
+"""A checkpoint, or one of its tables or variables, as values for JSON; see `inspect`."""
 
 
 def inspect(
@@ -43,12 +43,13 @@ def inspect(
     from_partition: str | None = None,
     progress: Progress = no_progress,
 ) -> Inspection:
-    """Describes the contents of a checkpoint as values that JSON can hold.
+    """Describes the contents of a checkpoint as a dict that can be written as JSON.
 
     Args:
         path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with; None takes the checkpoint of step 0 beside it.
+        initial: a checkpoint to compare rows with. None takes the checkpoint of step 0 in the same
+            directory.
         from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
             spec's); only needed if another number of hosts wrote the initial checkpoint.
         progress: called with the phase, the rows compared, and all rows.
@@ -56,11 +57,11 @@ def inspect(
     Returns:
         "checkpoint", "form" ("names", "object", "sparsecore" or "torch"), "global_step" (or None),
         "bytes" of all files, "initial" (or None), "tables", "variables", "perhaps_tables"
-        (variables about which `convert` needs to be told), and "notes".
+        (variables that may be tables; `convert` needs to be told), and "notes".
         Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
         "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
-        "sparse_cores" (None, or where SparseCores hold it) and "rows_touched" (how many rows differ
-        from the initial checkpoint in any part that both have; None if that is unknown).
+        "sparse_cores" (None, or the table's place on SparseCores) and "rows_touched" (how many rows
+        differ from the initial checkpoint in any part that both checkpoints have; None if unknown).
 
     Raises:
         InvalidInput: `initial` has no such table.
@@ -201,7 +202,8 @@ def _touched(
             return None
         raise errors.InvalidInput(
             f"{initial.prefix}: it has no {table.parameters.name!r} of {list(shape)} to "
-            "compare with. Give a checkpoint of the same tables as `initial`, or none."
+            "compare with. As `initial`, give a checkpoint with the same tables, or leave "
+            "`initial` out."
         )
     hosts = [tensor.hosts for tensor in pairs[0]]
     # With the same number of hosts, each row is in the same place.

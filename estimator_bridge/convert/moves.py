@@ -1,4 +1,4 @@
-"""Describes the tensors of a new checkpoint: their sources, and how their bytes are made."""
+"""Describes the tensors of a new checkpoint: their sources, and how their bytes are computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tf2_engine.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """A tensor of the new checkpoint, made from `sources`, or filled if there are none."""
+    """A tensor of the new checkpoint, computed from `sources`, or filled if there are none."""
 
     target: str
     description: str
@@ -48,7 +48,7 @@ class TensorMove(abc.ABC):
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the new checkpoint holds the source's data; reads both again."""
+        """Whether the new checkpoint contains the source's data; reads both again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CopyMove(TensorMove):
         source, slices = self.source, self.source.slices
         sizes = {piece.extents: piece.size for piece in slices}
         data = ((n, chunk) for n, piece in enumerate(slices) for chunk in reader.chunks(piece))
-        # Checksums of strings do not cover the plain bytes, so they are copied, too.
+        # Strings are copied again, because their checksums do not cover the plain bytes.
         crcs = [piece.crc for piece in slices if piece.crc is not None]
         writer.tensor(
             self.target,
@@ -104,7 +104,7 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class JoinedMove(CopyMove):
-    """A copied tensor whose slices, which are blocks of rows, become one."""
+    """A copied tensor whose slices, which are blocks of rows, become one slice."""
 
     def write(self, writer: Writer, reader: Reader) -> None:
         whole = tuple((0, length) for length in self.shape)
@@ -124,7 +124,10 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """A part of a table in the old checkpoint, [rows, dim]; without a source all `fill`."""
+    """A part of a table in the old checkpoint, [rows, dim].
+
+    Without a source, all values are `fill`.
+    """
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -167,13 +170,12 @@ class RowMove(TensorMove):
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         for ids in self._chunks_of_ids():
-            # Writing used each layout in one direction only, so check that the other direction
-            # leads back.
+            # Writing used each layout in one direction only, so this checks the other direction.
             for layout in (self.rows.layout, self.new_layout):
                 if not np.array_equal(layout.ids(layout.stored(ids)), ids):
                     return False
             rows = new.rows(written, self.new_layout.stored(ids))
-            # Compared as bytes, because NaN differs from itself as a number.
+            # The rows are compared as bytes, because NaN differs from itself as a number.
             if self.rows.read(reader, ids).tobytes() != rows.tobytes():
                 return False
         return bool(written.dtype == FLOAT32)
@@ -215,7 +217,6 @@ class StackedPart:
         return values
 
     def chunks_of_ids(self) -> Iterator[Array]:
-        """Yields all ids, padding included, equally many for each SparseCore."""
         total = self.layout.sparse_cores.total
         step = max(1, CHUNK // (4 * self.layout.padded_dim * total)) * total
         yield from chunks(self.layout.padded_rows, step)
@@ -223,7 +224,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of one of their slots, as SparseCores hold it: one slice per core."""
+    """A stack of tables, or of one of their slots, as SparseCores store it: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, Sh
 from estimator_bridge.settings.legacy_spec import TABLE_PREFIX
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 
-# For each of the engine's slots, its names in the generations of Keras.
+# The names that Keras versions give to each of the engine's slots.
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),
     "linears": ("linear",),
@@ -35,7 +35,8 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Finds the variables that are certainly tables, by the name of the table.
 
-    They belong to columns, have slots of a dummy variable or of a TPU, or are stored in parts.
+    These variables belong to columns, have slots of a dummy variable or of a TPU, or are stored in
+    parts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -53,8 +54,8 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables besides the `known` ones that may be tables.
 
-    If a program has `listed` its tables, only variables with a TPU's slots count, because it may
-    have other embeddings.
+    If a program has `listed` its tables, only variables with a TPU's slots count, because the
+    program may have other embeddings.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -79,8 +80,8 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
 def keras_slots(objects: Objects, key: str) -> dict[str, str]:
     """Finds the keys of a table's slots in a Keras optimizer, by the engine's names.
 
-    The object graph has the slots of legacy optimizers. Later optimizers are known by the names of
-    variables: <optimizer>/m/users from Keras 2.11 on, <optimizer>/users_momentum in Keras 3.
+    The object graph has the slots of legacy optimizers. Later optimizers are recognised by variable
+    names: <optimizer>/m/users from Keras 2.11 on, <optimizer>/users_momentum in Keras 3.
     """
     slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
     for slot, names in KERAS_SLOTS.items():

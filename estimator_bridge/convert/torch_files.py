@@ -1,7 +1,7 @@
 """Reads and writes the files of PyTorch programs: safetensors, and state dicts of `torch.save`.
 
-A state dict has "model", "optimizer" and "variables". In names of tensors,
-`state.<parameter>.<name>` is the state that the optimizer keeps for a parameter.
+A state dict has "model", "optimizer" and "variables". A tensor named `state.<parameter>.<name>` is
+the state that the optimizer keeps for a parameter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODEL, OPTIMIZER, VARIABLES = FILES = tuple(
 
 STATE_DICT = "checkpoint.pt"
 STATE = "state."
-"""The start of the name of a state that an optimizer keeps."""
+"""The start of the name of an optimizer state."""
 
 _ENDS = (".pt", ".pth", ".bin")
 
@@ -58,10 +58,10 @@ def open_files(path: str) -> SafetensorsReader | StateDictReader:
 
 
 class StateDictReader(Reader):
-    """A file of `torch.save`, mapped into memory and read like a checkpoint, executing nothing.
+    """Maps a file of `torch.save` into memory and reads it like a checkpoint. Executes nothing.
 
-    It is a dict with "model" and optionally "optimizer" and "variables", or the state dict of a
-    model.
+    The file contains a dict with "model" and optionally "optimizer" and "variables", or the state
+    dict of a model.
     """
 
     def __init__(self, path: str) -> None:
@@ -76,10 +76,10 @@ class StateDictReader(Reader):
 
         try:
             content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        except Exception as error:  # There are many, from OSError to UnpicklingError.
+        except Exception as error:  # torch raises many types, from OSError to UnpicklingError
             raise errors.UnreadableCheckpoint(f"{path}: torch cannot load it: {error}") from error
         if not isinstance(content, dict):
-            raise errors.UnreadableCheckpoint(f"{path}: it holds no dict, but {type(content)}.")
+            raise errors.UnreadableCheckpoint(f"{path}: it contains {type(content)}, not a dict.")
         self._bytes: dict[str, Object] = {}
         self.tensors = {}
         for name, value in flat(content).items():
@@ -93,7 +93,7 @@ class StateDictReader(Reader):
         return [self.prefix]
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Does nothing: torch has checked the file."""
+        """Does nothing, because torch has already checked the file."""
 
     def _described(self, name: str, value: Object) -> StoredTensor:
         dtype = str(value.dtype).removeprefix("torch.")
@@ -128,8 +128,7 @@ def flat(content: Mapping[str, Object]) -> dict[str, Object]:
 def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
     """Writes the safetensors files of a directory as one state dict, and compares the two.
 
-    Tensors are mapped into memory, so tables may be larger than memory. `parameters` maps the name
-    of each state to its parameter.
+    `parameters` maps the name of each state to its parameter.
     """
     import torch
 
@@ -161,7 +160,7 @@ def _mapped(tensor: StoredTensor) -> Object:
     piece, dtype = tensor.slices[0], getattr(torch, tensor.dtype.name)
     if not piece.size:
         return torch.empty(tensor.shape, dtype=dtype)
-    # Mode "c": torch has no tensors that are read only.
+    # Mode "c" is copy-on-write: torch has no read-only tensors.
     memory = np.memmap(piece.file, np.uint8, "c", piece.offset, (piece.size,))
     return torch.from_numpy(memory).view(dtype).reshape(tensor.shape)
 
@@ -174,5 +173,5 @@ def _compare(reader: Reader, path: str) -> None:
         same = (copy.dtype, copy.shape) == (tensor.dtype, tensor.shape)
         if not same or any(a != b for a, b in chunks):
             raise errors.CannotWrite(
-                f"{path}: {name!r} does not hold what was written. Is the disk sound?"
+                f"{path}: {name!r} differs from what was written. Check the disk."
             )

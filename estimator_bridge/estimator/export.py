@@ -5,5 +5,5 @@ from tf2_engine import tf_compat
 
 __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-# TensorFlow still has the outputs, and its SavedModel code takes no others.
+# TensorFlow still has the output classes, and its SavedModel code accepts no others.
 globals().update(tf_compat.export_output_classes())

@@ -154,8 +154,6 @@ class _StopWhenHook(StepHook):
 
 
 class _StopWithChiefHook(StepHook):
-    """Stops once the chief has set the variable."""
-
     def begin(self) -> None:
         self.fetched = _stop_variable()
 
@@ -169,8 +167,8 @@ def make_stop_at_checkpoint_step_hook(
 ) -> tf.train.SessionRunHook:
     """Makes a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself; any other worker continues
-    until a checkpoint of that step exists.
+    The chief, which writes the checkpoints, stops at the step itself. Any other worker continues
+    until a checkpoint of this step exists.
 
     Args:
         wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.

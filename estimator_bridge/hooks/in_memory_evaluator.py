@@ -16,12 +16,12 @@ from tf2_engine.types import Nest, Object, Session
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
-    """Evaluates when a session starts, every `every_n_iter` steps, and when it ends.
+    """Evaluates when a session starts, every `every_n_iter` steps, and when the session ends.
 
-    It writes the variables to a checkpoint in a temporary directory, which is then deleted; only
-    the events of the evaluations go to the model_dir. So every evaluation of a checkpoint also
-    works here, including custom savers. Unlike stock's hook it builds a new graph for each
-    evaluation.
+    The hook writes the variables to a checkpoint in a temporary directory, which it then deletes.
+    Only the events of the evaluations go to the model_dir. So everything that works in the
+    evaluation of a checkpoint works here, including custom savers. Unlike stock's hook it builds a
+    new graph for each evaluation.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.
@@ -84,7 +84,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     def _evaluate(self, session: Session) -> None:
         self._timer.update_last_triggered_step(self._steps_run)
         with tempfile.TemporaryDirectory() as directory:
-            # Without a state file and a graph, so that nothing else finds this checkpoint.
+            # The checkpoint has no state file and no graph, so that nothing else finds it.
             path = os.path.join(directory, "values")
             self._saver.save(session, path, write_meta_graph=False, write_state=False)
             self._evaluate_checkpoint(checkpoint_path=path)

@@ -1,4 +1,4 @@
-"""`CheckpointInputPipelineHook`: a training resumes after the last batch that it saw."""
+"""`CheckpointInputPipelineHook`: training resumes after the last batch that it read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Session
 
 _POLICIES = ("fail", "warn", "ignore")
-_ITERATORS = "iterators"  # the collection that TensorFlow adds every iterator to
+_ITERATORS = "iterators"  # the collection to which TensorFlow adds every iterator
 
 
 class CheckpointInputPipelineHook(SavingHook):
@@ -20,12 +20,12 @@ class CheckpointInputPipelineHook(SavingHook):
 
     Use it if the global step does not determine the next batch of the input_fn. The states are in
     `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
-    step. (TensorFlow's own hook restores the latest states and the latest model independently: a
-    job that was killed between saving the two resumes with the batches of another step.)
+    step. (TensorFlow's own hook restores the latest states and the latest model independently. A
+    job that was killed between saving the two would resume with the batches of another step.)
 
     A worker that trains asynchronously saves its states as often as the chief, in
-    `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps are not the steps of
-    the chief's checkpoints.
+    `input_worker_<i>.ckpt-<step>`. It restores the latest states, because its steps are not the
+    steps of the chief's checkpoints.
 
     Args:
         external_state_policy: how to save an input that depends on more than its iterators, such as
@@ -84,8 +84,8 @@ class CheckpointInputPipelineHook(SavingHook):
             self._saver.restore(session, path)
             return
         log.warning(
-            "%s has the states of %d iterator(s), and the input has %d, as where another number "
-            "of hosts reads it: the input starts from its beginning.",
+            "%s has the states of %d iterator(s), and the input has %d, as if another number of "
+            "hosts reads it. The input starts from its beginning.",
             *(path, num_stored, self._num_iterators),
         )
 

@@ -19,16 +19,16 @@ class TableSummaryHook(tf.train.SessionRunHook):
 
         estimator.train(input_fn, hooks=[TableSummaryHook("model")], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. Their ops run only in the steps that are written. If
-    one session call runs several steps (`iterations_per_loop`), the statistics are those of the
-    last step.
+    docs/tensorboard.md lists the statistics. They are computed only in steps in which the hook
+    writes. If one session call runs several steps (`iterations_per_loop`), the statistics are those
+    of the last step.
 
     Args:
         output_dir: the directory of the event files, for instance the estimator's `model_dir`.
-        every_n_steps: the least number of steps between two writes. The first step that the hook
-            sees is always written.
+        every_n_steps: the least number of steps between two writes. The hook always writes in the
+            first step.
         projector_rows: how many rows of each table to write for the embedding projector when
-            training ends. 0 writes no files for it.
+            training ends. 0 writes none.
         labels: the names of the rows in the projector, by table.
 
     Raises:
@@ -50,9 +50,9 @@ class TableSummaryHook(tf.train.SessionRunHook):
         tables = engine_step.tables_of_graph(tf.get_default_graph())
         if tables is None:
             raise errors.InvalidInput(
-                "TableSummaryHook: the engine holds no tables in this training. Tables are in the "
-                "engine with use_tpu=True and an `embedding_config_spec`; without them leave the "
-                "hook out."
+                "TableSummaryHook: the engine has no tables in this training run. It has tables "
+                "with use_tpu=True and an `embedding_config_spec`. Give both, or leave the hook "
+                "out."
             )
         plan = tables.engine.plan
         parts, gradients = tables.parts(), tables.gradients_in_order()
@@ -63,12 +63,12 @@ class TableSummaryHook(tf.train.SessionRunHook):
         self._of_tables = {name: statistics.of_table(table) for name, table in self._tables.items()}
         self._rows = first_rows(self._tables, self._projector_rows)
         self._plans = {table.name: table for table in plan.tables}
-        # Without this dependency, the read could come before or after the step is counted.
+        # Without this dependency, the step could be read before or after it is incremented.
         with tf.control_dependencies([tables.train_op]):
             self._step: Tensor = tf.train.get_global_step().read_value()
         self._events = EventFile(self._directory)
         self._is_due = True
-        self._next = 0  # the first step that is due after the last one written
+        self._next = 0  # the next step to write
         self._latest: int | None = None
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:

@@ -64,7 +64,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator: the directory, the intervals of checkpoints, the sessions.
+    """The configuration of an estimator: directories, checkpoint intervals, sessions.
 
     The cluster comes from the environment variable TF_CONFIG: one process, or a chief with
     parameter servers and any number of workers.
@@ -140,9 +140,9 @@ class RunConfig:
             if type(strategy).__name__ == "ParameterServerStrategyV2":
                 raise errors.InvalidSpec(
                     f"`RunConfig`: `{name}_distribute` is {strategy}, a strategy of TensorFlow 2 "
-                    "that runs no estimator. (Stock's message says: Please use "
-                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`; a cluster of "
-                    "TF_CONFIG trains as that one does without any strategy, so leave it out.)"
+                    "that cannot run an estimator. Leave it out: a cluster of TF_CONFIG already "
+                    "trains like ParameterServerStrategy. (Stock's message says: Please use "
+                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`.)"
                 )
         arguments = dict(locals())
         settings = {name: arguments[name] for name in _SETTINGS}
@@ -167,7 +167,7 @@ class RunConfig:
                 "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                 f"set; they are {steps} and {secs}. Drop one of them."
             )
-        # An interval that is given alone disables the other one.
+        # If only one interval is given, it disables the other one.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:

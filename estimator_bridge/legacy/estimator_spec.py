@@ -15,7 +15,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple once they are checked."""
+"""SessionRunHooks; a tuple after the check."""
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
@@ -83,18 +83,17 @@ class TPUEstimatorSpec(NamedTuple):
     """The ops of a TPU model, and functions that run on the host with tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`; the required fields of each mode are the same as in
-            `EstimatorSpec`.
+        mode: one of `ModeKeys`; requires the same fields as in `EstimatorSpec`.
         eval_metrics: (function, tensors). The function runs on the host and returns the metrics,
-            (value, update op) by name. The tensors, [batch, ...], are a list for positional or a
-            dict for keyword arguments.
+            (value, update op) by name. The tensors, [batch, ...], are a list of positional
+            arguments or a dict of keyword arguments.
         scaffold_fn: returns the `Scaffold`; runs on the host.
         host_call: (function, tensors) like `eval_metrics`; the ops that the function returns run
             every step.
 
     Raises:
         InvalidSpec, WrongType: as in `EstimatorSpec`; or a pair is malformed.
-        SignatureMismatch: a function takes another number of arguments than there are tensors.
+        SignatureMismatch: the numbers of a function's arguments and of tensors differ.
     """
 
     mode: str | None
@@ -214,7 +213,7 @@ def _checked_scaffold(scaffold: Object) -> Object:
 
 
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
-    """Returns metrics as pairs of a value and an update op, by name.
+    """Converts metrics to pairs of a value and an update op, by name.
 
     Variables of Keras metrics join the collections that sessions initialize.
     """
@@ -238,8 +237,7 @@ def _check_metric(name: str, metric: Object) -> None:
         update = tf_compat.update_of_metric(metric)
         if update is None:
             raise errors.InvalidSpec(
-                f"`{what}`: the metric {metric.name!r} has no update. Please call "
-                "update_state(...) of it."
+                f"`{what}`: the metric {metric.name!r} has no update. Call its update_state(...)."
             )
         keys = tf.compat.v1.GraphKeys
         for key in (keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES):
@@ -259,8 +257,8 @@ def _check_metric(name: str, metric: Object) -> None:
 
 
 def _is_keras_metric(metric: Object) -> bool:
-    # Checks attributes, because the first use of tf.keras fixes the Keras version of the process.
-    # Metrics of Keras 3 have no `updates` and do not work in a graph.
+    # The check reads attributes, because the first use of tf.keras fixes the Keras version of the
+    # process. Metrics of Keras 3 have no `updates` and do not work in a graph.
     return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
 
 

@@ -32,12 +32,12 @@ _LOSS = "loss"
 
 
 class Exporter(abc.ABC):
-    """Exports a model after an evaluation if it decides to."""
+    """Decides after an evaluation whether to export the model, and exports it."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The name of the directory below `<model_dir>/export` for the exports."""
+        """The name of the directory for the exports, below `<model_dir>/export`."""
 
     @abc.abstractmethod
     def export(
@@ -48,7 +48,7 @@ class Exporter(abc.ABC):
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports a checkpoint below `export_path`. Returns the export's path, or None without one.
+        """Exports a checkpoint below `export_path`. Returns the path of the export, or None.
 
         Args:
             checkpoint_path: the checkpoint that was evaluated.
@@ -154,7 +154,7 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports a model that is better than all models that were evaluated before.
+    """Exports a model that is better than all models evaluated before.
 
     After a restart, the exporter reads the best earlier result from event files. With
     quirks="stock" it always exports the first model after a restart.

@@ -63,7 +63,7 @@ def check_host_call(name: str, host_call: Object) -> None:
 
 
 def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a pair with its tensors; they read the step before its increment."""
+    """Calls the function of a pair with its tensors, which use the step before its increment."""
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -89,7 +89,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
         if not is_number or variable.op not in _sources(tensor.op):
             return tensor
         if _sources(tensor.op, control=True).intersection(updates):
-            return tensor  # The program itself reads it after the update.
+            return tensor  # the program itself reads the step after the update
         # A variable that is not a resource is updated in place, which would also change the tensor.
         copied = tf.raw_ops.DeepCopy(x=tensor)
         for update in updates:

@@ -27,7 +27,7 @@ class OptimizationParameters:
         learning_rate: a constant; a table may have its own rate or a function instead.
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
         clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
-        weight_decay_factor: decoupled weight decay; None and 0 are none.
+        weight_decay_factor: decoupled weight decay; None and 0 turn it off.
         multiply_weight_decay_factor_by_learning_rate: multiply the factor by the current rate.
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None is no limit.
 
@@ -65,13 +65,13 @@ class OptimizationParameters:
         requirements.check_settings(type(self).__name__, vars(self), self.rules)
 
 
-# Shared settings that follow an optimizer's own.
+# The shared settings, which follow an optimizer's own settings.
 _SHARED = (
     *("use_gradient_accumulation", "clip_weight_min", "clip_weight_max", "weight_decay_factor"),
     "multiply_weight_decay_factor_by_learning_rate",
 )
 _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
-"""Stock added these two later, after everything else."""
+"""Shared settings that stock added later, at the end."""
 
 
 def _parameters(
@@ -95,7 +95,7 @@ def _parameters(
         order = (*first, *_SHARED, *late, *_SHARED_LAST)
         kind.__annotations__ = {name: annotations[name] for name in order}
         kind.rules = rules
-        # As in stock, they compare by identity and are mutable.
+        # As in stock, parameters compare by identity and are mutable.
         kind = dataclasses.dataclass(eq=False)(kind)
         stock = _stock_class(kind.__name__)
         if stock is None:
@@ -154,7 +154,7 @@ class ProximalAdagradParameters(OptimizationParameters):
 
 @_parameters(beta1=FRACTION, beta2=FRACTION, epsilon=POSITIVE)
 class AdamParameters(OptimizationParameters):
-    """Adam without bias correction; `lazy_adam=False` moves every row every step."""
+    """Adam without bias correction. With `lazy_adam=False`, every step moves every row."""
 
     learning_rate: float
     beta1: float = 0.9

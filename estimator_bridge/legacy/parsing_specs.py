@@ -23,7 +23,7 @@ def classifier_parse_example_spec(
     """Makes the `tf.io.parse_example` spec of feature columns and a class label of shape [1].
 
     Args:
-        label_default: the label of Examples without one. None makes parsing such Examples fail.
+        label_default: the label of Examples without a label. None makes parsing such Examples fail.
         weight_column: a numeric column, or its key.
 
     Raises:
@@ -54,7 +54,7 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Makes the spec of columns and a label of shape [label_dimension]; see the classifier's."""
+    """Like `classifier_parse_example_spec`, for a label of shape [label_dimension]."""
     spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)

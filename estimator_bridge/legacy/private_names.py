@@ -36,7 +36,10 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """The version of exported TPU graphs. It has no effect, because the bridge exports none."""
+    """The version of exported TPU graphs.
+
+    It has no effect, because the bridge exports no TPU graphs.
+    """
 
     V1 = 1
     V2 = 2
@@ -80,12 +83,12 @@ def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Has no effect. Stock's decorator adds names to TensorFlow's API."""
+    """Has no effect here. Stock's decorator adds names to TensorFlow's API."""
     return lambda symbol: symbol
 
 
 def should_run_distribute_coordinator(config: Object) -> bool:
-    """Returns False: estimators here run no coordinator of tf.distribute."""
+    """Returns False: the bridge's estimators do not run a coordinator of tf.distribute."""
     return False
 
 
@@ -135,11 +138,11 @@ def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
     return result, None
 
 
-# Stock's module `gc`, with which programs choose exports to delete.
+# The following names are stock's module `gc`, with which programs choose exports to delete.
 
 
 class Path(NamedTuple):
-    """The path of an export, and its version if it has one."""
+    """The path of an export, and its version or None."""
 
     path: str
     export_version: int | None
@@ -154,8 +157,6 @@ def _largest_export_versions(n: int) -> Filter:
 
 
 def _one_of_every_n_export_versions(n: int) -> Filter:
-    """Keeps the largest version in each of the ranges [0, n], (n, 2n], ..."""
-
     def keep(paths: Sequence[Path]) -> list[Path]:
         by_interval = {max(_version(each) - 1, 0) // n: each for each in _by_version(paths)}
         return sorted(by_interval.values())

@@ -11,7 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import checked
 from tf2_engine.types import Nest, Object, Tensor
 
-# Keys for a tensor that is given without one; serving looks for these names.
+# Default keys for a single tensor; serving looks for these names.
 _DEFAULT_KEYS = {
     "feature": "feature",
     "label": "label",
@@ -46,9 +46,10 @@ class ServingInputReceiver(_ServingInputReceiver):
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders to feed, by name; a single one gets the name "input".
+        receiver_tensors: the placeholders to feed, by name; a single placeholder gets the name
+            "input".
         receiver_tensors_alternatives: other sets of tensors that may be fed instead, by name, or
-            None. Each gets its own signatures.
+            None. Each set gets its own signatures.
 
     Raises:
         InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
@@ -105,7 +106,8 @@ def build_raw_serving_input_receiver_fn(
     """Makes a function that builds a receiver with one placeholder per feature.
 
     Args:
-        features: tensors whose dtypes, and shapes apart from the batch size, the placeholders get.
+        features: tensors; the placeholders get their dtypes, and their shapes apart from the batch
+            size.
         default_batch_size: the static batch size of the placeholders. None leaves it unknown.
     """
 
@@ -186,7 +188,7 @@ def _check_given(what: str, value: Object) -> None:
 
 
 def _check_tensor(what: str, value: Object) -> None:
-    # As in stock, an object around a tensor passes if TensorFlow can convert it.
+    # As in stock, any object that wraps a tensor passes if TensorFlow can convert it.
     if not isinstance(value, _TENSORS) and not (hasattr(value, "tensor") and _converts(value)):
         raise errors.InvalidInput(
             f"{what} must be a Tensor, SparseTensor, or RaggedTensor, got {value!r}."

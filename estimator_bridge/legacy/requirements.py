@@ -23,8 +23,8 @@ class Requirement(NamedTuple):
     Attributes:
         refused: returns whether a value must be refused.
         text: the error message in stock's words, because programs may search for them. `{name}`
-            stands for the setting and `{value}` for its value; a text without `{value}` gets it at
-            the end.
+            stands for the setting and `{value}` for its value. If `{value}` is missing, the value
+            is added at the end.
         error: the class of the error, derived from the built-in class that stock raises.
     """
 
@@ -91,7 +91,7 @@ def checked(kind: Object) -> Object:
     @functools.wraps(unchecked)
     def new(cls: type, *arguments: Object, **settings: Object) -> Object:
         bound = signature.bind(cls, *arguments, **settings)
-        # Messages name the public class (`cls`), which may derive from the one with the fields.
+        # Messages name the public class `cls`, which may derive from the class with the fields.
         described = cls.__name__, bound.arguments, kind.__annotations__
         with arguments_.instead_of_raw_errors(*described):
             return unchecked(cls, *arguments, **settings)._checked()
@@ -114,7 +114,7 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
             f"{function!r} has no signature that Python can read: {error}. Wrap it in a function "
             "or lambda with named arguments."
         ) from error
-    # A partial lists the arguments that it binds by name as defaults.
+    # The signature of a partial lists the arguments that it binds by name as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 

@@ -69,7 +69,9 @@ _CHOICES = {
 
 @requirements.checked
 class TPUConfig(NamedTuple):
-    """Settings of the TPU. Without a TPU they are emulated, or ignored if they affect no numbers.
+    """Settings of the TPU.
+
+    Without a TPU they are emulated, or ignored if results do not depend on them.
 
     Attributes:
         iterations_per_loop: steps per call of the device, or a time such as "60m".

@@ -49,10 +49,10 @@ class EmbeddingConfigSpec(_Spec):
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
             `shared_embedding_columns`. Ordinary embedding and numeric columns are accepted here,
-            and refused when the spec is used with use_tpu=True.
+            but refused when the spec is used with use_tpu=True.
         tensor_core_feature_columns: the given columns whose tables are ordinary variables on the
             TPU (`embedding_lookup_device="tpu_tensor_core"`).
-        optimization_parameters: the optimizer for tables without one of their own.
+        optimization_parameters: the optimizer of tables that do not set one.
         clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
             quirks="documented" applies it.
         pipeline_execution_with_tensor_core: a step's lookup does not include the previous step's
@@ -60,8 +60,8 @@ class EmbeddingConfigSpec(_Spec):
         experimental_gradient_multiplier_fn: called with the global step; returns a factor for the
             gradients of all activations.
         feature_to_config_dict, table_to_config_dict: `FeatureConfig` and `TableConfig` by name.
-        partition_strategy: "div" or "mod": which host holds which row.
-        profile_data_directory: where a TPU keeps lookup statistics.
+        partition_strategy: "div" or "mod": which rows each host has.
+        profile_data_directory: the directory for lookup statistics of a TPU.
 
     Raises:
         InvalidSpec: neither or both forms are given, a setting is out of range, or the optimizer is
@@ -86,7 +86,7 @@ class EmbeddingConfigSpec(_Spec):
         """Checks the arguments and separates tensor-core columns.
 
         Args:
-            quirks: "stock" follows stock's code where it disagrees with stock's documentation, and
+            quirks: "stock" follows stock's code where stock's documentation differs from it, and
                 "documented" follows the documentation. None takes the default of the process.
         """
         arguments = dict(locals())

@@ -89,8 +89,9 @@ class FeatureConfig(_FeatureBase):
 
     Attributes:
         table_id: key of its table.
-        max_sequence_length: the length T to which sequences are cut; 0 if this is no sequence.
-        weight_key: key of the feature that holds its weights.
+        max_sequence_length: the length T to which sequences are cut; 0 if the feature is no
+            sequence.
+        weight_key: key of the feature that contains its weights.
 
     Raises:
         InvalidSpec: `max_sequence_length` is not an int of at least 0.

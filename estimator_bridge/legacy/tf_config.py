@@ -1,7 +1,7 @@
 """Reads this process's place in the cluster from the environment variable TF_CONFIG.
 
-TF_CONFIG is checked before a server starts: TensorFlow's servers accept any text as an address, and
-would wait forever for a task that does not exist.
+TF_CONFIG is checked before a server starts, because TensorFlow's servers accept any text as an
+address, and would wait forever for a task that does not exist.
 """
 
 from __future__ import annotations

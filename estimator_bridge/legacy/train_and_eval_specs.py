@@ -35,7 +35,7 @@ _EVALUATION = {
 
 @requirements.checked
 class TrainSpec(NamedTuple):
-    """The training of `train_and_evaluate`.
+    """How `train_and_evaluate` trains.
 
     Attributes:
         input_fn, hooks, saving_listeners: as for `train`.
@@ -43,7 +43,7 @@ class TrainSpec(NamedTuple):
 
     Raises:
         InvalidSpec: `max_steps` is not positive.
-        WrongType: `input_fn` is not callable, or something is not a hook or listener.
+        WrongType: `input_fn` is not callable, or a hook or listener has the wrong type.
     """
 
     input_fn: InputFn
@@ -59,7 +59,7 @@ class TrainSpec(NamedTuple):
 
 @requirements.checked
 class EvalSpec(NamedTuple):
-    """The evaluations of `train_and_evaluate`.
+    """How `train_and_evaluate` evaluates.
 
     Attributes:
         input_fn, steps, name, hooks: as for `evaluate`.
@@ -69,8 +69,8 @@ class EvalSpec(NamedTuple):
             checkpoint is always evaluated.
 
     Raises:
-        InvalidSpec: a number is out of range, or exporters have no name or share one.
-        WrongType: `input_fn` is not callable, or an object is not a hook, an exporter or a name.
+        InvalidSpec: a number is out of range, or two exporters have the same name or one has none.
+        WrongType: `input_fn` is not callable, or a hook, an exporter or a name has the wrong type.
     """
 
     input_fn: InputFn

@@ -30,7 +30,7 @@ class WarmStartSettings(NamedTuple):
 
     ckpt_to_initialize_from: Object
     vars_to_warm_start: Variables = ".*"
-    var_name_to_vocab_info: Object = None  # dicts, once they are checked
+    var_name_to_vocab_info: Object = None  # dicts after the check
     var_name_to_prev_var_name: Object = None
 
     def _checked(self) -> WarmStartSettings:

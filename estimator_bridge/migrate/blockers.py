@@ -18,7 +18,7 @@ from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 
-_WIDTH = 88  # does not depend on the indentation, so the first line of a mark can be searched for
+_WIDTH = 88  # independent of the indentation, so the first line of a mark can be searched for
 
 _STOPS = (
     *("no-estimator", "no-training", "loses-training", "loses-a-name"),
@@ -29,8 +29,7 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # these would run without an error
 )
-"""Rules that refuse a whole program. Other rules leave a mark, and the code below it fails if run.
-"""
+"""Rules that refuse a whole program. Other rules leave a mark, and the marked code fails if run."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -48,7 +47,6 @@ _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out
 
 
 def trains_unseen(sources: Iterable[str]) -> bool:
-    """Whether a program trains only through calls whose variables are unknown."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {_last_name(node) for node in nodes}
@@ -67,9 +65,7 @@ class Blocker:
     Attributes:
         line: in the source; 0 for the program as a whole.
         rule: the id of the rule; see `tf2_rules`.
-        code: what is refused.
-        why, way_out: without a capital and a full stop, and with a capital.
-        file: the program or the module.
+        why, way_out: `why` without a capital and a full stop, `way_out` with a capital.
     """
 
     line: int
@@ -81,7 +77,7 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether no program is written, because it would lose a training, evaluation or export."""
+        """Whether no program is written, because it would lose training, evaluation or exports."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property
@@ -129,8 +125,7 @@ class Blockers:
     ) -> None:
         """Adds a blocker; it does not count if its code is left out for another reason.
 
-        Args:
-            code: the code to show; by default that of the node.
+        `code` is the code to show, by default that of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name
@@ -159,7 +154,6 @@ class Blockers:
                     yield Blocker(line, "loses-training", code, why, way_out, file)
 
     def _unbound(self) -> Iterator[Blocker]:
-        """Yields the removed statements without which a name may be unbound where it is used."""
         for statement, name, use in self._removal.unbound():
             line, file = self._program.line(statement), self._program.name
             why = f"it would be left out, and line {self._program.line(use)} uses {name}"

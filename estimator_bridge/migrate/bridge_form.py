@@ -74,16 +74,12 @@ def adopt(
     selected: Selection = ALL,
     modules: Modules = ALONE,
 ) -> Rewritten:
-    """Rewrites a program so that its imports and names of stock refer to the bridge.
+    """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
-    Everything else stays as it is. `install`, called when the program starts, serves the names that
-    cannot be found in the source (a module of stock that is passed around or star-imported). A name
-    that the bridge does not have stays, under a comment with the reason.
-
-    Args:
-        name: the program's name in errors.
-        selected: the rules to apply.
-        modules: the other modules of its package.
+    `install`, called when the program starts, provides names that cannot be found in the source (a
+    module of stock that is passed around or star-imported). A name that the bridge lacks stays,
+    under a comment with the reason. `name` is the program's name in errors, `modules` are the other
+    modules of its package.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -121,9 +117,9 @@ def adopt(
 
 
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
-    """Yields the names whose imports the bridge replaces, and whether all code sees the binding.
+    """Yields the imported names that the bridge replaces, and whether all code sees the import.
 
-    All code sees it if the import is one of those at the top and nothing else binds the name.
+    All code sees an import at the top if nothing else binds its name.
     """
     bound = collections.Counter(
         assignment.name
@@ -143,8 +139,6 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
 
 
 class _Replacer(cst.CSTTransformer):
-    """Replaces imports that have a place in the bridge, and names below modules of stock."""
-
     def __init__(
         self,
         program: ParsedProgram,
@@ -172,7 +166,8 @@ class _Replacer(cst.CSTTransformer):
         for name in self._program.imported_names(original_node):
             self._note_refusal(original_node, text, name)
             place = place_of(name)
-            # Names below one that an import binds are found there, but for those of version 2.
+            # The import itself already leads a name below an imported name to the bridge, except in
+            # version 2.
             is_bound = text.split(".")[0] in self._imported or self._leads_there(original_node)
             if (
                 place is not None
@@ -211,7 +206,7 @@ class _Replacer(cst.CSTTransformer):
         return updated_node.with_changes(value=value)
 
     def _place_of_start(self, node: cst.CSTNode, dotted: str) -> tuple[Replacement | None, int]:
-        """Finds the bridge's place for the start of a dotted name, and the length of that start."""
+        """Finds the replacement for the start of a dotted name, and the length of this start."""
         for start in itertools.accumulate(dotted.split("."), "{}.{}".format):
             for full in self._program.full_names_of(node, start):
                 place = place_of(full)
@@ -220,7 +215,6 @@ class _Replacer(cst.CSTTransformer):
         return None, 0
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Makes a spec keep the numbers of stock, as `run` does."""
         names = self._program.imported_names(original_node.func)
         named = set(map(keyword_of, original_node.args))
         keeps = self._takes["keep-quirks"]
@@ -292,7 +286,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules, except those in `kept` that are used; comments stay."""
+    """Removes imports of stock's modules, except used ones in `kept`; comments stay."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
@@ -348,7 +342,6 @@ class _Remover(cst.CSTTransformer):
 
 
 def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
-    """Lists the statements to put before TensorFlow: legacy programs are written for Keras 2."""
     name = aliases.free("install")
     call = "install(replace=True)" if with_install else "use_legacy_keras()"
     alias = "" if name == "install" else f" as {name}"
@@ -358,8 +351,7 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
     """Inserts `start` before the first import of TensorFlow, and `new` after the last one.
 
-    The last one is looked for in the same group of imports, because code after the group may
-    already use the new names.
+    Only imports in one group count, because code after the group may already use the new names.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not is_preface(each))

@@ -11,12 +11,12 @@ from estimator_bridge.run.tf1 import contrib_names
 _CONTRIB = "tensorflow.contrib"
 _LAYERS = "tf_slim.layers"
 _HIDDEN = "tensorflow.python."
-"""TensorFlow's package has no attribute `python`, so `import tensorflow.python.x` is not enough."""
+"""`import tensorflow.python.x` is not enough, because `tensorflow` has no attribute `python`."""
 _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
 
 
 def replaced(text: str) -> str:
-    """Replaces the names for which the program imports the module `tensorflow`, line for line."""
+    """Replaces the names that the program reads from the module `tensorflow`, line for line."""
     tree = ast.parse(text)
     bound = dict(_imported(tree))
     module = next((name for name, full in bound.items() if full == "tensorflow"), None)
@@ -67,7 +67,6 @@ def _full(node: ast.expr, bound: Mapping[str, str]) -> str:
 
 
 def _target(full: str) -> str:
-    """Returns "module:name" for an object of contrib; "" if nothing has it."""
     path, _, name = full.removeprefix(f"{_CONTRIB}.").rpartition(".")
     if not full.startswith(f"{_CONTRIB}.") or not path:
         return ""
@@ -80,7 +79,6 @@ def _target(full: str) -> str:
 
 
 def _imports(targets: Collection[str]) -> Iterator[str]:
-    """Yields the import statements of objects."""
     pairs = [each.partition(":")[::2] for each in sorted({*targets} - {_WITH_REMAINDER})]
     # As an attribute of tf_slim, `layers` is another module.
     names = [f"{name} as slim_{name}" for home, name in pairs if home == _LAYERS and name]

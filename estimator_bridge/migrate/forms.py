@@ -28,12 +28,12 @@ class Form(NamedTuple):
         rewrite: returns the new source; raises `Refused` with all blockers.
         rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program that would need an edit keeps its estimators instead,
-            as in the bridge form.
-        marks_kept: whether that program has a mark for each reason; else the report alone has.
-        model: what takes the place of estimators, as messages call it.
+        keeps_estimators: whether a program that would need an edit keeps its estimators instead.
+        marks_kept: whether such a program has a mark for each reason, not only a line in the
+            report.
+        model: the class that replaces estimators, as messages call it.
         otherwise: rewrites a folder, and a program that `rewrite` refuses.
-        takes_folders: whether it rewrites the modules of a folder.
+        takes_folders: whether the form rewrites the modules of a folder.
     """
 
     rewrite: Rewrite
@@ -94,7 +94,7 @@ def _check_selection(selected: Selection) -> None:
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
     """Collects the lines that the tf2 form reports for a target.
 
-    Raises Refused if the program would train something else on that target.
+    Raises Refused if the program would train differently on that target.
     """
     try:
         lines = tf2_form.migrate(source, name, target=target).lines
@@ -151,11 +151,10 @@ LISTED: Mapping[str, Form] = {
     **FORMS,
     "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
 }
-"""The forms as shown in lists of rules; a target is listed with the rules that it adds."""
+"""The forms for lists of rules. A target is listed with the rules that it adds."""
 
 
 def of_name(form: str, target: str | None = None) -> Form:
-    """Looks up a form; raises InvalidInput if the form does not support the target."""
     if target is None:
         return FORMS[form]
     if form not in ON_SPARSE_CORES:
@@ -168,13 +167,11 @@ def of_name(form: str, target: str | None = None) -> Form:
 
 
 def rules_of_marks(form: str) -> Mapping[str, Rule]:
-    """Returns all rules by which a form may leave a place to a person."""
     of_others = _as_listed(tf2_rules.listed(keras=form == "keras"))
     return {**of_others, **FORMS[form].rules()}
 
 
 def rule_lines() -> list[str]:
-    """Writes a line for each rule of each form: form, id, class and effect."""
     return [
         f"{form}  {name}  [{rule.effect}]  {rule.text}"
         for form, row in LISTED.items()

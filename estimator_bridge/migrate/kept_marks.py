@@ -1,4 +1,4 @@
-"""Marks, in the source of a program that keeps its estimators, what keeps it from another form."""
+"""Marks what keeps a program from another form, if the program keeps its estimators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _ESTIMATORS = "from estimator_bridge import estimator"
 
 
 def are_marked(texts: Sequence[str]) -> bool:
-    """Whether a program keeps its estimators, and has marks that say why."""
     return any(map(_MARK.search, texts)) and any(_ESTIMATORS in each for each in texts)
 
 
@@ -37,7 +36,6 @@ def with_marks(text: str, blockers: Iterable[Blocker]) -> str:
 
 
 def _first_line(tree: ast.Module, line: int) -> int:
-    """Returns the first line of the innermost statement at a line; 0 means the whole program."""
     first = _above_the_program(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and line:

@@ -1,10 +1,10 @@
-"""Runs a TensorFlow 2 program with one step of each training: `migrate --check-run`.
+"""Runs a TensorFlow 2 program with one step of training per call: `migrate --check-run`.
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
-empty directory. A training makes one step, an evaluation takes one batch, and predictions end after
-the first batch.
+empty directory. A call that trains makes one step, an evaluation takes one batch, and predictions
+end after the first batch.
 """
 
 from __future__ import annotations
@@ -35,11 +35,9 @@ _NO_TRAINING = 3  # the exit status of a program that did not train
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> None:
-    """Runs a program in its own process.
+    """Runs a program, which is in `place` during the check, in its own process.
 
-    Args:
-        place: where the new program, or its folder, is during the check.
-        target: where it will go; errors name this path.
+    Errors name the path `target`, where the program will be written.
 
     Raises:
         Untranslatable: the program fails, or does not train.
@@ -60,7 +58,6 @@ def check(
 
 
 def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
-    """Finds the file, number and code of the line of the new program that failed, or ""."""
     for file, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', log)):
         path = pathlib.Path(file)
         if path.resolve().is_relative_to(place.resolve()) and path.is_file():
@@ -106,7 +103,6 @@ def main() -> None:
 
 
 def _above_package(folder: pathlib.Path) -> pathlib.Path:
-    """Finds the folder from which the modules of a folder are imported by their full names."""
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder
@@ -146,7 +142,6 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
 
 @contextlib.contextmanager
 def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
-    """Limits the bridge's estimators inside the context; imports them only at that point."""
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
     def init(original: Function, estimator: Object, arguments: Arguments) -> None:

@@ -37,14 +37,7 @@ _KEPT_BEFORE = (
 
 
 class SourceFile(NamedTuple):
-    """A source file.
-
-    Attributes:
-        path: where it is.
-        name: its name in reports: as given, or relative to the folder.
-        text: with the original line ends.
-        encoding: as declared by PEP 263.
-    """
+    """A source file; `name` is its name in reports: as given, or relative to the folder."""
 
     path: pathlib.Path
     name: str
@@ -69,7 +62,6 @@ def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[S
 
 
 def read(path: pathlib.Path, name: str) -> SourceFile:
-    """Reads a source file; raises InvalidInput if it is not Python 3."""
     content = path.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -90,7 +82,6 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def sources_of(folder: pathlib.Path) -> list[SourceFile]:
-    """Reads the Python files of a folder, without links."""
     python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
     if not python:
         raise errors.InvalidInput(f"migrate: {folder} has no Python file.")
@@ -98,7 +89,6 @@ def sources_of(folder: pathlib.Path) -> list[SourceFile]:
 
 
 def package_name(folder: pathlib.Path) -> str:
-    """Finds the full name of the package in a folder; "" if the folder is no package."""
     parts: list[str] = []
     folder = folder.resolve()
     while (folder / "__init__.py").is_file():
@@ -142,13 +132,10 @@ def _or_kept(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or to the bridge form if the new ones would need an edit.
-
-    Args:
-        rewrite: rewrites the files to a form, or raises Refused.
+    """Rewrites files to a form, or to the bridge form if the new files would need an edit.
 
     Raises:
-        Refused: the program needs other modules, or the bridge cannot run anything of it either.
+        Refused: the program needs other modules, or the bridge cannot run any part of it either.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return _best(form, sources, rewrite)
@@ -184,10 +171,10 @@ def _best(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or as it does otherwise: several files, and what it refuses.
+    """Rewrites files to a form. Several files, and files that it refuses, go to `form.otherwise`.
 
     Raises:
-        Refused: with the blockers of the form's other way, if it has one.
+        Refused: with the blockers of `form.otherwise`, if the form has it.
     """
     if form.otherwise is None:
         return rewrite(form, sources)
@@ -202,12 +189,19 @@ def _best(
     try:
         results = rewrite(form._replace(rewrite=form.otherwise), sources)
     except Refused as refused:
-        if first is not None and any(each.rule == "no-estimator" for each in refused.blockers):
-            raise first from refused  # It makes canned estimators.
+        if first is not None and _is_of_canned(first, refused):
+            raise first from refused
         raise
     if left := [*left_to_do(results)]:
         raise Refused(sources[0].name, [*map(_blocker_of, left)])
     return results
+
+
+def _is_of_canned(first: Refused, otherwise: Refused) -> bool:
+    """Whether a program makes canned estimators, which only the first way carries."""
+    is_model_fn = any(each.rule == "keras-model-fn" for each in first.blockers)
+    reasons = {each.rule for each in otherwise.blockers}
+    return not is_model_fn and not reasons.isdisjoint(("no-estimator", "canned-estimator"))
 
 
 def _blocker_of(left: str) -> Blocker:
@@ -232,7 +226,7 @@ def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewri
     try:
         result = form.rewrite(source.text, source.name, selected, ALONE)
     except Refused as refused:
-        # The missing training may be in a module that is migrated along with this one.
+        # The missing training may be in a module that is migrated together with this one.
         others = [each for each in refused.blockers if each.rule != tf2_form.NO_TRAINING]
         all_blockers = [*others, *blockers] if blockers else refused.blockers
         raise Refused(source.name, all_blockers) from refused
@@ -297,27 +291,24 @@ def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modul
 
 
 def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
-    """Yields (name in the module, its meaning) for imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
     try:
         tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # The form refuses the file and gives the reason.
+        return  # the form refuses the file and gives the reason
     for name, (full, *_) in NameFlow(tree, here).top_level():
         if full != name:
             yield f"{module}.{name}" if module else name, here.absolute(full)
 
 
 def _below(statement: ast.ImportFrom) -> list[str]:
-    """Lists the full names that a statement imports, with the dots of a relative import."""
     module = written_module(statement)
     return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
 
 
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
-    """Lists the imported modules beside a program that must be migrated with it."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
-    # If the tf2 form would change a module, that module uses names that no other form has either.
+    # If the tf2 form would change a module, the module uses names that no other form has either.
     rewrite = form.rewrite if form.model == "Trainer" else tf2_form.migrate
     while queue:
         each = queue.pop()
@@ -332,17 +323,13 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
             except errors.EngineError:
                 new = ""
             # Setting only the Keras version does not count as a change.
-            if new.replace(f"{names.START}\n", "") != module.text:
+            is_changed = new.replace(f"{names.START}\n", "") != module.text
+            if is_changed or tf1_programs.is_of_tf1(path):
                 modules.append(module.name)
     return modules
 
 
 def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    """Finds the modules that a source imports from its program's folder or package.
-
-    Returns:
-        Their names, by path.
-    """
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -350,21 +337,24 @@ def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.P
     is_package = source.path.name == "__init__.py"
     parts = [package_name(source.path.parent), *([] if is_package else [source.path.stem])]
     here = Modules(".".join(filter(None, parts)), is_package)
-    imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
+    written = {each for node in nodes for each in _names_imported(node)}
     package = package_name(folder)
     above = folder.resolve().parents[package.count(".")] if package else folder
+    imported = [(root, here.absolute(each)) for each in written for root in (folder, above)]
+    for each in written:
+        dots = len(each) - len(each.lstrip("."))
+        # A package without __init__.py has no full name.
+        imported += [(root, each[dots:]) for root in [*source.path.resolve().parents][:dots][-1:]]
     modules: dict[pathlib.Path, str] = {}
-    for name in imported:
-        for root in (folder.resolve(), above.resolve()):
-            module = root.joinpath(*name.split("."))
-            for path in (module.with_suffix(".py"), module / "__init__.py"):
-                if name and path.is_file():
-                    modules[path] = name.removeprefix(f"{package}.")
+    for root, name in imported:
+        module = root.resolve().joinpath(*name.split("."))
+        for path in (module.with_suffix(".py"), module / "__init__.py"):
+            if name and path.is_file():
+                modules[path] = name.removeprefix(f"{package}.")
     return modules
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:
-    """Yields the names in an import statement that may be modules."""
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom):

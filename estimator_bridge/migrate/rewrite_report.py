@@ -16,10 +16,11 @@ _GOES_ON = re.compile(r"^\s*#   (.*)$")
 Kind: TypeAlias = Literal[
     "import", "name", "added", "changes", "left out", "by hand", "note", "skipped"
 ]
-"""The kind of a line: an import or a name was replaced; code was added; code stays but behaves
-differently in TensorFlow 2; code has no counterpart and is commented out; something is left to
-the user; the program as a whole stays as it is, or keeps its estimators; or code stays because its
-rule is not selected.
+"""The kind of a line.
+
+An import or a name was replaced; code was added; code stays but behaves differently in TensorFlow
+2; code has no counterpart and is commented out; something is left to the user; the program as a
+whole stays as it is, or keeps its estimators; or code stays because its rule is not selected.
 """
 
 
@@ -32,7 +33,7 @@ class Line:
         old, new: source text; either may be empty.
         why: a sentence, or empty.
         rule: the id of the rule; empty if no rule applies.
-        file: in the package; empty for a single program.
+        file: the file in the package; empty for a single program.
     """
 
     line: int
@@ -47,6 +48,7 @@ class Line:
         places = (self.file, f"line {self.line}" if self.line else "")
         where = ", ".join(filter(None, places))
         change = " -> ".join(part for part in (self.old, self.new) if part)
+        change = re.sub(r"\s*\n\s*", " ", change).replace("( ", "(")
         sentence = ". ".join(filter(None, (change, self.why)))
         rule = f" ({self.rule})" if self.rule else ""
         return f"[{self.kind}] {where}{': ' if where else ''}{sentence}{rule}"
@@ -57,7 +59,8 @@ class Rewritten:
     """The new source of a program, and its changes in the order of the old source.
 
     Attributes:
-        trains: whether it contains what the form is for; for the tf2 form, a TPUEstimator.
+        trains: whether the program creates what the form replaces; for the tf2 form, a
+            TPUEstimator.
         flags: flags of the old program that the new one drops because nothing uses them.
     """
 
@@ -67,12 +70,11 @@ class Rewritten:
     flags: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
-        """Converts the changes to values for JSON."""
         return {"lines": [dataclasses.asdict(line) for line in self.lines]}
 
 
 def left_to_do(results: Mapping[str, Rewritten]) -> Iterator[str]:
-    """Yields what the marks in new programs leave to a person, with the new file and line."""
+    """Yields a line for each mark that leaves work to a person, with the new file and line."""
     for file, result in results.items():
         lines = result.source.splitlines()
         for number, line in enumerate(lines, 1):

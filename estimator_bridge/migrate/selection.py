@@ -1,4 +1,4 @@
-"""Selects the rules to apply: all, or those that `--only` and `--skip` name by id or class."""
+"""Selects the rules to apply: all rules, or the rules that `--only` and `--skip` name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Selection:
     skip: Collection[str] = ()
 
     def takes(self, rule: str, effect: str) -> bool:
-        """Whether a rule is applied, by its id and class; refusals always are."""
+        """Whether a rule is applied, by its id and class. Refusals always are."""
         if effect == REFUSED:
             return True
         named = {rule, effect}

@@ -13,19 +13,22 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name in a module of the bridge; "" is the module itself. Dotted in `NAMESPACE` only."""
+    """A name in a module of the bridge; "" is the module itself.
+
+    Only names in `NAMESPACE` have dots.
+    """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Replacement:
-        """The same place under a name without dots, for `from module import name`."""
+        """The same object under a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
         return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 
 
 def place_of(name: str) -> Replacement | None:
-    """Finds the bridge's place for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
+    """Finds the replacement for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
     None if the name is not part of stock's estimator, or the bridge does not have it.
     """
@@ -51,7 +54,6 @@ def place_of(name: str) -> Replacement | None:
 
 
 def module_of(path: str) -> str | None:
-    """Finds the bridge's module for a module below stock's namespace; None for other modules."""
     for namespace in _NAMESPACES:
         if path == namespace:
             return NAMESPACE
@@ -62,7 +64,6 @@ def module_of(path: str) -> str | None:
 
 
 def is_of_tensorflow(name: str) -> bool:
-    """Whether a full name belongs to TensorFlow or to the package of its estimator."""
     return name.partition(".")[0] in ("tensorflow", "tensorflow_estimator")
 
 
@@ -86,12 +87,11 @@ def is_spec(name: str) -> bool:
 
 
 def below_tensorflow(name: str) -> str:
-    """Strips TensorFlow's public module from a full name; "" for other names."""
     return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")
 
 
 def refusal_of(name: str) -> str | None:
-    """Explains why the bridge does not support a name of stock; None if it may support it."""
+    """Explains why the bridge does not support a name of stock; None if it may support the name."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:

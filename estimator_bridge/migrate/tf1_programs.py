@@ -45,7 +45,6 @@ def ported(text: str) -> str:
 
 
 def _renamed(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yields pairs of a pattern for an imported name and the name to import instead."""
     if isinstance(node, ast.Import):
         for each in node.names:
             if each.name == "tensorflow":

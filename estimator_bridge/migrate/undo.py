@@ -20,9 +20,9 @@ class Output(NamedTuple):
     """A file to write.
 
     Attributes:
-        path: a link is followed.
+        path: where to write; symbolic links are followed.
         content: its bytes.
-        like: the file whose mode it gets.
+        like: the file whose mode the new file gets.
     """
 
     path: pathlib.Path
@@ -50,7 +50,8 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     """Restores the old contents, removes the undo file, and returns the restored paths.
 
     Raises:
-        InvalidInput: it is not an undo file, or a file has changed since; nothing is restored then.
+        InvalidInput: `undo` is not an undo file, or a file has changed since; nothing is restored
+            then.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]
@@ -113,7 +114,6 @@ def _digest(content: bytes | None) -> str:
 
 
 def _free(path: pathlib.Path) -> pathlib.Path:
-    """Finds a path that does not exist, so that an older undo file stays."""
     number, free = 1, path
     while free.exists():
         number += 1
@@ -122,7 +122,6 @@ def _free(path: pathlib.Path) -> pathlib.Path:
 
 
 def _replace(path: pathlib.Path, content: bytes, like: pathlib.Path | None) -> None:
-    """Replaces a file atomically, so that no half-written file can be left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_bytes(content)

@@ -25,10 +25,9 @@ class Verdict:
     """The forecast of a program's migration to a form.
 
     Attributes:
-        reasons: the blockers as `migrate` words them, or what it leaves to the user.
+        reasons: the blockers as `migrate` reports them, or what the migration leaves to the user.
         possible: whether changes by hand remove all of them.
-        keeps_estimators: whether the new program is complete but uses the bridge's estimators; the
-            reasons then say why.
+        keeps_estimators: whether the new program is complete but uses the bridge's estimators.
     """
 
     form: str
@@ -38,7 +37,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes" (or that, with kept estimators), "with n changes by hand" or "no"."""
+        """The verdict: "yes", "yes" with kept estimators, "with n changes by hand" or "no"."""
         if self.keeps_estimators:
             return "yes, with the bridge's estimators"
         if not self.possible:
@@ -47,11 +46,9 @@ class Verdict:
         return f"with {count} change{'s'[: count > 1]} by hand" if count else "yes"
 
     def as_dict(self) -> dict[str, Object]:
-        """Converts the verdict to values for JSON."""
         return {"form": self.form, "answer": self.answer, "reasons": list(self.reasons)}
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a report."""
         yield f"  migrate --form {self.form}: {self.answer}"
         for each in self.reasons:
             yield from textwrap.wrap(
@@ -85,14 +82,12 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
-    """Predicts the verdict of a form on a program that imports no module beside it."""
     program = "the program"
     selected = _reasons_of(form)
     return _verdict(program, name, lambda: packages.rewrite_text(form, text, program, selected))
 
 
 def _reasons_of(form: Form) -> Selection:
-    """Selects the rules so that what prevents a form is reported as changes by hand."""
     return Selection(skip={KEEP}) if form.marks_kept else ALL
 
 
@@ -110,7 +105,7 @@ def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdi
     unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
     if unsupported:
         return Verdict(name, unsupported)
-    # Reports lines of the old program, because that is the one being audited.
+    # Lines are those of the old program, because the old program is audited.
     marks = [each.split(": ", 3) for each in rewrite_report.left_to_do({name: new})]
     texts = [f"{program}, {line}: [{rule}] {text}" for _, rule, line, text in marks]
     return Verdict(name, tuple(texts))

@@ -1,7 +1,7 @@
 """Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
-In each step a worker looks up rows on a parameter server and sends gradients back; this process is
-the chief.
+This process is the chief. In each step a worker looks up rows on a parameter server and sends
+gradients back.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
     """Measures the coefficients of this machine, which takes about a minute.
 
     It measures CPU time, message headers and the memory of a task. Bytes are counted on the
-    loopback interface, and only used if other programs sent little there. Network bandwidth, the
-    chief's work per task, and updates are not measured.
+    loopback interface, and used only if other programs sent little on this interface. Network
+    bandwidth, the chief's work per task, and updates are not measured.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.
@@ -173,14 +173,14 @@ def _updated(number: int, drawn: Array, dim: int) -> Op:
             use_resource=True,
         )
     with tf.device(worker):
-        # TensorFlow would look up a constant once, before the first step.
+        # If the ids were a constant, TensorFlow would look it up once, before the first step.
         ids = tf.get_variable(f"ids_{number}", initializer=drawn, use_resource=True).read_value()
         distinct, position = tf.unique(ids)
     with tf.device(server):
         rows = tf.gather(table, distinct)
     with tf.device(worker):
         gradients = tf.gather(rows, position) + 1.0
-        # A separate op, because the ids of gradients are sent in their own message.
+        # This is a separate op, because the ids of gradients are sent in their own message.
         sent = tf.tile(ids, [1])
     with tf.device(server):
         there, position = tf.unique(sent)

@@ -28,9 +28,10 @@ TRAINING_BYTES = 100e6
 """Memory that a parameter server needs in addition to its tables while it trains and saves."""
 
 RESTORING_BYTES = 100e6
-"""The same while it restores a sliced checkpoint: up to two slices, and a step.
+"""Memory that a server needs in addition while it restores a sliced checkpoint.
 
-Servers with 268 and 1,074 MB of rows and slots took 59 to 101 MB in eight runs.
+It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
+101 MB in eight runs.
 """
 
 MOST_SERVERS = 4096
@@ -83,7 +84,7 @@ def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coeffic
                 f"than a parameter server of {readable(int(memory))} has for tables. Give --memory "
                 "more GB."
             )
-    # Fewer servers cannot hold all tables, however evenly they are spread.
+    # Fewer servers do not have enough memory for all tables, even if the tables are spread evenly.
     for servers in range(max(1, -int(-job.bytes // room)), MOST_SERVERS + 1):
         if max(place(servers).server_bytes) <= room:
             return servers
@@ -125,7 +126,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker has the samples of a worker of the plan. A single machine has no servers.
+    Every worker has as many samples as in the plan. A single machine has no servers.
     """
 
     machines: int
@@ -141,14 +142,13 @@ class CapacityPlan:
 
     Attributes:
         cores: the cores of all workers together.
-        servers_for_memory: the smallest number of parameter servers that can hold the tables.
-        servers_for_bandwidth: the smallest number with which the busiest server exchanges a step's
-            bytes as fast as a worker; None if there is none.
-        memory: the memory of each parameter server.
+        servers_for_memory: the fewest parameter servers with enough memory for the tables.
+        servers_for_bandwidth: the fewest servers such that the busiest server exchanges a step's
+            bytes as fast as a worker; None if no number suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
-        uneven: the busiest parameter server's bytes divided by the mean, for each layout.
+        uneven: for each layout, the bytes of the busiest parameter server divided by the mean.
         bytes: the bytes sent in a step, over all links together.
-        growth: an entry for each number of machines that can hold the tables.
+        growth: an entry for each number of machines that have enough memory for the tables.
     """
 
     job: Job
@@ -196,10 +196,10 @@ def plan_capacity(
 
     Args:
         cores: the cores of all workers together; None means one per worker.
-        servers: the number of parameter servers; None takes the one with the shortest step.
+        servers: the number of parameter servers; None takes the number with the shortest step.
 
     Raises:
-        InvalidInput: no number of parameter servers can hold the tables.
+        InvalidInput: no number of parameter servers has enough memory for the tables.
         InvalidSpec: the cores cannot be divided evenly among the workers.
     """
     cores = workers if cores is None else cores
@@ -255,7 +255,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Counts activations and their gradients, because a worker holds both at the same time."""
+        """Counts activations and their gradients, which a worker has in memory at the same time."""
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 
@@ -331,7 +331,7 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """Lists the numbers to try; they are the same for all clusters, for `_Model`'s caches."""
+    """Lists the numbers of servers to try, the same for all clusters, for `_Model`'s caches."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

@@ -14,7 +14,6 @@ _LINE, _AXIS, _GRID = "#2563a6", "#333333", "#cccccc"
 
 
 def chart(plan: CapacityPlan) -> str:
-    """Draws the samples per second and step times as an SVG with logarithmic axes."""
     rows = [row for row in plan.growth if row.samples_per_second > 0]
     points = [(row.machines, row.samples_per_second) for row in rows]
     rates = [rate for _, rate in points] or [1.0]
@@ -42,7 +41,7 @@ def chart(plan: CapacityPlan) -> str:
     clusters = [(machines, rate) for machines, rate in points if machines > 1]
     if clusters:
         (machines, rate), top = clusters[0], 10.0**high
-        # Up to the edge of the drawing, or to the largest number of machines.
+        # The line ends at the edge of the drawing, or at the largest number of machines.
         last = min(machines * top / rate, clusters[-1][0])
         even = [(x(machines), y(rate)), (x(last), y(rate * last / machines))]
         parts.append(svg.curve(even, _AXIS, 0.0, stroke_dasharray="6 4"))

@@ -27,8 +27,7 @@ class RowLoad:
     Attributes:
         rows: one row of each group, as its representative, int64 [groups].
         widths: how many rows each group has, float64 [groups].
-        distinct: how many different rows of each group are expected to be looked up, float64
-            [groups].
+        distinct: how many different rows of each group are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].
     """
 
@@ -71,8 +70,8 @@ def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
 def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
     """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
 
-    This fits vocabularies that are sorted by frequency. An exponent of 0 draws all rows equally
-    often.
+    This fits vocabularies that are sorted by frequency. With exponent 0 all rows are equally
+    likely.
 
     Raises:
         InvalidInput: the exponent is negative.
@@ -144,7 +143,6 @@ class Job:
 
     @property
     def ids(self) -> float:
-        """The number of ids that a core looks up in a step, in all tables."""
         return sum(table.load.num_occurrences for table in self.tables)
 
     @property

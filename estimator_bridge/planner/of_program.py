@@ -21,7 +21,7 @@ from tf2_engine.types import Array, Object
 
 @dataclasses.dataclass(frozen=True)
 class Assumed:
-    """What to assume about ids without a sample of the data.
+    """Assumptions about ids, for plans without a sample of the data.
 
     Attributes:
         ids: the number of ids per sample, or per position of a sequence, by feature key. The key
@@ -51,8 +51,7 @@ def job_of_spec(
         cores: the cores of all workers together.
 
     Raises:
-        InvalidInput: the batch cannot be divided among the cores, or `assumed` has an unknown
-            feature.
+        InvalidInput: the batch cannot be divided among the cores, or a feature is unknown.
     """
     assumed = assumed or Assumed()
     if batch_size % cores:
@@ -87,7 +86,7 @@ def job_of_program(
     sample: int = 0,
     assumed: Assumed | None = None,
 ) -> PlannedJob:
-    """Describes a program as a job, by running it up to its first TPUEstimator, or first training.
+    """Describes a program as a job, by running it up to its first TPUEstimator or training call.
 
     Args:
         cores: the cores of all workers together; None means the program's number, or one per
@@ -132,7 +131,7 @@ def job_of_program(
 def _sampled(
     job: Job, training: Mapping[str, Object], spec: Object, cores: int, sample: int
 ) -> Job:
-    # Its imports only work once legacy names lead to the bridge.
+    # This import only works after legacy names have been replaced.
     from estimator_bridge.audit.sampling import lookups_of_batches
 
     ids: dict[str, list[Array]] = defaultdict(list)
@@ -152,7 +151,7 @@ def _sampled(
             for name, parts in by_table.items():
                 ids[name].append(np.concatenate(parts))
     if not batches:
-        raise errors.InvalidInput(f"{job.subject}: its input has no batch to look at.")
+        raise errors.InvalidInput(f"{job.subject}: its input returns no batch.")
     steps = batches * cores
     loads = {size.name: sampled_load(size.rows, ids[size.name]) for size in job.sizes}
     features = {

@@ -20,11 +20,11 @@ _UNEVEN = 1.1
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "
-    "workers read it, with an input_fn of TensorFlow's ops that shards by its host; or give the "
-    "chief the fastest network.",
-    "the chief's calls": "it calls every task in every step. Fewer workers with more samples each "
-    "wait less for it.",
-    "a worker's network": "more workers with fewer samples each send less, each of them.",
+    "workers read the input, with an input_fn of TensorFlow's ops that shards the data by host; or "
+    "give the chief the fastest network.",
+    "the chief's calls": "the chief calls every task in every step. Fewer workers with more "
+    "samples each wait less for the chief.",
+    "a worker's network": "each of more workers with fewer samples sends less.",
     "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
 }
 
@@ -37,15 +37,17 @@ def _memory(plan: CapacityPlan) -> Iterator[str]:
     if not plan.fits:
         need = max(each.bytes for each in plan.memory)
         yield (
-            f"{plan.servers} parameter servers are too few: one would need {readable(int(need))}. "
+            f"{plan.servers} parameter servers are too few: the fullest would need "
+            f"{readable(int(need))}. "
             f"Take {plan.servers_for_memory}."
         )
     restoring = max(each.bytes + each.unsliced for each in plan.memory)
     if plan.fits and restoring > plan.machine.memory:
         yield (
-            "A checkpoint that has its tables in one piece, as one of a single machine may, does "
-            f"not restore: that takes {readable(int(restoring))} on a parameter server. Restore it "
-            "once on more or larger machines, and save there: each then writes its own rows."
+            "A checkpoint with each table in one piece, such as one from a single machine, cannot "
+            f"be restored here: that takes {readable(int(restoring))} on a parameter server. "
+            "Restore it once on more or larger machines, and save it there: each server then "
+            "writes its own rows."
         )
 
 
@@ -66,23 +68,23 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
     wanted = plan.servers_for_bandwidth
     if wanted is None:
         yield (
-            "No number of parameter servers is as fast as a worker: the most frequent rows are all "
-            "on the same one."
+            "However many parameter servers there are, the busiest is slower than a worker, "
+            "because it has all of the most frequent rows."
         )
     elif wanted > plan.servers:
         more = plan.time_with(servers=wanted)
         if more.ms < _WORTH * plan.time.ms:
             yield (
-                f"With {wanted} parameter servers in place of {plan.servers} a step takes "
-                f"{shown(more.ms)} in place of {shown(plan.time.ms)}."
+                f"With {wanted} parameter servers instead of {plan.servers} a step takes "
+                f"{shown(more.ms)} instead of {shown(plan.time.ms)}."
             )
 
 
 def _limits(plan: CapacityPlan) -> Iterator[str]:
     if plan.time.nodes > MOST_NODES:
         yield (
-            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, more than one "
-            "process builds in a useful time. Take fewer workers with more samples each, or fewer "
+            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, which take one "
+            "process too long to build. Take fewer workers with more samples each, or fewer "
             "parameter servers."
         )
     elif plan.time.limit in _OF_LIMITS:
@@ -92,7 +94,7 @@ def _limits(plan: CapacityPlan) -> Iterator[str]:
         yield (
             "The tables fit into one machine, which is expected to be faster than this cluster: "
             f"{alone.samples_per_second:,.0f} samples a second against "
-            f"{plan.samples_per_second:,.0f}, without the model's own time unless --model_ms "
+            f"{plan.samples_per_second:,.0f}. The model's own time is only included if --model_ms "
             "gives it."
         )
 
@@ -193,9 +195,10 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
     yield f"  all with their slots: {readable(plan.job.bytes)}"
     yield ""
     yield "Parameter servers"
-    yield f"  least number for memory: {plan.servers_for_memory}"
+    yield f"  fewest servers with enough memory: {plan.servers_for_memory}"
     wanted = plan.servers_for_bandwidth
-    yield f"  least number not slower than a worker: {'none' if wanted is None else wanted}"
+    shown_wanted = "no number is enough" if wanted is None else wanted
+    yield f"  fewest servers that are all at least as fast as a worker: {shown_wanted}"
     yield from _lines_of_servers(plan)
     yield ""
     yield "A step"
@@ -225,13 +228,13 @@ def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
     fullest = max(plan.memory, key=lambda each: each.bytes)
     state = "fits" if plan.fits else "DOES NOT FIT"
     yield (
-        f"  memory of the fullest: {readable(int(fullest.bytes))} ({state}), of it "
+        f"  memory of the fullest server: {readable(int(fullest.bytes))} ({state}), of it "
         f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
         f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
     )
     shares = ", ".join(f"{share:.2f} ({layout})" for layout, share in plan.uneven.items())
     yield (
-        "  the busiest sends and gets so many times the bytes of the average one, by layout: "
+        "  bytes of the busiest server relative to the mean, by layout: "
         f"{shares}; the plan is for {plan.options.layout}"
     )
 

@@ -39,7 +39,6 @@ class Machine:
 
 
 def shown(ms: float) -> str:
-    """Formats milliseconds with three digits, or without decimals from 100 on."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
@@ -61,11 +60,10 @@ class StepTime:
     """The parts of a step, which run one after another.
 
     Attributes:
-        worker: the exchange on a worker; None if one process does all the work.
-        update_ms: the update of rows, on the parameter server with the most updates.
-        client_ms: the chief's calls.
-        input_ms: the chief's network time if it reads the input for the workers.
-        nodes: the number of nodes in the chief's graph.
+        worker: the exchange on a worker; None if one process does all the work. update_ms: the
+        update of rows, on the parameter server with the most updates. client_ms: the chief's calls.
+        input_ms: the chief's network time if it reads the input for the workers. nodes: the number
+        of nodes in the chief's graph.
     """
 
     worker: TaskTime | None
@@ -175,7 +173,6 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
 
 
 def values_updated(job: Job, placement: Placement, cores: int) -> Array:
-    """Counts the float32 values that each server updates once for all cores, [servers]."""
     values = np.zeros(placement.num_servers)
     for table in job.tables:
         placed, rows = placement.tables[table.size.name], table.load.of_cores(cores)

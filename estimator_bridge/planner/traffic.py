@@ -15,18 +15,18 @@ from tf2_engine.types import Array
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
 """The form in which the driver sends gradients to parameter servers.
 
-* "smallest": occurrences or cells, whichever is fewer bytes; the driver's default.
+* "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
 * "occurrences": a gradient for each id.
 * "cells": each activation's gradient, once to each server, and the activation of each id.
-* "summed": a gradient for each distinct row. Gradients are then added core by core, so numbers
-  are not bit-identical with one process.
+* "summed": a gradient for each distinct row. Gradients are then added core by core, so results are
+  not bit-identical with one process.
 """
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
 
 _ID_BYTES = 8
 _CELL_OF_ID_BYTES = 20
-"""For one id in the form "cells": the id, its cell and its gain."""
+"""Bytes of one id in the form "cells": the id, its cell and its gain."""
 
 _TENSORS = 4
 """Tensors between a core and a part of a table: wanted ids, rows, gradient ids, gradients."""
@@ -119,7 +119,7 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """Computes how many cells are expected to touch each group of rows, if ids are independent."""
+    """Computes how many cells are expected to use each group of rows, if ids are independent."""
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

@@ -1,4 +1,4 @@
-"""Recordings of trainings, in an open format: to read, and to replay in another framework.
+"""Recordings of training runs, in an open format: to read, and to replay in another framework.
 
 Needs NumPy alone. docs/recording.md describes the files.
 """

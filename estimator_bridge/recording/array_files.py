@@ -19,11 +19,11 @@ from tf2_engine.types import Array, Object
 
 Values = dict[str, Array]
 
-# Prefixes, because `np.savez` has arguments of its own.
+# These prefixes avoid conflicts with the arguments of `np.savez`.
 _KEY, _DESCRIPTION = "=", "?"
 _STRINGS, _LIST = "strings", "list"
 _BYTE_ORDERS = "<>|="
-"""The first character of the names of NumPy's own types; others are of ml_dtypes."""
+"""The first character of the names of NumPy's own types. Other types come from ml_dtypes."""
 
 
 def read_arrays(path: pathlib.Path) -> Values:
@@ -45,7 +45,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
         description, data = _encoded(array)
         stored[_KEY + name] = np.frombuffer(data, np.uint8)
         stored[_DESCRIPTION + name] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    # Another process that reads meanwhile sees the whole file or none.
+    # A process that reads the file meanwhile sees the whole file or none.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
         np.savez(file, **stored)
@@ -53,7 +53,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
 
 
 def compress(path: pathlib.Path, target: pathlib.Path) -> None:
-    # More than the first level makes floats hardly smaller, in twice the time.
+    # Levels above 1 make floats hardly smaller, and take twice the time.
     compressed = zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
     with zipfile.ZipFile(path) as stored, compressed as new:
         for name in stored.namelist():

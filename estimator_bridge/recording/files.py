@@ -1,6 +1,6 @@
 """The files of a recording: its settings, its start, every step, every batch.
 
-docs/recording.md describes them. The file of a step only contains the rows that changed.
+docs/recording.md describes them. The file of a step contains only the rows that changed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of outcomes; "served" are the answers of exported models."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
-"""The group of sketches of the values of a model's ops; see `model_ops`."""
+"""The group with sketches of the values of a model's ops; see `model_ops`."""
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 """Engines of a side: a TensorFlow 2 program, a Keras model, only a checkpoint, or a `Replay`."""
 FORMAT, VERSION = "estimator-bridge recording", 1
 """The version in the file of the format; docs/recording.md says when it changes."""
 MEASURED = "perturbed"
-"""The folder of side A's recording from a start with changed last bits, if there is one."""
+"""The folder of side A's run from a start with changed last bits, if it was recorded."""
 
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
@@ -46,7 +46,7 @@ _MIN_SPARSE_SIZE = 4096
 
 
 class RuleDescription(TypedDict):
-    """The update rule of a table, with its numbers by the engine's names.
+    """The update rule of a table, with its settings by the engine's names.
 
     Attributes:
         kind: the name of the engine's class.
@@ -118,7 +118,7 @@ class RecordingWriter:
         self.outcomes = outcome_files.OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
-        # Numbers of files written, by kind.
+        # The number of files written, by kind.
         self._counts: collections.Counter[str] = collections.Counter()
 
     def note(self, name: str, value: object) -> None:
@@ -167,7 +167,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps in order, because each has only the rows that changed."""
+    """Reads the files of steps in order, because each file has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -181,7 +181,7 @@ class StepReader:
             group, _, name = key.partition(":")
             whole = array
             if _ROWS + key in stored:
-                # A copy, because callers still compare with the previous step.
+                # The rows are copied, because callers still compare with the previous step.
                 whole = self._variables[name].copy()
                 whole[stored[_ROWS + key]] = array
             if group == VARIABLES:
@@ -198,7 +198,7 @@ class Recording:
     """Reads the recording that a `RecordingWriter` wrote.
 
     Attributes:
-        replays: the hash of the recording that this one replays.
+        replays: the hash of the recording that this recording replays.
         inputs: after how many steps each input of training began.
     """
 
@@ -214,10 +214,10 @@ class Recording:
         self.directory = pathlib.Path(directory)
 
     def check(self) -> None:
-        """Checks that this version can read the recording, and that it is complete.
+        """Checks that this version can read the recording, and that the recording is complete.
 
         Raises:
-            InvalidInput: it cannot, or the recording is incomplete.
+            InvalidInput: the recording has another version or is incomplete.
         """
         file = self.directory / "format.json"
         stored = read_json(file, {})
@@ -244,7 +244,7 @@ class Recording:
 
     @property
     def measured(self) -> Recording | None:
-        """Side A's recording from a start with changed last bits."""
+        """Side A's run from a start with changed last bits."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 
@@ -272,7 +272,6 @@ class Recording:
         return sorted(self.directory.glob(f"{prefix}*"))
 
     def batch(self, number: int, core: int = 0, cores: int = 1) -> Values | None:
-        """Returns the batch of a step (from 0) and core; None if there is none."""
         begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
         input_number, first = begun[-1] if begun else (0, 0)
         position = (number - first) * cores + core
@@ -314,12 +313,11 @@ def _number(path: pathlib.Path) -> int:
 
 
 def is_outside(name: str) -> bool:
-    """Recognises stock's stand-in for a table, and counters of early stopping."""
     return any(part in name for part in _OUTSIDE)
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Maps each variable to its table and slot; the slot of the rows is None."""
+    """Maps each variable to its table and slot; the slot is None for the rows."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

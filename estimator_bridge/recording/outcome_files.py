@@ -1,4 +1,4 @@
-"""The files of a training's outcomes, and of the values from which they were computed.
+"""The files with the outcomes of a training run, and the values from which they were computed.
 
 Outcomes are named by kind and number, such as "evaluation-0".
 """
@@ -42,7 +42,7 @@ class OutcomeWriter:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
-        # Numbers of files written, by kind.
+        # The number of files written, by kind.
         self._counts: collections.Counter[str] = collections.Counter()
         self._left_out: list[str] = []
 
@@ -124,7 +124,6 @@ def read_json(path: pathlib.Path, default: Object) -> Object:
 
 
 def write_json(path: pathlib.Path, value: object) -> None:
-    """Writes a JSON file; other processes see the whole file or none."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""Replays a recording in a training loop of another framework, and records the loop's numbers."""
+"""Replays a recording in another framework's training loop, and records the loop's results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = "rows"
 """The key of a table's rows, beside the names of its slots."""
 _GLOBAL_STEP = "global_step"
 _SAMPLES_OF_CHUNK = 1000
-"""A file has this many predictions, as in side A's recording."""
+"""The number of predictions in a file, as in side A's recording."""
 _MAX_SHOWN = 8
 
 Arrays = Mapping[str, Object]
@@ -46,7 +46,7 @@ class Bag(NamedTuple):
     Attributes:
         ids: [n] int64.
         offsets: [cells] int64, where the ids of each cell begin.
-        weights: [n] float32; None if the feature has none.
+        weights: [n] float32; None if the feature has no weights.
         shape: the shape of the activation without its last dimension, such as (batch,) or, for a
             sequence, (batch, length); its product is the number of cells.
     """
@@ -84,7 +84,7 @@ class ReplayBatch:
         """Returns the ids of a feature that is looked up in a table.
 
         Raises:
-            InvalidInput: no table has the feature, or the batch has no whole numbers for it.
+            InvalidInput: no table has the feature, or its values in the batch are not integers.
         """
         known = {key: of for table in self.tables for key, of in table["features"].items()}
         if feature not in known:
@@ -98,8 +98,8 @@ class ReplayBatch:
         is_dense = key in self.arrays
         if ids is None or ids.dtype.kind not in "iu" or (is_dense and length):
             raise errors.InvalidInput(
-                f"The batch has no whole numbers for the feature {feature!r}. Read what it has "
-                "from `arrays`, and look it up as side A's program does."
+                f"The batch has no integers for the feature {feature!r}. Read its values from "
+                "`arrays`, and look them up as side A's program does."
             )
         if is_dense:
             shape = ids.shape if ids.ndim == 1 else ids.shape[:-1]
@@ -120,8 +120,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables before the step, to begin from. It is None inside a device loop of side
-            A; the training loop then continues from its own state.
+        state: the variables before the step, from which the loop starts. It is None inside a device
+            loop of side A; the training loop then continues from its own state.
     """
 
     number: int
@@ -137,7 +137,7 @@ class ReplayStep(ReplayBatch):
         tables: Mapping[str, Arrays],
         dense: Arrays,
     ) -> None:
-        """Records the numbers that the loop computed in this step, as arrays or numbers.
+        """Records the results that the loop computed in this step, as arrays or numbers.
 
         Args:
             loss: the loss of the batch, before the update.
@@ -160,24 +160,24 @@ class ReplayStep(ReplayBatch):
 
 
 class Replay:
-    """Gives side A's recording to a training loop, and records the loop's numbers.
+    """Gives side A's recording to a training loop, and records the loop's results.
 
         with Replay("a", "b", program="train.py, PyTorch 2.13") as replay:
             for step in replay:
                 model.load(step.state)
                 step.record(**model.train(step))
 
-    Every step begins from side A's state, so that rounding does not accumulate.
+    Every step starts from side A's state, so that rounding does not accumulate.
 
     Args:
         recording: the folder of side A, as `estimator-bridge record` writes it.
         out: the folder to write; it must not exist.
         program: the program that runs the loop, for the reports.
         left_out: variables, besides tables, that the loop does not have, such as "beta1_power". The
-            reports say so. Their gradients are left out as well.
+            reports say so. The gradients of these variables are left out as well.
 
     Raises:
-        InvalidInput: the folder holds no recording that can be replayed, or `out` exists.
+        InvalidInput: the folder contains no recording that can be replayed, or `out` exists.
 
     Attributes:
         tables: the descriptions of the tables by name: slots, combiner, features, update rule.
@@ -237,7 +237,7 @@ class Replay:
 
     @property
     def final(self) -> State:
-        """The state after the last step that was handed out, from which predictions begin."""
+        """The state after the last step of the loop, from which predictions start."""
         return self._state(self._now)
 
     def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
@@ -252,7 +252,7 @@ class Replay:
     def record_predictions(self, outputs: Sequence[Arrays]) -> None:
         """Records the predictions of one call, batch by batch, each output by side A's name.
 
-        Side A's program may have read fewer predictions than the batches have; the rest is dropped.
+        If side A's program read fewer predictions than the batches have, the rest is dropped.
 
         Raises:
             InvalidInput: an output is missing, is unknown, or has another shape than side A's.
@@ -278,7 +278,6 @@ class Replay:
         self._writer.outcomes.about(name, {"replayed": True, "samples": samples})
 
     def names_of(self, where: str, tables: Mapping[str, Arrays]) -> dict[str, Object]:
-        """Renames the rows and slots of tables to the names of their variables."""
         _check_names(where, {*tables}, self.tables, "table")
         named: dict[str, Object] = {}
         for name, table in self.tables.items():
@@ -342,7 +341,7 @@ class Replay:
         self._writer.step(self._now.number, {VARIABLES: kept})
 
     def _state(self, step: Step) -> State:
-        # Copies, because a loop may change them in place.
+        # The arrays are copied, because a loop may change them in place.
         variables = {name: array.copy() for name, array in step.values[VARIABLES].items()}
         tables = {
             name: {

@@ -1,1 +1,1 @@
-"""Runs legacy programs: makes stock's names lead to the bridge, and starts the script."""
+"""Runs legacy programs: replaces stock's names by the bridge's, and starts the script."""

@@ -1,4 +1,4 @@
-"""Stand-ins for `TPUClusterResolver`, and for calls about the TPU that it finds, without a TPU.
+"""Stand-ins, for machines without a TPU, for `TPUClusterResolver` and the calls that take one.
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
@@ -15,13 +15,14 @@ import tensorflow as tf
 
 from estimator_bridge import defaults
 
-# Its classes derive from TensorFlow's, so it must be imported before their names are replaced.
+# Classes of soft_tpu derive from TensorFlow's, so it must be imported before their names are
+# replaced.
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Message, Object, Strategy
 
 
 class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
-    """A cluster resolver for this process only. It contacts no network, and finds no TPU."""
+    """A cluster resolver for this process only. It does not use the network, and finds no TPU."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class _Kind(type):
 def strategy_in_place_of(stock: type) -> type:
     """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere.
 
-    `run --cores` sets the number of software cores, one by default.
+    `run --cores` sets the number of software cores, by default one.
     """
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:

@@ -1,6 +1,6 @@
 """Makes legacy programs find the bridge under the names that they import.
 
-`install` adds the names that the installed TensorFlow lacks. It only replaces stock's names on
+`install` adds the names that the installed TensorFlow lacks. It replaces stock's names only on
 request.
 """
 
@@ -23,7 +23,7 @@ from tf2_engine.types import Object
 
 _ABSENT = object()  # marks a name that does not exist
 
-_changes = contextlib.ExitStack()  # closing it undoes them
+_changes = contextlib.ExitStack()  # closing it undoes the changes
 _installed: list[Installed] = []
 
 
@@ -42,7 +42,7 @@ def install(replace: bool = False) -> list[str]:
     TF_USE_LEGACY_KERAS is set. Call it before the first use of `tf.keras`.
 
     Args:
-        replace: also replace stock's estimator where it is installed, and make `TPUClusterResolver`
+        replace: also replace stock's estimator if it is installed, and make `TPUClusterResolver`
             work without a TPU.
 
     Returns:
@@ -112,7 +112,7 @@ def _install_modules(replace: bool) -> None:
     modules = {
         path: names
         for path, names in stock_names.MODULES.items()
-        # Newer TensorFlow has no stock, and cannot import an old tensorflow_estimator beside it.
+        # Newer TensorFlow does not have stock, and cannot import an old tensorflow_estimator.
         if replace or not is_2_15() or importlib.util.find_spec(path) is None
     }
     for path in sorted(sys.modules):
@@ -121,7 +121,7 @@ def _install_modules(replace: bool) -> None:
     packages = {
         parent for path in modules for parent in stock_names.parents(path) if _is_below_root(parent)
     }
-    # Sorted, so that a package comes before its modules.
+    # Paths are sorted, so that a package comes before its modules.
     for path in sorted({*modules, *packages}):
         names = modules.get(path, {})
         stock = _importable(path) if path in stock_names.KEPT else None
@@ -194,7 +194,7 @@ def _change(
 ) -> Object:
     """Sets an attribute of a module, or an entry of `sys.modules`, until `changes` is closed.
 
-    Returns the previous value. `_ABSENT` stands for no value: setting it deletes the name.
+    Returns the previous value. `_ABSENT` means that there is no value; setting it deletes the name.
     """
     values = vars(owner) if isinstance(owner, ModuleType) else owner
     before = values.get(name, _ABSENT)
@@ -221,10 +221,7 @@ def _set(owner: Object, name: str, value: Object) -> None:
 
 
 def _make_importable(path: str) -> None:
-    """Makes `import path` return the module that is already an attribute of TensorFlow.
-
-    Otherwise the import would load its file a second time and replace the attribute.
-    """
+    """Makes `import path` return the module that is already an attribute of TensorFlow."""
     for name in (*stock_names.parents(path), path):
         if name not in sys.modules:
             _change(sys.modules, name, public_module(name))

@@ -63,7 +63,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 def refusal(message: str, name: str) -> errors.EngineError:
-    """Makes the error that a module's `__getattr__` raises for a name that the module lacks.
+    """Makes the error that a module's `__getattr__` raises for a missing name.
 
     It is an AttributeError, so that `hasattr` works. For `from module import name` it is an
     ImportError, because Python would drop the message of an AttributeError.
@@ -87,7 +87,7 @@ class AliasModule(ModuleType):
         super().__init__(path, f"Stands for stock's module of this name: {', '.join(names)}.")
         self.__spec__ = ModuleSpec(path, None, is_package=is_package)
         if is_package:
-            # Makes imports find only modules that are already in sys.modules.
+            # An empty path makes imports find only modules that are already in sys.modules.
             self.__path__: list[str] = []
         self.__all__ = list(names)
         self._names, self._stock = names, stock
@@ -120,7 +120,7 @@ class AliasModule(ModuleType):
 
 
 class _Lacking(type):
-    """Placeholders that programs may import and derive from; any use of them raises Unsupported."""
+    """A placeholder that programs may import and derive from; any use raises Unsupported."""
 
     _refusal: str
 

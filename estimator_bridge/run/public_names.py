@@ -1,6 +1,6 @@
 """TensorFlow's public names, for commands that read a program without running it.
 
-If TensorFlow is not installed, a module made from a list of its names replaces it.
+If TensorFlow is not installed, a module built from a list of its names replaces it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from estimator_bridge.run import keras_choice
 LIST = pathlib.Path(__file__).with_name("public_names.txt")
 """One line per module: the module's key, then the name and the key of everything in it.
 
-Equal keys mean the same object; keys of modules begin with "m". The first two lines are
+Names with equal keys are the same object; keys of modules begin with "m". The first two lines are
 tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of a
 function and its parameters.
 """

@@ -58,7 +58,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The place of a module; a package also has `folders`."""
+    """The location of a module. A package also has `folders`."""
 
     file: str | None
     folders: Sequence[str] = ()
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 def find_module(name: str) -> Found | None:
     """Finds a module as Python would, starting in the current folder.
 
-    It does not import the packages around the module, because they may need the bridge.
+    It does not import the packages that contain the module, because they may need the bridge.
     """
     top, *below = name.split(".")
     try:
@@ -80,7 +80,8 @@ def find_module(name: str) -> Found | None:
         spec = PathFinder.find_spec(each, folders) if folders and each else None
     if spec is None:
         return None
-    return Found(spec.origin, [*(spec.submodule_search_locations or ())])
+    file = spec.origin if spec.has_location else None  # a built-in module has no file
+    return Found(file, [*(spec.submodule_search_locations or ())])
 
 
 def _module(name: str) -> StartedProgram:
@@ -102,10 +103,13 @@ def _module(name: str) -> StartedProgram:
 
 
 def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
-    # Python puts the folder of the program first, too.
+    # Python, too, puts the folder of the program first.
     sys.path.insert(0, program.folder)
     if program.is_module:
-        sys.argv = ["-m", *arguments]  # what Python shows while it imports the packages
+        sys.argv = [
+            "-m",
+            *arguments,
+        ]  # the arguments that Python shows while it imports the packages
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [program.name, *arguments]
@@ -115,7 +119,7 @@ def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
 def imports_bridge(script: str) -> bool:
     try:
         tree = ast.parse(pathlib.Path(script).read_bytes())
-    except SyntaxError:  # It is reported when the script runs.
+    except SyntaxError:  # reported when the script runs
         return False
     names: list[str] = []
     for node in ast.walk(tree):

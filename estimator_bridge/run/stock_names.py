@@ -1,4 +1,4 @@
-"""The names of stock that the bridge has, one row each, and the modules that contain them."""
+"""The names of stock that the bridge provides, one row each, and the modules that contain them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Symbol(NamedTuple):
     Attributes:
         home: where the bridge defines it: "module" or "module:attribute".
         namespace: its public namespace below `tf.estimator`; None if only private modules have it.
-        home_v2: its home for TensorFlow 2's namespace.
+        home_v2: where the bridge defines the name of TensorFlow 2's namespace.
         modules: the private modules of stock that contain it: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
@@ -75,7 +75,7 @@ _TASKS = ("Classifier", "Estimator", "Regressor")
 
 # Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
 _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
-    # Version 1 and version 2 of each class; the version 2 namespace has both under the same name.
+    # Classes of TensorFlow 1 and 2; the namespace of TensorFlow 2 has both under the same name.
     *(
         (module, namespace, module, " ".join(f"{family}{task}{version}" for task in _TASKS))
         for family, module in _FAMILIES.items()
@@ -184,7 +184,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     (_PRIVATE, None, "util", "parse_input_fn_result parse_iterator_result"),
     (_PRIVATE, None, "estimator", "_load_global_step_from_checkpoint_dir"),
     ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
-    # Stock's modules import these, and programs import them from there.
+    # Stock's modules import these, and programs import them from stock's modules.
     ("legacy.parameters", None, _OF_EMBEDDINGS, "AdagradParameters AdamParameters"),
     ("legacy.parameters", None, _OF_EMBEDDINGS, "StochasticGradientDescentParameters"),
     ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
@@ -204,7 +204,9 @@ _IN_V2: Mapping[str, str] = {
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
-"""Names that mean something else in `tf.compat.v2.estimator`. (Estimator only has fewer features.)
+"""Names that mean something else in `tf.compat.v2.estimator`.
+
+(Its Estimator only has fewer features.)
 """
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
@@ -227,6 +229,7 @@ def _symbols() -> Iterator[Symbol]:
 
 SYMBOLS = (
     Symbol("estimator", NAMESPACE, None, ("tensorflow_estimator", "api._v1")),
+    Symbol("estimator", NAMESPACE_V2, None, ("api._v2",)),
     *_symbols(),
 )
 
@@ -242,7 +245,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""The views of TensorFlow, and the module that `estimator` is in each view."""
+"""The views of TensorFlow, each with its module `estimator`."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,
@@ -273,14 +276,14 @@ MOVED = (
         "estimator_bridge.legacy.private_names:estimator_export",
     ),
 )
-"""Names that TensorFlow moved: the old private module, the name, and its new place."""
+"""Names that TensorFlow moved: the old private module, the name, and the new module."""
 
 MOVED_MODULES: Mapping[str, Names] = {
     "tensorflow.python.training.tracking": {
         "graph_view": "tensorflow.python.checkpoint.graph_view",
     },
 }
-"""The same for whole modules."""
+"""Modules that TensorFlow moved."""
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
@@ -308,18 +311,18 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
 )
-"""Modules, the name in them that looks for a TPU, and the function that makes its stand-in."""
+"""Modules, the name in each that looks for a TPU, and the function that makes its stand-in."""
 
 KEPT = (COORDINATOR, _TPU_EMBEDDING)
-"""Modules of TensorFlow of which the bridge replaces only the names that it has."""
+"""Modules of TensorFlow in which the bridge replaces only the names that it provides."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
 _OLD_LIBRARY = "tensorflow.python.estimator"
 LIBRARIES = (_LIBRARY, _OLD_LIBRARY)
-"""The packages with stock's private modules: the present one, and TensorFlow's own old one."""
+"""The packages with stock's private modules: the present package, and TensorFlow's old one."""
 
 _OLD_CANNED = ("head", "metric_keys", "optimizers", "parsing_utils", "prediction_keys")
-# The modules that the library already had when it was a part of TensorFlow.
+# The modules that the estimator library already had when it was a part of TensorFlow.
 _OLD_MODULES = {
     *(f"canned.{name}" for name in _OLD_CANNED),
     *_FAMILIES.values(),

@@ -44,7 +44,6 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and a note for every other field that the program sets."""
     yield from notes_of_spec(legacy)
     used = dict(legacy.optimizers())
     for value in values(legacy):
@@ -81,6 +80,7 @@ def _fields(owner: str, where: Place, holder: Object) -> Iterator[Value]:
     for field in dataclasses.fields(holder):
         if any(readers(owner, field.name)):
             value = getattr(holder, field.name)
-            # These are the defaults of switches and of max_sequence_length, so nothing is set.
+            # These are the defaults of switches and of max_sequence_length, so the setting counts
+            # as unset.
             unset = value is False or (owner == "FeatureConfig" and value == 0)
             yield Value(owner, field.name, where, None if unset else value)

@@ -29,7 +29,7 @@ def equals(wanted: Object) -> on.When:
 
 
 def no_input_per_host(value: Object) -> bool:
-    # True is PER_HOST_V1 for stock, but equals 1 in Python.
+    # For stock, True is PER_HOST_V1. In Python True equals 1, which is PER_SHARD_V1.
     modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
     return value is False or (value is not True and value in modes)
 
@@ -53,7 +53,6 @@ def multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
 
 
 def dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
-    """Yields the features that lose id 0 if their ids are dense."""
     for feature in legacy.features:
         if not feature.max_sequence_length and legacy.table(feature.table).combiner is not None:
             yield Place("feature", feature.key), NOTHING

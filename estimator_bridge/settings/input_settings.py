@@ -126,8 +126,8 @@ INPUTS: Mapping[str, SettingRow] = {
         },
         sparse_core=kinds.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
-            "make ids ragged with a row for each position, [batch · T] with one id or none, and "
-            "output_shape=[batch, T]; cut and count in the program",
+            "make ids ragged with a row for each position, [batch · T], and at most one id in "
+            "each row, with output_shape=[batch, T]; cut and count sequences in the program",
         ),
         reads={
             "FeatureConfig.max_sequence_length": is_set,
@@ -185,13 +185,13 @@ INPUTS: Mapping[str, SettingRow] = {
         way_out="the bridge and tf2_engine raise an error that names table, feature and id, or "
         "drop the id on request",
         sparse_core=kinds.other(
-            "an id beyond the table looks up, and trains, padding or a row of another table; ids "
+            "an id beyond the table looks up and trains padding or a row of another table; ids "
             "are cut to 32 bits",
-            "check ids in the input_fn; the software SparseCore and the host driver name them",
+            "check ids in the input_fn; software SparseCores and the host driver name such ids",
         ),
         bridge="an error that names table, feature and id",
         why="no public document says what a TPU does; `python -m compat_tests` finds out what "
-        "the hardware at hand does",
+        "your hardware does",
         detect=always("all features"),
     ),
 }

@@ -38,7 +38,7 @@ class SourceText(str):
 
 
 NOTHING = SourceText()
-"""The value of a note whose place is enough."""
+"""The value of a note that needs no value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class LegacySpec:
     Attributes:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
-        features: table by table, sorted by key within each.
+        features: table by table, sorted by key within each table.
         notes: notes on settings of columns that tables and features cannot express.
     """
 
@@ -134,7 +134,6 @@ class LegacySpec:
         return next(table for table in self.tables if table.name == name)
 
     def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:
-        """Yields every optimizer that a table uses, and the table or spec that sets it."""
         if self.optimizer is not None and any(table.optimizer is None for table in self.tables):
             yield SPEC, self.optimizer
         for table in self.tables:

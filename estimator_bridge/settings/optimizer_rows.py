@@ -19,15 +19,14 @@ class OptimizerRow:
     Attributes:
         engine_name: the name of the engine's class.
         plain: settings of the same name and meaning in the engine, separated by spaces.
-        slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`
-            in `<table>/Adam/m`.
+        slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
         keras_scope, keras_slots: the scope and suffixes in a checkpoint of
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
         only: legacy settings without a counterpart, and the only value that can be translated.
-        for_columns: whether a spec with `feature_columns` may have it.
-        on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
+        for_columns: whether a spec with `feature_columns` may use this optimizer.
+        on_sparse_cores: whether stock's TPUEmbeddingV2 supports this optimizer.
     """
 
     engine_name: str
@@ -49,7 +48,6 @@ class OptimizerRow:
 
     @property
     def names(self) -> dict[str, str]:
-        """Maps legacy names to the engine's names, for all settings of the engine's class."""
         from tf2_engine.optimizers.optimizer import KEEPING
 
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}
@@ -95,7 +93,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
         keras_scope="training/Ftrl",
         keras_slots={"accumulators": "accumulator", "linears": "linear"},
-        # Not an argument of stock's class, but an attribute that a program may change.
+        # This is not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
         on_sparse_cores=True,
     ),

@@ -8,13 +8,13 @@ from estimator_bridge.defaults import DEFAULTS
 QUIRKS = ("stock", "documented")
 
 ARGUMENT = "quirks='stock'"
-"""The argument by which a spec keeps stock's numbers."""
+"""The argument with which a spec computes stock's results."""
 
 KEPT = (
     "What stock ignores though it is documented, such as `clipping_limit`, is ignored as before. "
     "Leave the argument out to have it honoured"
 )
-"""The warning about that argument, for users."""
+"""The warning about this argument, for users."""
 
 
 def set_default_quirks(quirks: str) -> None:

@@ -1,4 +1,4 @@
-"""Words notes and rows of the catalogue: as warnings, audit findings, changes and causes."""
+"""Writes notes and rows of the catalogue as warnings, audit findings, changes and causes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def warnings(
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
-    """Lists the distinct warnings of a step on the engine, about updates only in training."""
     occasions = (rows.LOOKUP, rows.TRAINING) if training else (rows.LOOKUP,)
     return list(dict.fromkeys(warnings(notes_of_spec(legacy), *occasions, legacy=legacy)))
 
@@ -46,8 +45,8 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
     """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
 
-    `fields` are for the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;
-    `reason`, why it is not an optimizer of stock.
+    The texts have the fields `kind`, the engine's optimizer; `rate`, the legacy learning rate; and
+    `reason`, why the optimizer is not stock's.
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change
@@ -81,7 +80,6 @@ def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> st
 
 
 def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
-    """Yields the settings of a spec and its tables that have no effect with use_tpu=False."""
     by_setting: dict[str, list[Note]] = {}
     for note in notes:
         row = ROWS[note.rule]

@@ -1,4 +1,4 @@
-"""A row of the catalogue: what one legacy setting does on each engine, and its words."""
+"""A row of the catalogue: what one legacy setting does on each engine, and its texts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPARSE_CORE_OUTCOMES = {
 class OnSparseCores(NamedTuple):
     """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
 
-    `way_out` is the advice to users; empty if the effect already includes it or none is needed.
+    `way_out` is the advice to users; empty if the effect includes it or users need none.
     """
 
     outcome: str
@@ -49,7 +49,7 @@ class OnSparseCores(NamedTuple):
 AS_BEFORE = OnSparseCores("same", "the same")
 
 When = Callable[[Object], bool]
-"""Whether a value of a setting matters to a row."""
+"""Whether a row applies to a value of a setting."""
 
 Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 """Returns the places of a spec at which a row applies, each with the value to show."""
@@ -74,7 +74,7 @@ NOT_ON_CPU = Ignored(
     "ignored: the model's optimizer trains the tables",
     "with use_tpu=False the model's own optimizer trains the tables",
 )
-"""The effect on a CPU of all settings of updates."""
+"""The effect of all update settings on a CPU."""
 
 
 class ChangeText(NamedTuple):
@@ -104,9 +104,10 @@ class SettingRow:
         cpu: stock's effect with use_tpu=False.
         tf2: its effect or counterpart in TensorFlow 2.
         way_out: the advice to users; empty if none is needed.
-        bridge: the bridge's effect for docs/differences.md, if it differs whatever `quirks` are.
-        why: the reason for the difference. Rows with a reason are listed in docs/differences.md.
-        quirks: the bridge's effect for each value of `quirks`, if it depends on that.
+        bridge: the bridge's effect for docs/differences.md, if it differs from stock for all
+            `quirks`.
+        why: the reason for the difference. docs/differences.md lists rows with a reason.
+        quirks: the bridge's effect for each value of `quirks`, if it depends on `quirks`.
         sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
@@ -114,7 +115,7 @@ class SettingRow:
         calls: functions and classes whose every call in a program's source is a finding.
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
-        finding: the row under which the audit reports it, if that is another row.
+        finding: the row under which the audit reports this row, if that is another row.
         warnings: texts of `run` and TPUEstimator, by occasion, or by occasion and quirks.
         change, change_of_stock: the text for `to_tf2`; the second for quirks="stock", if it
             differs.

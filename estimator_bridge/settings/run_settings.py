@@ -17,7 +17,7 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="the bridge's predict works",
         sparse_core=kinds.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
-        why="nothing prevents it without TPU hardware",
+        why="it needs no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": kinds.plain(
@@ -25,7 +25,7 @@ RUNS: Mapping[str, SettingRow] = {
         tpu="a graph for TPUs is exported as well",
         tf2="a SavedModel of TensorFlow's own ops",
         bridge="no graph for TPUs is exported, and a line of the log says so",
-        why="such a graph loads on TPU hardware alone",
+        why="such a graph loads only on TPU hardware",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
             on.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
@@ -72,7 +72,7 @@ RUNS: Mapping[str, SettingRow] = {
         "TPUConfig: iterations_per_loop",
         "hooks are called once per loop of this many steps; for a time such as '60m' stock "
         "estimates the number of steps",
-        "`steps_per_execution` of Keras, or a loop of your own",
+        "`steps_per_execution` of Keras, or your own loop",
         bridge="the same; a loop with a time ends when the time is up",
         why="the program asked for a time, not for a number of steps",
     ),
@@ -110,12 +110,12 @@ RUNS: Mapping[str, SettingRow] = {
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
         bridge="each replica runs whole, and a line of the log says so",
-        why="it is a layout for TPU hardware, and changes no number",
+        why="it only affects the layout on TPU hardware, and changes no results",
         sparse_core=kinds.other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": kinds.refused(
         cpu="works",
-        tpu="with embeddings only PER_HOST_V1 and PER_HOST_V2",
+        tpu="with embeddings, only PER_HOST_V1 and PER_HOST_V2 work",
         tf2="one dataset per host, or per replica",
         way_out="set per_host_input_for_training to PER_HOST_V2",
         sparse_core=kinds.other("one dataset per host, or per replica"),
@@ -124,7 +124,7 @@ RUNS: Mapping[str, SettingRow] = {
     "feeding_of_devices": kinds.fields(
         "TPUConfig: eval_training_input_configuration initial_infeed_sleep_secs tpu_job_name "
         "experimental_feed_hook experimental_allow_per_host_v2_parallel_get_next",
-        "how hosts feed their TPUs; the bridge feeds no TPU and does not need them",
+        "how hosts feed their TPUs; the bridge does not feed TPUs and does not need these settings",
         "tf.data and the strategy feed them",
     ),
     "sparse_core": kinds.differs(
@@ -138,7 +138,7 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
-        way_out="run it with estimator-bridge, which has all but boosted trees",
+        way_out="run it with estimator-bridge, which has all of them except boosted trees",
     ),
     "canned_loss": kinds.surprising(
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
@@ -154,8 +154,8 @@ RUNS: Mapping[str, SettingRow] = {
         tpu="the same",
         tf2="trained",
         way_out="the bridge trains it (quirks='documented'); elsewhere use an embedding_column",
-        why="the documents say that the table is trainable, but models have been trained "
-        "without training it",
+        why="the documents say that the table is trainable, but existing models were trained "
+        "without it",
         quirks={
             "stock": "not trained, with a warning",
             "documented": "trained by the optimizer of the network",
@@ -167,13 +167,14 @@ RUNS: Mapping[str, SettingRow] = {
         },
     ),
     "canned_outside": kinds.surprising(
-        cpu="a variable that an input_fn makes is never trained by estimators of tf.estimator and "
-        "the DNNLinearCombined ones of tf.compat.v1.estimator; the others train it",
+        cpu="estimators of tf.estimator, and DNNLinearCombined estimators of "
+        "tf.compat.v1.estimator, never train a variable that an input_fn creates; other "
+        "estimators train it",
         tpu="the same",
         tf2="a model trains its own variables",
-        way_out="make the variable in a model_fn, or a layer, of your own",
+        way_out="create the variable in your own model_fn or layer",
         bridge="the same, with a warning",
-        why="models have been trained without training it",
+        why="existing models were trained without it",
         warnings={
             on.TRAINING: "the variable {value} is made before the model, by the input_fn, and is "
             "not trained, as stock's estimator does not train it. Make it in a model_fn of your "
@@ -196,8 +197,8 @@ RUNS: Mapping[str, SettingRow] = {
         shown="{value}",
     ),
     "parts_of_unknown_order": kinds.surprising(
-        cpu="restored as if it was written with div",
-        tpu="div and mod write the same file, with the rows in another order",
+        cpu="restored as if it had been written with div",
+        tpu="div and mod write files that differ only in the order of rows",
         tf2="rows are in the order of the ids",
         way_out="tell convert how the checkpoint was written: --spec, or --from_partition and "
         "--from_hosts",

@@ -17,8 +17,8 @@ TABLES: Mapping[str, SettingRow] = {
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
         sparse_core=kinds.other(
-            "padded to 8 columns, and 8 rows per SparseCore; an initializer is called for each "
-            "core with the padded shape, so that a seeded one gives each core the same values",
+            "padded to 8 columns, and 8 rows per SparseCore; the initializer is called for each "
+            "core with the padded shape, so with a seed it gives each core the same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
@@ -37,7 +37,7 @@ TABLES: Mapping[str, SettingRow] = {
         ),
         way_out="write the combiner that you mean; to_tf2 uses 'sum'",
         bridge="the same, depending on `use_tpu`, with a warning",
-        why="programs have been trained with either",
+        why="programs have been trained in both ways",
         reads={"TableConfig.combiner": equals(None)},
         shown="",
         warnings={
@@ -57,10 +57,10 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "hot_id_replication": kinds.differs(
         cpu=kinds.DEVICE_ONLY,
-        tpu="frequent rows are kept on every core; no number changes",
+        tpu="frequent rows are kept on every core; results do not change",
         tf2="no such setting in a TableConfig",
         way_out="leave it out, or pass an EngineSpec to tf2_engine",
-        sparse_core=kinds.gone("there is no counterpart, and no number changes"),
+        sparse_core=kinds.gone("there is no counterpart; results do not change"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
         change=kinds.ours(
@@ -69,7 +69,7 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "partition_strategy": kinds.fields(
         "EmbeddingConfigSpec: partition_strategy",
-        "div: a host holds consecutive rows",
+        "div: each host has consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in their own order",
         sparse_core=kinds.other(
@@ -90,7 +90,7 @@ TABLES: Mapping[str, SettingRow] = {
             "convert checkpoints with --to sparsecore",
         ),
         bridge="works, with a warning if `use_tpu=False`",
-        why="it is only the layout of checkpoints, and changes no number",
+        why="it only affects the layout of checkpoints, and changes no results",
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
             on.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
@@ -110,7 +110,7 @@ TABLES: Mapping[str, SettingRow] = {
         tf2="FeatureConfigs, looked up everywhere",
         way_out="the bridge looks them up with use_tpu=False and in exports, too",
         bridge="looked up, with a warning if `use_tpu=False` and in exports",
-        why="with config dicts, a program is the same with and without a TPU",
+        why="a program with config dicts should work in the same way with and without a TPU",
         reads={
             "EmbeddingConfigSpec.table_to_config_dict": is_set,
             "EmbeddingConfigSpec.feature_to_config_dict": None,
@@ -139,7 +139,7 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "pipelining": kinds.surprising(
         cpu=kinds.DEVICE_ONLY,
-        tpu="activations of a step do not see the update of the previous step",
+        tpu="activations of a step do not include the update of the previous step",
         tf2="the same, off by default",
         way_out="expect other numbers than without pipelining; the bridge has the same staleness",
         sparse_core=kinds.other(
@@ -158,7 +158,7 @@ TABLES: Mapping[str, SettingRow] = {
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
         way_out="pass an EngineSpec to tf2_engine",
-        sparse_core=kinds.gone("there is no counterpart, and no number changes"),
+        sparse_core=kinds.gone("there is no counterpart; results do not change"),
         reads={"EmbeddingConfigSpec.profile_data_directory": is_set},
         shown="{value}",
         change=kinds.ours(

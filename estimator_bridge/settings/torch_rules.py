@@ -1,6 +1,6 @@
 """The update rules of torch.optim, FBGEMM and optax beside the engine's rules.
 
-The tables of docs/torch.md, `audit --target torch` and the tests of these libraries read the map.
+The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use this map.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNCORRECTED = 10_000_000
 """From this step on, bias corrections 1 - beta^step are 1 in float32, for beta up to 0.999998."""
 
 Argument: TypeAlias = str | float | bool
-"""A number, or the name of the engine's setting; "epsilon**2" is the square of one."""
+"""A number, or the name of the engine's setting; "epsilon**2" is the square of a setting."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Counterpart:
     """A library's rule that is equal to a rule of the engine, or the nearest one.
 
     Attributes:
-        name: the library's name for it; "a + b" is a chain of two transformations of optax. Empty
-            if no rule of the library is near.
+        name: the library's name for the rule; "a + b" is a chain of two transformations of optax.
+            Empty if the library has no similar rule.
         arguments: the arguments to give, by name.
         state: the states to set before the first step, by name.
         only: the engine's settings for which this row is right.
@@ -254,7 +254,7 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
     "FrequencyEstimator": _row(),
     "MDLAdagradLight": _row(*[_none("the formula is not public")] * 3),
 }
-"""By the engine's optimizer and library, the counterparts that may fit, best first."""
+"""The counterparts that may fit, best first, by the engine's optimizer and library."""
 
 
 def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> Counterpart:
@@ -270,7 +270,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that makes a library's optimizer, and the states to set after it.
+    """Writes the call that creates a library's optimizer, and the states to set afterwards.
 
     Without `settings`, the engine's names of settings stand for their values.
     """
@@ -291,10 +291,11 @@ def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str
 
 
 def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Describes a library's counterpart in a line: outcome, conditions, call and cause."""
     made = call(rule, settings)
     if rule.cause:
-        text = f"none: {rule.cause}" + (f"; the nearest is {made}" if made else "")
+        text = f"no equal optimizer, because {rule.cause}" + (
+            f"; the nearest is {made}" if made else ""
+        )
     else:
         text = f"{OUTCOMES[rule.outcome]}: {made}"
     if settings is None and rule.only:

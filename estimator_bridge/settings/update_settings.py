@@ -60,8 +60,8 @@ UPDATES: Mapping[str, SettingRow] = {
         way_out="do not compare the numbers of use_tpu=False with those of use_tpu=True; the "
         "bridge applies the device's rules on any machine",
         sparse_core=kinds.other(
-            "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; which tables "
-            "share a stack, and so a layout, depends on it",
+            "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; only tables "
+            "with equal optimizers share a stack, and so a layout",
         ),
         reads={"EmbeddingConfigSpec.optimization_parameters": is_set},
         change=kinds.form(
@@ -89,7 +89,7 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "hyperparameters": kinds.plain(
         tpu="the device's rule uses it",
-        tf2=f"{kinds.OF_OPTIMIZER}, with another default here and there",
+        tf2=f"{kinds.OF_OPTIMIZER}, sometimes with another default",
         reads={
             "*Parameters.learning_rate": None,
             **{
@@ -106,7 +106,7 @@ UPDATES: Mapping[str, SettingRow] = {
         "bias",
         way_out="write every setting out, as to_tf2 does",
         sparse_core=kinds.other(
-            "the same rule, always lazy; epsilon is 1e-7 unless written out",
+            "the same rule, always only for rows of the batch; epsilon is 1e-7 by default",
             "write every setting out",
         ),
         reads={"AdamParameters.epsilon": None},
@@ -127,7 +127,7 @@ UPDATES: Mapping[str, SettingRow] = {
         tf2=kinds.OF_OPTIMIZER,
         sparse_core=kinds.dropped(
             "ignored: only rows of the batch are updated",
-            "expect other numbers, or use the host driver",
+            "expect different results, or use the host driver",
         ),
         reads={"AdamParameters.lazy_adam": is_off},
         finding="sparse_core",
@@ -162,8 +162,8 @@ UPDATES: Mapping[str, SettingRow] = {
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
         sparse_core=kinds.dropped(
             "ignored: always one update of a row per global batch",
-            "expect other numbers (with SGD the same apart from rounding), or accumulate from "
-            "the start",
+            "expect different results (with SGD only different rounding), or accumulate from the "
+            "start",
         ),
         reads={"*Parameters.use_gradient_accumulation": is_off},
     ),
@@ -212,7 +212,7 @@ UPDATES: Mapping[str, SettingRow] = {
         tpu=Ignored(
             "0.0 counts as unset, and so does its multiplication by the rate", "0.0 counts as unset"
         ),
-        sparse_core=kinds.raises("NotImplementedError for any value, 0.0 too", "leave it out"),
+        sparse_core=kinds.raises("NotImplementedError for any value, even 0.0", "leave it out"),
         tf2="0.0 is no decay",
         way_out="leave it out",
         bridge="the same, with a warning",
@@ -227,7 +227,7 @@ UPDATES: Mapping[str, SettingRow] = {
     "weight_decay_multiplied": kinds.plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
         tf2=kinds.OF_OPTIMIZER,
-        sparse_core=kinds.raises("NotImplementedError for any value, False too", "leave it out"),
+        sparse_core=kinds.raises("NotImplementedError for any value, even False", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},
         detect=in_optimizers(multiplier_without_decay),
         shown="{setting}={value} alone",
@@ -248,18 +248,18 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "weight_limits": kinds.limits(
         "clip_weight",
-        "limits of a weight after its update",
+        "limits each weight after its update",
         kinds.dropped(
-            "ignored: weights go where the update takes them",
-            "leave the limits out and compare with `verify`; the host driver has them",
+            "ignored: the update does not limit weights",
+            "leave the limits out and compare with `verify`, or use the host driver",
         ),
     ),
     "gradient_limits": kinds.limits(
         "clip_gradient",
-        "limits of an accumulated gradient",
+        "limits each accumulated gradient",
         kinds.dropped(
             "ignored: the gradient sum of a row exists only inside the device's op",
-            "clip the gradients of activations, which is not the same; the host driver has them",
+            "clip the gradients of activations, which is not the same, or use the host driver",
         ),
     ),
 }

@@ -1,6 +1,6 @@
 """Adapts a legacy spec to SparseCores, which refuse some settings and ignore others.
 
-The texts come from the catalogue of settings.
+The catalogue of settings has the texts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check(
 
     Args:
         besides: more lines of the message, about settings that are refused for other reasons.
-        target: the class or hardware that refuses them, for the message.
+        target: the class or hardware that refuses the settings, for the message.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
@@ -63,7 +63,7 @@ def check(
 
 
 def engine_spec(spec: EngineSpec) -> EngineSpec:
-    from tf2_engine import sparsecore_rules  # needs TensorFlow, which reports do without
+    from tf2_engine import sparsecore_rules  # needs TensorFlow, which reports do not need
 
     tables = tuple(
         dataclasses.replace(table, optimizer=sparsecore_rules.without_dropped(table.optimizer))

@@ -28,8 +28,7 @@ from tf2_engine.types import Object
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Reads the settings of an `EmbeddingConfigSpec`, in the order of stock's TPU configuration.
 
-    `quirks` overrides the spec's quirks. A spec of stock has none; then the default of the process
-    applies.
+    `quirks` overrides the spec's quirks, or else the default of the process.
 
     Raises:
         WrongType: a column is of a kind that has no table on a TPU.
@@ -98,7 +97,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Converts columns to config dicts; if columns share a table, the last one describes it."""
+    """Converts columns to config dicts. If columns share a table, the last one describes it."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(
@@ -132,7 +131,7 @@ def _read_columns(
 
 
 # How a categorical column transforms its input on a CPU, by the attribute that shows it. A TPU gets
-# the ids as they come from the input_fn. The first entry that applies is reported.
+# the ids as the input_fn returns them. The first entry that applies is reported.
 _TRANSFORMATIONS = {
     "vocabulary_file": "looks its input up in a vocabulary",
     "vocabulary_list": "looks its input up in a vocabulary",

@@ -28,8 +28,7 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec. Each setting is set explicitly, or refused with a message that names it.
 
-    Tables and features are in the order in which stock passes them to the device. Batches are dicts
-    by feature key.
+    Tables and features are in the order in which stock passes them to the device.
 
     Args:
         training: if False, tables without their own optimizer get stochastic gradient descent with
@@ -42,7 +41,7 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
         WrongType: a learning rate is not a number.
     """
 
-    @functools.cache  # Tables with the same function share its tag, as in stock.
+    @functools.cache  # as in stock, tables with the same function share its tag
     def call_rate(function: OfStep) -> Callable[[], TensorLike]:
         return lambda: function(step())
 
@@ -74,7 +73,8 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
     """Computes the shape of each feature's activation on one core, without the last dimension.
 
-    A shape is [batch per core] or [batch per core, T]. `batch_size` is that of all cores.
+    A shape is [batch per core] or [batch per core, T]. `batch_size` counts the samples of all
+    cores.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -130,7 +130,6 @@ def _optimizer_of(
 
 
 def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
-    """Finds a table's learning rate in stock's order: the table's rate, then its optimizer's."""
     where = f"Table {table.name!r}: "
     if table.learning_rate:
         return _constant(table.learning_rate, f"{where}`learning_rate`")
@@ -158,7 +157,8 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # A table with its own initial row value holds no weights, so limits of weights do not apply.
+    # If a table sets its own initial row value, rows are not weights, so limits of weights do not
+    # apply.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

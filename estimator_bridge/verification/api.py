@@ -53,19 +53,19 @@ def verify(
         batch_size: the size of the global batch, in every mode.
         a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
         use_tpu: for sides that do not set it themselves.
-        config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
-        spec_b, model_fn_b: those of side B, if they differ from side A's.
+        config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not used.
+        spec_b, model_fn_b: the spec and model_fn of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and compare the results.
+            after training, and compare the results.
         every: steps between reads of the variables; None means 1, or 5 with pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: side B reads its own input instead of side A's batches.
         free_run: side B continues from its own state, not from side A's after every compared step.
-        measure: if numbers differ by more than the rounding of tables explains, trains side A again
+        measure: if results differ by more than the rounding of tables explains, trains side A again
             from a perturbed start and allows differences as large as the perturbation causes.
         search: how many seconds to search for causes; `notes` lists what was not tried.
         examples: a TFRecord file of serialized Examples for exported signatures that take them.
-        directory: where recordings go; None uses a temporary directory.
+        directory: where to write recordings; None uses a temporary directory.
         html: where to write the page.
 
     Returns:
@@ -97,7 +97,7 @@ def verify(
                 **arguments,
             )
             estimator.train(input_fn, steps=steps)
-            if request.sketches:  # op sketches only need the training
+            if request.sketches:  # op sketches need only training
                 return
             if eval_input_fn is not None:
                 estimator.evaluate(eval_input_fn, steps=steps)

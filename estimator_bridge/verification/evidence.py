@@ -22,15 +22,14 @@ StepPair = tuple[Step, Step]
 
 
 class Residual(NamedTuple):
-    """How far one array of side B is off at one step.
+    """The error of one array of side B at one step.
 
     Attributes:
-        apart: the distance of each element from its expected value; infinite if only one side is
-            NaN.
+        apart: the distance of each element from its expected value; infinite if one side is NaN.
         allowed: the tolerance of each element.
         moved: how far each element moved on side A, or its value if it is computed from scratch.
-        bias: the tolerance for an error in one direction; None if directions say nothing.
-        rows: which rows of a table the arrays hold; None means all.
+        bias: the tolerance for an error in one direction; None if directions mean nothing.
+        rows: the rows of a table that the arrays contain; None means all.
         jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
     """
 
@@ -58,8 +57,8 @@ class Evidence(NamedTuple):
         position: the number of the step, from 0.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: by group and side A's name; empty in a free run.
-        systematic: the factor by which side B moves further, for arrays where only all elements
-            together show it.
+        systematic: the factor by which side B moves further, for arrays in which only all elements
+            together show the difference.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -103,7 +102,6 @@ class Evidence(NamedTuple):
                 yield slot, variable, *parts[variable]
 
     def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
-        """Pairs the rows and slots of a table that both sides have, by side A's variables."""
         names_b: dict[str | None, str] = {}
         for other in self.settings[1]["tables"]:
             if other["name"] == table["name"]:

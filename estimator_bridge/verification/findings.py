@@ -102,8 +102,8 @@ class Series:
         visible: the smallest error that would have been seen, as a factor on the movement, or on
             values that are computed from scratch in each step.
         moved: whether the array moved, or has values other than zero.
-        rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
-            of a tenth would have been seen.
+        rows_moved, rows_decided: how many rows of a table moved, and in how many of these rows an
+            error of a tenth would have been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -157,7 +157,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: such as "evaluation-0".
-        note: a difference that numbers do not express.
+        note: a difference that is not between numbers.
         where: the place of the largest difference with both values.
         why: the reason for the tolerance.
         cause: the name of the cause, if the outcome itself shows it.
@@ -204,7 +204,7 @@ class Batches(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """A known reason for a divergence: a short name for scripts, and what was observed."""
+    """A known reason for a divergence: a short name for scripts, and the observation."""
 
     name: str
     text: str
@@ -217,13 +217,13 @@ class Findings:
     Attributes:
         num_terms: the most terms in one sum, from which a free run computes its tolerance.
         lockstep: whether side B continued from side A's state after every compared step.
-        series: every array; the one that diverged first comes first.
+        series: every array; the array that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
         remarks: other reasons why the sides are not equal.
         failures: calls that failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
-        diagnoses: of wrong updates, if the verdict already needed them.
-        complete: whether all steps were compared; otherwise the comparison ended at a difference.
+        diagnoses: the causes of wrong updates, if the verdict already needed them.
+        complete: whether all steps were compared.
     """
 
     settings: tuple[SideDescription, SideDescription]

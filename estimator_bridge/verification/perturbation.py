@@ -11,8 +11,8 @@ from tf2_engine.types import Array
 ACTIVATION_ULPS = 16
 """Activations are changed by this many units in the last place.
 
-That is more than rounding changes them. So they cross thresholds, such as a relu's 0, that rounding
-could cross. The measured effect is scaled down by the same number.
+Rounding changes them by less. So perturbed activations cross thresholds, such as a relu's 0, that
+rounding could cross. The measured effect is divided by the same number.
 """
 VARIABLE_ULPS = 1
 """Trained variables are changed by this many units in the last place."""
@@ -21,7 +21,7 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The choice is seeded by the name, so that a row which does not
+    Zeros and non-finite values stay. The choice is seeded by the name, so that a row that does not
     move between two steps does not move here either.
     """
     if array.dtype != np.float32 or not ulps:

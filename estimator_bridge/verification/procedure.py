@@ -1,4 +1,4 @@
-"""The course of a comparison: records both sides, compares them, and explains differences."""
+"""Records both sides of a comparison, compares them, and explains differences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def of_recordings(
     """Compares a recording of `record` with the recording that a `Replay` of it has written.
 
     Raises:
-        InvalidInput: one of the two is no such recording.
+        InvalidInput: one of the directories contains no such recording.
     """
     a, b = Recording(directory_a), Recording(directory_b)
     a.check()
@@ -119,7 +119,7 @@ def _compared(
 ) -> Result:
     """Compares two recordings; `measured` makes the perturbed run if the verdict depends on it.
 
-    That is known after the first step that differs, so all steps are compared only once.
+    This is known after the first step that differs, so all steps are compared only once.
     """
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):

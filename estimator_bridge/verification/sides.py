@@ -10,7 +10,7 @@ from typing import Literal
 from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
-"""The same as the host driver's type, which cannot be imported without TensorFlow."""
+"""The same type as the host driver's, which cannot be imported without TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Side:
     Attributes:
         stock: whether stock's TPUEstimator runs the program, instead of the bridge's.
         use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
-        native: whether the host driver uses C++ ops; None lets it decide.
+        native: whether the host driver uses C++ ops; None lets the driver decide.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
         arithmetic: the arithmetic of the bridge's host driver. "tpu" leaves the choice to the
             program.
-        stock_v2: whether stock's TPUEmbeddingV2 holds the tables of a TensorFlow 2 program.
+        stock_v2: whether the tables of a TensorFlow 2 program are in stock's TPUEmbeddingV2.
         quirks: the bridge's quirks; None leaves the choice to the program.
-        context: makes a context that encloses all work of the side.
+        context: makes a context for all work of the side.
     """
 
     name: str

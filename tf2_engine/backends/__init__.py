@@ -1,4 +1,4 @@
-"""The backends: a folder and a row in `DRIVERS` each."""
+"""The backends. Each one is a folder, and has a row in `DRIVERS`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""The drivers by name. The first is used under strategies that no other driver claims.
+"""The drivers by name. The first is the default if no other driver claims the strategy.
 
-`PsDriver` is not here, because it needs the devices of its tasks as arguments.
+`PsDriver` is missing because it takes the devices of its tasks as arguments.
 """
 
 

@@ -1,7 +1,7 @@
 """The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
 
-`EngineCores` faces the caller and turns a call of the engine into values per core. `Driver` faces
-the device and takes the values of cores.
+`EngineCores` splits the arguments of a call into values per core. `Driver` passes these values to
+the device.
 """
 
 from __future__ import annotations
@@ -21,42 +21,46 @@ from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-"""Update rules: of the first generation, or of the SparseCores of TPU v5p, v6e and TPU7x."""
+"""The update rules: those of TPUs before v5p, or those of SparseCores (TPU v5p, v6e and TPU7x)."""
 
 Value = TypeVar("Value")
-"""The values of a call for one core or replica."""
+"""The arguments of a call for one core or replica, after they are read."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
 """The activations of a step per core and feature, each [*output_shape, dim] float32."""
 
 Gradients: TypeAlias = Sequence[Sequence[Tensor]]
-"""The gradients of `Activations`, of the same shapes."""
+"""The gradients of `Activations`, with the same shapes."""
 
 Rates: TypeAlias = Sequence[Tensor]
 """The dynamic learning rates of a step by tag, scalar float32."""
 
 Update: TypeAlias = Callable[[Gradients, Rates], Op]
-"""Takes gradients and rates as `Driver.send_gradients` does, and updates the tables."""
+"""Updates the tables, given gradients and rates as for `Driver.send_gradients`."""
 
 
 ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
 """Reads the arguments of a call for one core or replica."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""Takes the values of all cores by position; returns an op, or a result for each core."""
+"""Computes a call for all cores.
+
+It gets their values by position; returns an op, or one result per core.
+"""
 
 
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine.
 
-    An engine's method is called in one of three ways: for a global step, with values from an
-    iterator of a distributed dataset; by a replica, inside `strategy.run`; or for one core, named
-    by its device.
+    A caller can use an engine's method in three ways: for a global step, with values from an
+    iterator of a distributed dataset; for a replica, inside `strategy.run`; or for one core, which
+    it names by its device.
 
     Attributes:
         hosts: the number of hosts over which a table's rows are spread.
         per_replica: the number of cores per replica; above 1 with model parallelism.
-        tables_on_device: whether a device holds the tables, so that the variables are copies.
+        tables_on_device: whether the tables are in a device's memory, so that the variables are
+            copies.
         servers: the parameter servers that hold the tables, if any.
     """
 
@@ -77,17 +81,17 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls `function` with the values of the cores that a call of the engine is for.
+        """Calls `function` with the values of all cores that a call of the engine is for.
 
         Args:
             values: the arguments of the method: for all cores, or inside `strategy.run` for this
                 replica.
-            read: converts the values of one core or replica for `function`.
+            read: converts the arguments of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns:
-            The op, or the results: inside `strategy.run` the replica's, otherwise the only core's
-                or a list of all cores'.
+            The op or the result. Inside `strategy.run` it is the replica's result, otherwise the
+                result of the only core or a list of all cores' results.
         """
 
     @abc.abstractmethod
@@ -101,7 +105,7 @@ class EngineCores(abc.ABC):
         return
 
     def check(self, plan: Plan, batch: Batch) -> None:
-        """Refuses inputs on devices from which the backend cannot read."""
+        """Raises an error for inputs on devices from which the backend cannot read."""
         return
 
 
@@ -113,19 +117,21 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 
 
 class Driver(abc.ABC):
-    """Runs a plan on a device, with the six methods from `configure` to `send_gradients`.
+    """Runs a plan on a device. Six methods, from `configure` to `send_gradients`, do the work.
 
-    In a `tf.Graph` the six methods return ops that the caller must run; see `graph_mode`.
+    In a `tf.Graph` these methods return ops that the caller must run; see `graph_mode`.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
-    """Under these strategies an engine uses this driver by default."""
+    """The strategies under which an engine uses this driver by default."""
 
     arithmetic: Arithmetic = "tpu"
-    """The update rules of the driver."""
 
     drops_batches: ClassVar[bool] = True
-    """Whether `reset_batches` drops waiting batches. A device that queues batches itself cannot."""
+    """Whether `reset_batches` drops waiting batches.
+
+    A device with its own queue cannot drop them.
+    """
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -133,18 +139,18 @@ class Driver(abc.ABC):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
-        """Makes the driver for an engine in the current scope. This may initialise hardware."""
+        """Creates the driver for an engine in the current scope. This may initialise hardware."""
         return cls()
 
     @abc.abstractmethod
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
-        """Makes the cores for an engine in the current scope.
+        """Creates the cores for an engine in the current scope.
 
-        The user asks for `count` and `hosts`; the driver chooses where they are None.
+        `count` and `hosts` are what the user asks for; the driver chooses a number for None.
         """
 
     def synchronous(self, count: int) -> SynchronousDriver:
-        """Makes a driver like this one whose steps consist of `count` functions."""
+        """Creates a driver like this one, for steps that consist of `count` function calls."""
         raise errors.InvalidSpec(
             f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
             "ParameterServerStrategy. Elsewhere every step is synchronous; set the number of its "
@@ -165,33 +171,33 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one, for the calls with the same `name`.
+        """Enqueues a batch, or a part of one, for the later calls with the same `name`.
 
         `training` says whether gradients will follow: a bool or a scalar bool tensor.
         """
 
     @abc.abstractmethod
     def dequeue(self, name: str | None = None) -> Activations:
-        """Looks up the oldest batch that waits for it."""
+        """Looks up the oldest batch that has not been looked up yet."""
 
     @abc.abstractmethod
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up."""
 
     def reset_batches(self) -> Op:
-        """Drops all batches that wait for their lookup or gradients, if `drops_batches`."""
+        """Drops all batches that wait for a lookup or for gradients, if `drops_batches` is True."""
         return to_run(None)
 
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
     ) -> tuple[Activations, Update]:
-        """Looks up one batch when it is not known yet whether gradients will follow.
+        """Looks up one batch before it is known whether gradients will follow.
 
         `training` is False if no gradients can follow, else None. `name` distinguishes the batches
         of a graph. Returns the activations, and a function that sends their gradients.
 
-        A TPU's graph rewrite enqueues a batch for inference if no op with its name sends gradients.
-        The software TPU only does so if `training` is False.
+        On a TPU, the graph rewrite turns the batch into one for inference if no op with its name
+        sends gradients. The software TPU does this only if `training` is False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -200,16 +206,16 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    `dequeue` and `send_gradients` have an entry for every core. `enqueue` takes the parts of all
-    cores, or of one.
+    `dequeue` returns and `send_gradients` takes one entry per core. `enqueue` takes the batch of
+    all cores, or of one core.
     """
 
 
 class ReplicaDriver(Driver):
     """A driver that is called once for all replicas, while the function of a replica is traced.
 
-    Outside, `enqueue` takes the parts of all replicas, or of one core. With model parallelism the
-    first dimension covers all cores of the replica.
+    Outside `strategy.run`, `enqueue` takes the batch of all replicas, or of one core. With model
+    parallelism, the first dimension of a replica's tensors covers all of its cores.
     """
 
     _plan: Plan | None = None
@@ -221,17 +227,17 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver of steps that consist of several functions, each of which is one core.
+    """A driver for steps of several function calls, each of which is one core.
 
-    Each function sends its gradients; then the coordinator applies them all.
+    Each function call sends its gradients; then the coordinator applies all gradients.
     """
 
     @abc.abstractmethod
     def collect_gradients(
         self, core: Tensor | int, gradients: Gradients, name: str | None = None
     ) -> Op:
-        """Sends the gradients of one core, an int or a scalar integer tensor."""
+        """Sends the gradients of one core. `core` is an int or a scalar integer tensor."""
 
     @abc.abstractmethod
     def apply_collected(self, rates: Rates) -> Op:
-        """Updates the tables, eagerly, with the gradients that all cores of a step sent."""
+        """Updates the tables, eagerly, with the gradients that all cores have sent in this step."""

@@ -1,4 +1,4 @@
-"""Engines that compute what SparseCores compute, on a TPU that has them or on a host."""
+"""Engines with the arithmetic of SparseCores, on a TPU that has SparseCores or on a host."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The engine as a Keras layer, for `tf.keras` and for other Kerases beside it.
+"""The engine as a Keras layer, for `tf.keras` and for other versions of Keras.
 
     from tf2_engine.keras import TPUEmbedding          # a tf.keras.layers.Layer
     TPUEmbedding = tf2_engine.keras.layer_for(tf_keras)  # a tf_keras.layers.Layer
 
-Names are imported when they are first used, so importing the package does not load Keras.
+Names are imported on first use, so importing the package does not load Keras.
 """
 
 from __future__ import annotations

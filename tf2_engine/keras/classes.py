@@ -1,6 +1,6 @@
-"""Makes the layers as subclasses of each Keras' `Layer`: the same code over another base class.
+"""Creates the layers as subclasses of each Keras' `Layer`, with the same code.
 
-A model only accepts layers of its own Keras, and one program may use two.
+A model only accepts layers of its own Keras, and one program may use two Kerases.
 """
 
 from __future__ import annotations

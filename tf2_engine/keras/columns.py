@@ -1,4 +1,4 @@
-"""Columns of a model: how features become ids, and in which tables these are looked up."""
+"""Columns of a model, which say how features become ids and which tables look up the ids."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TableColumn:
     """A feature that is looked up in a table of the engine.
 
     Attributes:
-        ids: how its ids are made from raw features.
+        ids: the column that computes the ids from raw features.
         table: a `tf.tpu.experimental.embedding.TableConfig`.
-        max_sequence_length: 0, or the number of positions, which are then not combined.
-        suffix: the end of the name, which decides the order in `DenseFeatures`.
+        max_sequence_length: 0, or the length of a sequence, whose positions are not combined.
+        suffix: the end of the name, by which `DenseFeatures` sorts columns.
     """
 
     ids: preprocessing.Column
@@ -58,10 +58,10 @@ def embedding_column(
     initializer: Initializer | None = None,
     max_sequence_length: int = 0,
 ) -> TableColumn:
-    """Makes a feature with its own table, called `tbl_` and the name of the column.
+    """Creates a feature with its own table, called `tbl_` and the name of the column.
 
     Args:
-        initializer: by default a truncated normal of standard deviation 1 / sqrt(dimension).
+        initializer: by default a truncated normal with standard deviation 1 / sqrt(dimension).
     """
     name, rows = f"tbl_{name_of(categorical_column)}", num_buckets(categorical_column)
     table = _TableConfig(rows, dimension, initializer, None, combiner, name)
@@ -76,11 +76,11 @@ def shared_embedding_columns(
     shared_embedding_collection_name: str | None = None,
     max_sequence_lengths: Sequence[int] | None = None,
 ) -> list[TableColumn]:
-    """Makes features that share a table, called `tbl_` and the name of the collection.
+    """Creates features that share a table, called `tbl_` and the name of the collection.
 
     Args:
         shared_embedding_collection_name: by default the names of the columns, joined by "_".
-        max_sequence_lengths: one per column. None is 0 for all.
+        max_sequence_lengths: one per column; by default 0.
     """
     joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
     name, rows = shared_embedding_collection_name or joined, num_buckets(categorical_columns[0])
@@ -95,7 +95,7 @@ def shared_embedding_columns(
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
 ) -> TableColumn:
-    """Makes a feature whose values already are row ids of a `TableConfig`."""
+    """Creates a feature whose values are row ids of a `TableConfig` already."""
     ids: preprocessing.Column = preprocessing.Identity(key, table.vocabulary_size)
     if weight_key is not None:
         ids = preprocessing.Weighted(ids, weight_key)
@@ -119,12 +119,13 @@ class _Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class Numeric(_Numbers):
-    """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type.
+    """A feature of numbers, as `numeric_column`, [batch] or [batch, ...] of any number type.
 
     Attributes:
-        normalizer_fn: a function to apply to the feature, or None.
+        normalizer_fn: a function that is applied to the feature, or None.
         shape: the shape of an example, for `parse_example_spec`.
-        default_value: the value for Examples without the feature. None refuses these.
+        default_value: the value for Examples without the feature. With None such Examples raise an
+            error.
         dtype: the type in Examples.
     """
 
@@ -140,11 +141,11 @@ class SequenceNumeric(_Numbers):
     """A feature with numbers for each step of a sequence, as `sequence_numeric_column`.
 
     Attributes:
-        key: of a SparseTensor, [batch, steps times the numbers of a step] or [batch, steps, ...].
-        shape: of a step.
-        default_value: fills in missing numbers, and steps after an example's end.
+        key: the key of a SparseTensor, [batch, steps * numbers per step] or [batch, steps, ...].
+        shape: the shape of a step.
+        default_value: the value of missing numbers, and of steps after an example's end.
         dtype: the type in Examples.
-        normalizer_fn: applied to the SparseTensor first; None applies nothing.
+        normalizer_fn: a function that is applied to the SparseTensor first, or None.
     """
 
     key: str
@@ -236,7 +237,7 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`."""
+    """Creates the column of a number's buckets, as `tf.feature_column.bucketized_column`."""
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
@@ -284,7 +285,6 @@ def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:
-    """Sorts columns by table and feature, and lists each feature once."""
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
         if not isinstance(each, TableColumn):

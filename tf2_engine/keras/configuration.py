@@ -1,4 +1,4 @@
-"""Converts a layer's arguments to an engine's spec, and chooses the arithmetic of its tables."""
+"""Converts a layer's arguments to an engine's spec, and chooses the arithmetic of the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_PIPELINED = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The checked arguments of a layer. Its spec has optimizers of the engine."""
+    """The checked arguments of a layer. The optimizers in the spec are the engine's."""
 
     spec: specs.EngineSpec
     tables: tuple[Object, ...]
@@ -60,7 +60,7 @@ def configure(
         if pipelined:
             warnings.warn(_NOT_PIPELINED, stacklevel=3)
         pipelined = False
-    # Each optimizer is translated once, so that tables share its rate.
+    # Each optimizer is translated once, so that its tables share one rate.
     translated = {
         id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
         if arithmetic != "keras" and trains
@@ -82,7 +82,7 @@ def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
     if choice is None:
         return "keras" if by_keras and not on_tpu else "tpu"
     specs.check_choice("", "arithmetic", choice, ARITHMETICS)
-    # A program chooses this for machines without a TPU, but runs on both.
+    # A program chooses "keras" for machines without a TPU, but may also run on a TPU.
     return "tpu" if on_tpu and choice == "keras" else choice
 
 

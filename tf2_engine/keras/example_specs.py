@@ -1,4 +1,4 @@
-"""Determines which features of serialized tf.train.Examples columns read, and makes receivers."""
+"""Finds the features of serialized tf.train.Examples that columns read, and creates receivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
-    """Makes the arguments of `tf.io.parse_example`, like `make_parse_example_spec`."""
+    """Creates the arguments of `tf.io.parse_example`, like `make_parse_example_spec`."""
     specs: dict[str, Object] = {}
     for column in columns:
         for key, spec in specs_of(column):
@@ -30,20 +30,20 @@ def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
 def parsing_receiver(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], Receiver]:
-    """Makes a receiver of serialized Examples for `TableModel.export_saved_model`.
+    """Creates a receiver of serialized Examples for `TableModel.export_saved_model`.
 
-    It returns the spec of the Examples, [batch] string, and a function that parses features.
+    The receiver returns the spec of the Examples, [batch] string, and a function that parses them.
 
     Args:
         feature_spec: see `tf.io.parse_example`.
-        default_batch_size: None allows any.
+        default_batch_size: None allows any batch size.
     """
     spec = tf.TensorSpec([default_batch_size], tf.string, "examples")
     return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
 
 
 def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
-    if isinstance(column, str):  # inside a cross
+    if isinstance(column, str):  # inside a crossed column
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):
         default = column.default_value

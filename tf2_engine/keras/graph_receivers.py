@@ -1,4 +1,4 @@
-"""Converts serving receivers of TensorFlow 1 to functions that a Keras model exports."""
+"""Converts serving receivers of TensorFlow 1 into functions that a Keras model exports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tf2_engine.types import Function, Nest, Object, Tensor
 
 
 class ServingInputReceiver(NamedTuple):
-    """What a receiver function returns: features, and the placeholders that servers feed.
+    """The result of a receiver function: features, and the placeholders that servers feed.
 
     Attributes:
-        features: tensors by key. A single tensor gets the key "feature".
-        receiver_tensors: placeholders by name. A single one is called "input".
+        features: tensors by key. The key of a single tensor is "feature".
+        receiver_tensors: placeholders by name. The name of a single placeholder is "input".
     """
 
     features: Nest
@@ -31,19 +31,19 @@ class TensorServingInputReceiver(ServingInputReceiver):
 def graph_receiver(
     serving_input_receiver_fn: Callable[[], ServingInputReceiver],
 ) -> tuple[Object, ...]:
-    """Runs a receiver function in a graph, and returns specs and a function for an export.
+    """Runs a receiver function in a graph, and returns specs and a function to export.
 
         model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
 
     Args:
-        serving_input_receiver_fn: makes placeholders of TensorFlow 1, and computes features from
-            them with any ops. It runs once, in its own graph. Servers send a sparse placeholder as
-            three tensors, NAME_indices, NAME_values and NAME_dense_shape. What a `parsing_receiver`
-            returns is used directly.
+        serving_input_receiver_fn: creates placeholders of TensorFlow 1, and computes features from
+            them with any ops. The function runs once, in a separate graph. Servers send a sparse
+            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. The result
+            of a `parsing_receiver` is used directly.
 
     Raises:
-        WrongType: it does not return a `ServingInputReceiver`, or receives something other than
-            dense and sparse placeholders.
+        WrongType: the function does not return a `ServingInputReceiver`, or receives other tensors
+            than dense and sparse placeholders.
     """
     receivers: list[ServingInputReceiver] = []
 
@@ -92,11 +92,11 @@ def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
 def raw_receiver(
     features: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], tuple[dict[str, tf.TensorSpec], Function]]:
-    """Makes a receiver of features without parsing, for `TableModel.export_saved_model`.
+    """Creates a receiver of features without parsing, for `TableModel.export_saved_model`.
 
     Args:
         features: `tf.TensorSpec`s or tensors whose first dimension is the batch.
-        default_batch_size: None allows any.
+        default_batch_size: None allows any batch size.
     """
     specs = {
         key: tf.TensorSpec([default_batch_size, *each.shape[1:]], each.dtype, key)

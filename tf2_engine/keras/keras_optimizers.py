@@ -1,4 +1,4 @@
-"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name."""
+"""Translates Keras optimizers to the engine's. Unsupported optimizers raise an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "loss_scale_factor": (None,),
     "gradient_accumulation_steps": (None,),
 }
-"""Settings that cannot be translated, each with the values at which it has no effect."""
+"""The settings that cannot be translated, each with the values for which it has no effect."""
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
@@ -34,20 +34,21 @@ WAY_OUT = {
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""The largest epsilon of Adagrad, relative to the initial accumulator, that can be dropped. It
-changes a step by less than 8e-6 of its size. Keras' defaults are 1e-7 and 0.1.
+"""The largest epsilon of Adagrad that can be ignored, as a share of the initial accumulator.
+
+Such an epsilon changes a step by less than 8e-6 of its size. Keras' defaults are 1e-7 and 0.1.
 """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """Reads the rate of a Keras optimizer, with a legacy `decay`, at every step: scalar float32."""
+    """Reads the rate of a Keras optimizer, with a legacy `decay`, in every step: scalar float32."""
 
     optimizer: Object
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        # Legacy optimizers create these variables when they are first read, which should not happen
+        # Legacy optimizers create these variables when they are first read. That should not happen
         # inside a tf.function.
         _ = self.optimizer.iterations, self.optimizer.learning_rate
 
@@ -59,7 +60,7 @@ class OptimizerRate:
         rate = tf_compat.keras_learning_rate(self.optimizer)
         iterations = self.iterations
         if callable(rate) and not hasattr(rate, "dtype"):
-            # A schedule takes the number of steps; any other callable takes nothing.
+            # A schedule takes the number of steps; other callables have no arguments.
             rate = rate(iterations) if hasattr(rate, "get_config") else rate()
         rate = tf.cast(tf.convert_to_tensor(rate), tf.float32)
         return rate / (1.0 + self.decay * tf.cast(iterations, tf.float32)) if self.decay else rate
@@ -69,8 +70,8 @@ class OptimizerRate:
 class BiasCorrectedRate:
     """Multiplies a rate by Adam's bias correction, sqrt(1 - beta_2^t) / (1 - beta_1^t).
 
-    The step t is `iterations` + 1, because an optimizer counts after it has updated. Reference:
-    Kingma and Ba, 2014, the end of section 2.
+    The step t is `iterations` + 1, because an optimizer increments `iterations` after the update.
+    Reference: Kingma and Ba, 2014, the end of section 2.
     """
 
     rate: OptimizerRate
@@ -91,18 +92,19 @@ def is_keras_optimizer(optimizer: Object) -> bool:
 def translate_keras_optimizer(
     optimizer: Object, *, bias_correction: bool = True, lazy_adam: bool | None = None
 ) -> Optimizer:
-    """Translates a Keras optimizer to the engine's optimizer that updates in the same way.
+    """Translates a Keras optimizer to an optimizer of the engine with the same update rule.
 
-    The learning rate, a number, a schedule or a callable, is read from the Keras optimizer at every
-    step, and includes the legacy `decay`.
+    The learning rate is a number, a schedule or a callable. It is read from the Keras optimizer in
+    every step, and includes the legacy `decay`.
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
-            and of `tf.tpu.experimental.embedding` are returned as the engine's.
-        bias_correction: True is Adam as in Keras: the rate includes the bias correction; epsilon is
-            added to the root; and all rows move in every step. False is Adam as on a TPU by
-            default: no correction, epsilon inside the root, and only rows of the batch move.
-        lazy_adam: whether only rows of the batch move. None decides as above.
+            are returned unchanged, and those of `tf.tpu.experimental.embedding` are converted.
+        bias_correction: True means Adam as in Keras: the rate includes the bias correction, epsilon
+            is added to the root, and all rows change in every step. False means Adam with the
+            defaults of a TPU: no bias correction, epsilon inside the root, and only rows of the
+            batch change.
+        lazy_adam: whether only rows of the batch change; by default as described above.
 
     Raises:
         InvalidSpec: a setting cannot be translated; the message names it.

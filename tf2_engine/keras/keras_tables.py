@@ -12,21 +12,22 @@ from tf2_engine.tables import default_initializer
 from tf2_engine.types import Object, Tensor, Variable
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
-"""Makes a variable from an initializer, a shape, a name and whether it is trainable. Returns it
-both as Keras and as TensorFlow hold it.
+"""Creates a variable from an initializer, a shape, a name and whether it is trainable.
+
+Returns the variable as a Keras object and as a TensorFlow object.
 """
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
     """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
 
-    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables. The Keras
-    optimizer owns the slots. With `distinct`, gradients contain each row once: Keras 3's optimizers
-    would square each occurrence of a row instead of their sum.
+    `tf.train.Checkpoint` writes the tables under the keys of an engine with the same tables. The
+    Keras optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras
+    3's optimizers would square the gradient of each occurrence of a row instead of the sum.
 
     Attributes:
         parameters: the variable of each table by name.
-        keras_variables: the same in the order of the spec, as Keras holds them.
+        keras_variables: the Keras objects of these variables, in the order of the spec.
     """
 
     def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:
@@ -41,7 +42,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
             )
             self.keras_variables.append(keras_variable)
             self.parameters[table.name] = variable
-            # Tracks Keras' own object, which optimizers also track, so that it is saved only once.
+            # Tracks the Keras object, which optimizers also track, so that the variable is saved
+            # only once.
             self._track(table.name, keras_variable)
 
     def __repr__(self) -> str:
@@ -50,8 +52,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values where lookups need another gradient.
 
-        Replicas use gradients of whole tables, because CollectiveGatherV2 fails if their numbers of
-        rows differ.
+        Several replicas use gradients of whole tables, because CollectiveGatherV2 fails if their
+        numbers of rows differ.
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:

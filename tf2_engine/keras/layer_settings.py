@@ -1,4 +1,4 @@
-"""Puts arguments of layers into their configs: objects in a program, JSON in Keras' files."""
+"""Stores the arguments of layers in their configs: as objects, or as JSON in Keras' files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
-"""The packages of Keras' own objects. A file can cause no other imports."""
+"""The packages of Keras' own classes. A file can import nothing else."""
 
 OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
@@ -49,7 +49,7 @@ def _classes() -> dict[str, type]:
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
-        "Embedding": columns.TableColumn,  # the name in files
+        "Embedding": columns.TableColumn,  # The name in files.
     }
     return {
         **{f"tf2_engine.{name}": kind for name, kind in ours.items()},
@@ -59,7 +59,7 @@ def _classes() -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """An argument of a layer that is more than a number or a name, and the package of its Keras."""
+    """A layer argument that is not just a number or a string, and the package of its Keras."""
 
     value: Object
     package: str
@@ -79,23 +79,23 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arguments:
-    """The arguments with which a layer was made, in an object that Keras does not look into."""
+    """The arguments with which a layer was created, hidden from Keras in an object."""
 
     values: Mapping[str, Object]
 
 
 class Configurable:
-    """A layer whose config contains its arguments, which are in `_arguments`."""
+    """A layer whose config consists of its arguments, which are in `_arguments`."""
 
     _arguments: Arguments
     name: str
     trainable: bool
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments, from which `from_config` makes the same layer with new tables.
+        """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
-        Inside a program they are the same objects, so copies share optimizers. In Keras' files they
-        are JSON.
+        Inside a program the arguments are the same objects, so copies share optimizers. In Keras'
+        files they are JSON.
         """
         package = package_of(self)
         arguments = {
@@ -110,7 +110,7 @@ class Configurable:
 
 
 class PassiveLayer(Configurable):
-    """Base class of layers that take inputs of any type without casts, and use no XLA."""
+    """Base class of layers that take inputs of any type without casts, and do not use XLA."""
 
     def __init__(self, name: str | None = None, **options: Object) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
@@ -156,13 +156,13 @@ def from_file(value: Object) -> Object:
 
 
 class _Writer:
-    """Writes an argument as a JSON value, and each object once, so that copies share tables."""
+    """Writes an argument as a JSON value. Writes each object once, so that copies share tables."""
 
     def __init__(self, package: str) -> None:
         self.objects: list[Object] = []
         self._package = package
         self._numbers: dict[int, int] = {}
-        self._kept: list[Object] = []  # so that their identities are not reused
+        self._kept: list[Object] = []  # Keeps the objects, so that no `id` is reused.
 
     def write(self, value: Object) -> Object:
         if _is_plain(value):
@@ -234,7 +234,7 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""How values other than objects are written, by the first type that fits."""
+"""How to write values that are not objects, by the first type that fits."""
 
 
 class _Reader:
@@ -294,7 +294,7 @@ _MARKS: Mapping[str, Callable[[_Reader, Mapping[str, Object]], Object]] = {
     ),
     "package": _of_keras,
 }
-"""How marked values are read."""
+"""How to read marked values."""
 
 
 def _keras(package: str) -> Object:

@@ -1,4 +1,4 @@
-"""Update rules of `tf.keras.optimizers.legacy` that no optimizer of the engine has."""
+"""Update rules of `tf.keras.optimizers.legacy` that the engine's optimizers do not have."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class KerasRMSProp:
         rms <- rho * rms + (1 - rho) * g^2
         w   <- w - lr * g / (sqrt(rms) + epsilon)
 
-    Unlike in `tf2_engine.RMSProp` and later optimizers of Keras, epsilon is added to the root, and
-    the running means of all rows decay, not only those of the batch.
+    Unlike in `tf2_engine.RMSProp` and later Keras optimizers, epsilon is added to the root, and the
+    running means of all rows decay, not only of the rows in the batch.
 
     Slots:
         ms: the running mean of squares, starts at 0.
@@ -51,8 +51,8 @@ class KerasMomentum:
         w <- w + m
         w <- w + momentum * m - lr * g            nesterov, with the new m
 
-    Unlike in `tf2_engine.Momentum`, the rate is part of m. Unlike in later optimizers of Keras,
-    rows of a table that are not in the batch stay the same.
+    Unlike in `tf2_engine.Momentum`, the rate is part of m. Unlike in later Keras optimizers, the
+    rows of a table that are not in the batch do not change.
 
     Slots:
         momenta: m, starts at 0.

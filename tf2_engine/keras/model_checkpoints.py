@@ -1,4 +1,4 @@
-"""Saves a Keras model under the names that its variables and slots had in an estimator."""
+"""Saves a Keras model with the names that its variables and slots had in an estimator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SlotRow(NamedTuple):
     """The slots of a Keras optimizer.
 
     Attributes:
-        slots: for each slot, its names in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
-        numbers: settings that the legacy Keras optimizer stores as variables.
-        name: the class in Keras, for a rule of the engine.
+        slots: the names of each slot in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
+        numbers: the settings that the legacy Keras optimizer stores as variables.
+        name: the name of the Keras class, if the row is for a rule of the engine.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -61,7 +61,7 @@ _ROWS: Mapping[str, SlotRow] = {
         {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
     ),
 }
-"""By the class of a Keras optimizer, or of the rule in a `RuleOptimizer`."""
+"""The slots by class name of the Keras optimizer, or of the rule in a `RuleOptimizer`."""
 
 
 def _class_name(optimizer: Object) -> str:
@@ -70,7 +70,6 @@ def _class_name(optimizer: Object) -> str:
 
 
 def _slots_of(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
-    """Yields the names of each slot (see `SlotRow`), and its variables in the order of training."""
     row = _ROWS.get(type(_rule_of(optimizer)).__name__)
     known = {} if row is None else row.slots
     variables_of: dict[tuple[str, str], list[Variable]] = {}
@@ -94,7 +93,7 @@ def _numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
     row = _ROWS.get(type(rule).__name__)
     for name in () if row is None else row.numbers:
         value = config.get(name) or 0.0
-        if not isinstance(value, Mapping) and not callable(value):  # not a schedule
+        if not isinstance(value, Mapping) and not callable(value):  # Not a schedule.
             yield name, float(value)
 
 
@@ -109,7 +108,7 @@ def _iterations(optimizer: Object) -> Variable:
 def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
     path = getattr(variable, "path", None)
     if path is None:
-        # With or without the optimizer's name in front.
+        # The name may start with the optimizer's name.
         return next((known[part] for part in variable.name.split("/")[:2] if part in known), None)
     return known.get(path.rpartition("_")[2])
 
@@ -118,13 +117,13 @@ COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 """Variables of the legacy Adam that Keras' Adam computes from a setting and the step."""
 
 SLOT_NAMES = "{variable}/{slot}"
-"""The names of slots in `tf.compat.v1.train`."""
+"""The default names of slots, as in `tf.compat.v1.train`."""
 
 
 class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    `names` maps the name of a layer to its name in checkpoints, where the two differ.
+    `names` maps names of layers to names in checkpoints, where the names differ.
     """
 
     def __init__(
@@ -148,7 +147,6 @@ class ModelCheckpoints:
         return path
 
     def restore_latest(self) -> None:
-        """Restores all variables, which exist already, from the latest checkpoint."""
         variables = self.variables()
         saved = tf.Module()
         for name, variable in variables.items():
@@ -243,12 +241,12 @@ class ModelCheckpoints:
                 if key not in self._numbers:
                     self._numbers[key] = tf.Variable(value, trainable=False, dtype=tf.float32)
                 yield key, self._numbers[key]
-            if position:  # The first one counts the global step.
+            if position:  # The first optimizer counts the global step.
                 yield f"{prefix}/iter", _iterations(optimizer)
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps, and at the end of a training."""
+    """Saves a model every `save_steps` steps, and at the end of training."""
 
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
@@ -279,7 +277,9 @@ class _SavedModelSteps:
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
-    name = path.partition("/")[2] or path  # A variable of the model itself has its own name.
+    name = (
+        path.partition("/")[2] or path
+    )  # A variable of the model itself has no layer in its path.
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
     name = re.sub(r"\.weights$", "/weights", name)
     for keras_name, other in names.items():

@@ -1,4 +1,4 @@
-"""Replaces the tables in a model that has none."""
+"""Replaces the tables in a model without tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tf2_engine.types import Object, Variable
 
 
 class NoEngine(tf.Module):
-    """An engine without tables: nothing to load, retrieve or save."""
+    """An engine without tables. Its methods do nothing."""
 
     @property
     def tables(self) -> Mapping[str, Object]:
         return {}
 
     def load(self) -> None:
-        """Does nothing."""
+        """There is nothing to load."""
 
     def retrieve(self) -> None:
-        """Does nothing."""
+        """There is nothing to retrieve."""
 
 
 class _NoLayer(NamedTuple):
@@ -31,7 +31,7 @@ class _NoLayer(NamedTuple):
 
 
 class NoTables(tf.Module):
-    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps."""
+    """Replaces the `ColumnEmbedding` in a model without tables, and counts the steps."""
 
     columns: tuple[()] = ()
     weights: tuple[()] = ()

@@ -1,4 +1,4 @@
-"""`RuleOptimizer`, a Keras optimizer with an engine's rule, and the rate `RateByStep`."""
+"""`RuleOptimizer`, a Keras optimizer with a rule of the engine, and the rate `RateByStep`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEUTRAL = {
     "clip_gradient_max": None,
     "weight_decay_factor": None,
 }
-"""Settings of the engine's optimizers that are not part of a rule, and are refused."""
+"""Settings of the engine's optimizers that do not belong to a rule, and raise an error."""
 
 
 class RuleOptimizerBase:
@@ -30,17 +30,16 @@ class RuleOptimizerBase:
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
-    Estimators of `tf.estimator` update in this way: if a variable is looked up, only rows of the
-    batch move. With later Keras optimizers all rows move.
+    The estimators of `tf.estimator` update in this way: if a variable is looked up, only the rows
+    of the batch change. With later Keras optimizers all rows change.
 
     Args:
-        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. Its learning rate
-            is a number or a Keras schedule.
-        slot_initial_values: initial values of slots, by name. Other slots start as the rule says.
+        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. The learning rate
+            must be a number or a Keras schedule.
+        slot_initial_values: initial values of slots, by name. By default the rule's.
 
     Raises:
-        InvalidSpec: the rule has a setting that is not part of the update, or there is no such
-            slot.
+        InvalidSpec: a setting of the rule is not part of the update, or a slot is unknown.
     """
 
     apply_gradients: Object
@@ -77,7 +76,10 @@ class RuleOptimizerBase:
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
-        """Updates a variable and its slots. If the gradient is of rows, only these are updated."""
+        """Updates a variable and its slots.
+
+        If `gradient` is an IndexedSlices, only its rows change.
+        """
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
         slots = {name: value_of(each[number]) for name, each in self._of_slots.variables.items()}
@@ -163,15 +165,15 @@ Instance = TypeVar("Instance", bound="RateByStepBase")
 
 
 class RateByStepBase:
-    """A learning rate of a Keras optimizer that is a function of the step.
+    """A learning rate for a Keras optimizer that is a function of the step.
 
         optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
 
-    For tables, use `ByStep`.
+    For the optimizer of tables, use `ByStep`.
 
     Args:
-        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
-            be written to a file, it has to be registered with Keras.
+        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar.
+            Models can be written to Keras files only if the function is registered with Keras.
 
     Raises:
         WrongType: `function` cannot be called.

@@ -1,4 +1,4 @@
-"""Exports Keras models for serving: their layers, with the user's own functions."""
+"""Exports the layers of Keras models for serving, with the user's own functions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Makes a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
+    """Creates a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
 
-    The parts are the layers, and the modules, lookup tables and variables among the model's
-    attributes. Keras 3 cannot save a model of SparseTensors or RaggedTensors itself, because it
+    The parts are the model's layers, and the modules, lookup tables and variables in its
+    attributes. Keras 3 itself cannot save a model of SparseTensors or RaggedTensors, because it
     would trace its own signature with dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
     module.resources = list(_resources(model))
-    # Keras 3 does not track variables of layers inside layers.
+    # Keras 3 does not track the variables of nested layers.
     module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
 
@@ -43,15 +43,15 @@ def export_saved_model(
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
     Args:
-        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers. It does not change.
+        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers, which is not changed.
         path: the folder to write.
         signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
-            They are traced again, with the small tables.
+            The functions are traced again, with the small tables.
         table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict of these by table name.
             `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
-        InvalidSpec: there is no such type or table, or a type cannot hold a row.
+        InvalidSpec: a type or table is unknown, or a row is out of a type's range.
         WrongType: a signature is not a tf.function with an `input_signature`.
         OutOfOrder: the tables do not exist yet, because the model has not been called.
     """
@@ -88,8 +88,8 @@ def _untraced(name: str, function: Object) -> Object:
 def resources_of(function: Object) -> list[Object]:
     resources: list[Object] = []
     functions = [function]
-    for each in functions:  # the list grows
-        each = getattr(each, "__func__", each)  # the function of a method
+    for each in functions:  # The list grows.
+        each = getattr(each, "__func__", each)  # The function of a method.
         if not isinstance(each, types.FunctionType):
             continue
         names = inspect.getclosurevars(each)

@@ -1,4 +1,4 @@
-"""The signatures of an export: the inputs that clients send, and the outputs that they get."""
+"""The signatures of an export: the inputs that clients send, and the outputs that they receive."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tensorflow as tf
 from tf2_engine.types import Tensor
 
 INPUTS = "inputs"
-"""TensorFlow Serving's name for Examples to classify or regress."""
+"""TensorFlow Serving's name for the Examples to classify or regress."""
 
 Specs = Mapping[str, tf.TensorSpec]
 
 
 class OfExamples(NamedTuple):
-    """The outputs of a signature that only takes serialized Examples, as "inputs"."""
+    """The outputs of a signature whose only input is serialized Examples, called "inputs"."""
 
     outputs: dict[str, Tensor]
 
@@ -25,9 +25,9 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Returns the inputs of a signature by key, or None if it cannot take what clients send."""
+    """Returns the inputs of a signature by key, or None if it cannot take the clients' inputs."""
     if not isinstance(signature, OfExamples):
-        # Clients send inputs by key, whatever the names of the specs.
+        # Clients send inputs by key. The names of specs do not matter.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
     (only, *others) = specs.values()
     if others or only.dtype != tf.string:

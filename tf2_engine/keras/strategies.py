@@ -1,4 +1,4 @@
-"""The strategy of a program that can run on a TPU."""
+"""The strategy of a program that can also run on a TPU."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tf2_engine.types import Object, Strategy
 
 
 def tpu_strategy(resolver: Object) -> Strategy:
-    """Connects to a TPU and returns its strategy. Without a TPU, returns the current strategy.
+    """Connects to a TPU and returns its TPUStrategy. Without a TPU, returns the current strategy.
 
     Args:
-        resolver: a `TPUClusterResolver`. None means that there is no TPU; this is what
-            `tf2_engine.training.TPUClusterResolver` returns then.
+        resolver: a `TPUClusterResolver`, or None if there is no TPU, as
+            `tf2_engine.training.TPUClusterResolver` returns.
     """
     if resolver is None:
         strategy: Strategy = tf.distribute.get_strategy()

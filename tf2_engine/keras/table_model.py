@@ -1,4 +1,4 @@
-"""`TableModel`: a Keras model with tables that trains up to a step and keeps checkpoints."""
+"""`TableModel`: a Keras model with tables that trains up to a step and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _FOR_EVER = 2**31 - 1
-"""More steps than any training makes."""
+"""More steps than any training run has."""
 
 
 @dataclasses.dataclass(eq=False)
 class _State:
-    """The state of a model, in an object that Keras does not look into.
+    """The state of a model, hidden from Keras in an object.
 
     Attributes:
-        of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
-            identity of variables.
-        trained_by: the variables of optimizers that were given some, by the identity of optimizers.
+        of_tape: the last tape that gradients were asked of, the loss, and the gradients by `id` of
+            their variables.
+        trained_by: the variables that each optimizer was given, by `id` of the optimizer.
         restored_for: "", "predictions" or "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
@@ -54,7 +54,7 @@ class _State:
 
 
 class TableModelBase:
-    """A `keras.Model`, usually with tables, which trains up to a step and keeps checkpoints.
+    """A `keras.Model`, usually with tables, which trains up to a step and saves checkpoints.
 
         class Model(TableModel):
             def __init__(self, embedding):
@@ -71,20 +71,21 @@ class TableModelBase:
                 self.minimize(loss, tape)
                 return {"loss": loss}
 
-    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables are
-    called by the names of layers, joined by "/", and by the names of slots in `tf.compat.v1.train`.
-    The betas of an Adam are rounded to float32, as in the legacy program.
+    Checkpoints have the format of `tf2_engine.training` and `estimator-bridge convert`: the name of
+    a variable consists of the names of layers, joined by "/", and slots have their names in
+    `tf.compat.v1.train`. The betas of Adam are rounded to float32, as in the legacy program.
 
     Args:
-        embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
-        names: names in checkpoints of layers whose own names differ: {"wide_dense": "wide/dense"}.
-        slot_names: names of optimizers' slots in checkpoints, unless they are those of estimators
-            with a model_fn. Canned estimators have "{variable}/t_0/{slot}" or
-            "{variable}/part_0/{slot}"; those of TensorFlow 2 have
-            "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers.
+        embedding: a `ColumnEmbedding`, which becomes an attribute; None for a model without tables.
+        names: the names of layers in checkpoints, where they differ, such as {"wide_dense":
+            "wide/dense"}.
+        slot_names: the names of slots in checkpoints; by default those of estimators with a
+            model_fn. Canned estimators use "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}".
+            Canned estimators of TensorFlow 2 use "training/{optimizer}/{variable}/{keras_slot}",
+            and also save settings of optimizers.
 
     Raises:
-        InvalidSpec: it is made under a ParameterServerStrategy, or a strategy of several machines.
+        InvalidSpec: the model is created under a strategy of several machines.
     """
 
     embedding: Object
@@ -116,17 +117,17 @@ class TableModelBase:
 
     @property
     def global_step(self) -> int:
-        """The number of steps that the model has been trained."""
+        """The number of steps for which the model has been trained."""
         return int(self.with_tables.step.numpy())
 
     def keep_checkpoints(
         self, directory: str | None, save_steps: int | None = None, max_to_keep: int = 5
     ) -> None:
-        """Makes `fit` save checkpoints, and `fit`, `evaluate` and others start from the latest one.
+        """Makes `fit` save checkpoints, and all methods start from the latest checkpoint.
 
         Args:
-            directory: None keeps no checkpoints.
-            save_steps: steps between checkpoints. One is also saved at the end.
+            directory: the folder, or None for no checkpoints.
+            save_steps: the interval in steps. `fit` always saves a checkpoint at the end.
             max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
@@ -140,16 +141,16 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes trained variables and tables start from another model, if there is no checkpoint.
+        """Makes trained variables and tables start from another model unless there is a checkpoint.
 
-        Slots of optimizers do not.
+        Slots get their usual initial values.
 
         Args:
-            checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
-                `WarmStart`, which holds the other arguments too. None is no warm start.
-            names: a regular expression that has to match at the start of a name. Names of tables
-                have no "tbl_" here.
-            old_names: names in that checkpoint, by the names in this model, where they differ.
+            checkpoint: a checkpoint of an estimator or of `convert`, or its directory; or a
+                `WarmStart`, which contains the other arguments too. None means no warm start.
+            names: a regular expression that must match at the start of a name. Names of tables have
+                no "tbl_" here.
+            old_names: maps names in this model to names in the checkpoint, where the names differ.
 
         Raises:
             WrongType: the checkpoint is not a path.
@@ -174,14 +175,14 @@ class TableModelBase:
         variables: Sequence[Object] | None = None,
         optimizer: Object = None,
     ) -> None:
-        """Applies the gradients of the mean loss of all replicas.
+        """Applies the gradients of the loss, averaged over replicas.
 
         Args:
             variables: by default all `dense_variables`.
-            optimizer: by default the one of `compile`.
+            optimizer: by default the optimizer of `compile`.
 
         Raises:
-            InvalidInput: the tape has already given the gradients of another loss.
+            InvalidInput: the tape has already computed the gradients of another loss.
         """
         gradients, chosen = self.gradients(loss, tape, variables)
         self.apply_gradients(zip(gradients, chosen, strict=True), optimizer)
@@ -189,13 +190,13 @@ class TableModelBase:
     def gradients(
         self, loss: Tensor, tape: Object, variables: Sequence[Object] | None = None
     ) -> tuple[list[Object], list[Object]]:
-        """Computes gradients of all replicas' mean loss, and returns them and their variables."""
+        """Returns the gradients of the loss, averaged over replicas, and their variables."""
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
         return [gradients[id(each)] for each in chosen], chosen
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
-        """Applies (gradient, variable) pairs with an optimizer, by default the one of `compile`."""
+        """Applies (gradient, variable) pairs with an optimizer, by default that of `compile`."""
         pairs, optimizer = list(pairs), optimizer or self.optimizer
         self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
         if self._state.observer is not None:
@@ -213,9 +214,9 @@ class TableModelBase:
         return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
-        """Computes all gradients by the identity of variables, updates tables, and counts the step.
+        """Computes all gradients by `id` of the variable, updates tables, and counts the step.
 
-        It runs once per tape, because computing the gradients of tables updates them.
+        This happens once per tape, because computing the gradients of tables updates the tables.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
@@ -231,7 +232,7 @@ class TableModelBase:
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
         dense = {id(each) for each in self.dense_variables}
         pairs = list(zip(computed, variables, strict=True))
-        # The update of tables depends on the gradient of their variable, and must not be pruned.
+        # The gradient of the tables' variable triggers their update, so it must not be pruned.
         updates = [one for one, each in pairs if id(each) not in dense and one is not None]
         with tf.control_dependencies(updates):
             self.with_tables.step.assign_add(1)
@@ -253,16 +254,17 @@ class TableModelBase:
         callbacks: Sequence[Object] = (),
         **options: Object,
     ) -> Object:
-        """Trains up to a step, for a number of steps, or to the end of the dataset.
+        """Trains up to a step, for a number of steps, or until the end of the dataset.
 
-        If checkpoints are kept, training starts from the latest one and saves more. With
-        `validation_data` the model is evaluated at each of them, and the metrics go to their folder
-        `eval`.
+        After `keep_checkpoints`, training starts from the latest checkpoint and saves more. With
+        `validation_data`, each checkpoint is evaluated, and the metrics are written to the folder
+        `eval` of the checkpoints.
 
         Args:
             x: a dataset of (features, labels).
-            max_steps, steps: at most one of them.
-            save_every: steps between checkpoints. None is `save_steps` of `keep_checkpoints`.
+            max_steps, steps: the global step at which to stop, or the number of steps; not both.
+            save_every: the interval of checkpoints; by default the `save_steps` of
+                `keep_checkpoints`.
             options: as in `keras.Model.fit`.
         """
         forks.check()
@@ -273,7 +275,7 @@ class TableModelBase:
             return None
         period, epochs = steps, 1
         if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
-            period = _FOR_EVER  # Keras 2 needs a number; a callback ends the training.
+            period = _FOR_EVER  # Keras 2 needs a number; a callback ends training.
         checkpoints = self._state.checkpoints
         save_every = save_every or (checkpoints.save_steps if checkpoints else None)
         if "validation_data" in options and steps and checkpoints and save_every:
@@ -287,7 +289,7 @@ class TableModelBase:
             self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
-            callbacks=[*callbacks, *saving],  # A StopIfNaN acts before a checkpoint is saved.
+            callbacks=[*callbacks, *saving],  # A StopIfNaN runs before a checkpoint is saved.
             **options,
         )
 
@@ -298,7 +300,7 @@ class TableModelBase:
             x: a dataset of (features, labels).
             args, options: as in `keras.Model.evaluate`.
         """
-        if "return_dict" in options:  # called by `fit`
+        if "return_dict" in options:  # Called by `fit`.
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
             self._state.evaluated = {**results, "global_step": self.global_step}
             self._write_evaluation(results)
@@ -311,7 +313,7 @@ class TableModelBase:
 
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
-        """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
+        """The result of the latest evaluation by `fit`, as `evaluate` returns it, or None."""
         return self._state.evaluated
 
     @property
@@ -328,10 +330,10 @@ class TableModelBase:
         self._state.events.flush()
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
-        """Yields the result of `predict_step` for each sample, from the latest checkpoint.
+        """Yields the results of `predict_step` for each sample, from the latest checkpoint.
 
         Args:
-            x: a dataset of features, or of (features, labels), whose labels are ignored.
+            x: a dataset of features, or of (features, labels). Labels are ignored.
         """
         self.restore(x)
         strategy = self.distribute_strategy
@@ -351,16 +353,18 @@ class TableModelBase:
         *tracked: Object,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel that predicts to a directory named by the time, and returns its path.
+        """Writes a SavedModel for predictions to a new directory, and returns its path.
+
+        The directory is named after the time.
 
         Args:
-            inputs: what clients send: a `tf.TensorSpec`, or a dict of them by name.
-            to_features: computes features from it.
+            inputs: what clients send, as a `tf.TensorSpec` or a dict of specs by name.
+            to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
             table_dtype: see `tf2_engine.keras.export_saved_model`.
 
         Raises:
-            InvalidSpec: there is no such type or table, or a type cannot hold a row.
+            InvalidSpec: a type or table is unknown, or a row is out of a type's range.
         """
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
 
@@ -381,8 +385,8 @@ class TableModelBase:
                     (name, request_of(each, named)) for name, each in of_outputs.items()
                 )
 
-            with tf_compat.saved_model_export():  # with TensorFlow's own ops
-                # This also makes the variables.
+            with tf_compat.saved_model_export():  # With TensorFlow's own ops.
+                # This also creates the variables.
                 tf.function(read, autograph=False).get_concrete_function(*named.values())
                 return {
                     name: tf.function(serve(name, specs), autograph=False).get_concrete_function(
@@ -399,16 +403,16 @@ class TableModelBase:
             functions = trace() if is_small else functions
             module = exportable(self)
             module.tracked = [*tracked, *resources_of(to_features)]
-            module.step = self.with_tables.step  # An estimator exports it too.
+            module.step = self.with_tables.step  # An estimator also exports the step.
             tf.saved_model.save(module, path, signatures=functions)
         return os.fsencode(path)
 
     def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
-        """Returns the outputs of an export by signature, from what `predict_step` returns."""
+        """Returns the outputs of an export by signature, given the result of `predict_step`."""
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Makes all variables for batches with such an `element_spec`, without running anything."""
+        """Creates all variables for batches with this `element_spec`, without running a step."""
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
         optimizers = self.optimizers
@@ -417,11 +421,11 @@ class TableModelBase:
         if len(optimizers) == 1:
             optimizers[0].build(self.dense_variables)
         elif isinstance(spec, tuple):
-            self._trace(self.train_step, spec)  # tells what each optimizer trains
+            self._trace(self.train_step, spec)  # Records the variables that each optimizer trains.
 
     def _trace(self, function: Function, spec: Nest) -> None:
         run = self.distribute_strategy.run
-        # A TPUStrategy reads the signature, and cannot use the one of a model's own `__call__`.
+        # A TPUStrategy reads the signature, and cannot use the signature of a model's `__call__`.
         tf.function(
             lambda value: run(lambda batch: function(batch), args=(value,)), autograph=False
         ).get_concrete_function(spec)
@@ -440,7 +444,7 @@ class TableModelBase:
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Makes all variables for the data `x`, and restores the latest checkpoint, once."""
+        """Creates all variables for the data `x`, and restores the latest checkpoint, once."""
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
@@ -465,7 +469,7 @@ class TableModelBase:
         strategy = self.distribute_strategy
         if not topology.is_tpu(strategy):
             return dataset
-        # Ids go to the tables from the host.
+        # Tables read ids on the host.
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return strategy.experimental_distribute_dataset(dataset, option)
 
@@ -490,7 +494,6 @@ def _check_is_on_one_machine(model: str) -> None:
 
 
 def round_betas(optimizer: Object) -> None:
-    """Rounds the betas of an Adam to float32, because legacy Adam computes 1 - beta from those."""
     for name in ("beta_1", "beta_2"):
         beta = getattr(optimizer, name, None)
         if isinstance(beta, float):
@@ -507,7 +510,7 @@ def _identity(gradient: Object) -> Object:
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
     """Limits a dataset to the number of batches in an option, and removes the option.
 
-    Given the option, Keras would warn about an input that ends earlier.
+    With the option, Keras would warn if the input ends earlier.
     """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset

@@ -11,7 +11,7 @@ from tf2_engine.training.trainer import Trainer
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 Input = Dataset | Function
-"""A dataset, or a function of `params` and others that returns one."""
+"""A dataset, or a function that returns a dataset and takes `params` and other arguments."""
 
 _OF_TRAINER = (
     *("config", "engine", "eval_dir", "export_saved_model", "get_variable_names"),
@@ -22,24 +22,24 @@ _OF_TPUS = ("use_tpu", "eval_on_tpu", "export_to_tpu", "export_to_cpu")
 
 
 class TrainerModelBase:
-    """A `keras.Model` that a model_fn describes, with `tf2_engine.training.Trainer` for its steps.
+    """A `keras.Model` with a model_fn, whose steps run in a `tf2_engine.training.Trainer`.
 
         model = TrainerModel(model_fn, "model", params={"rate": 0.1}, train_batch_size=64)
         model.fit(input_fn, max_steps=1000, callbacks=[tf.keras.callbacks.TerminateOnNaN()])
         print(model.evaluate(input_fn, steps=10))
 
-    Keras drives the steps, calls its callbacks and returns the history. Variables, optimizers,
-    hooks, checkpoints and event files are those of the `Trainer`, which the docstring of that class
-    describes. For a model of layers, `TableModel` is the simpler class.
+    Keras runs the steps, calls callbacks and returns the history. Variables, optimizers, hooks,
+    checkpoints and event files are those of the `Trainer`; see its docstring. For a model of
+    layers, use the simpler `TableModel`.
 
     Args:
-        model_fn, model_dir, config, params, options: as for `Trainer`. `use_tpu` and its like have
-            no effect.
+        model_fn, model_dir, config, params, options: as in `Trainer`. `use_tpu` and similar options
+            have no effect.
 
     Attributes:
         trainer: the `Trainer`. Its `engine`, `step`, `model_dir`, `config`, `params`, `eval_dir`,
             `latest_checkpoint`, `get_variable_names`, `get_variable_value` and `export_saved_model`
-            are attributes of the model too.
+            are also attributes of the model.
     """
 
     stop_training: bool
@@ -67,7 +67,7 @@ class TrainerModelBase:
 
     @property
     def metrics(self) -> list[Object]:
-        return []  # Keras 3 would report its own mean of the loss, which nothing updates.
+        return []  # Keras 3 would report its own mean of the loss, which is not updated.
 
     @property
     def weights(self) -> list[Object]:
@@ -91,15 +91,15 @@ class TrainerModelBase:
         saving_listeners: Sequence[Object] | None = None,
         **options: Object,
     ) -> Object:
-        """Trains up to a step, for a number of steps, or to the end of the data.
+        """Trains up to a step, for a number of steps, or until the end of the data.
 
         Args:
             steps, max_steps, saving_listeners: as in `Trainer.train`.
-            callbacks: callbacks of Keras, and the hooks and callbacks that `Trainer.train` takes.
+            callbacks: Keras callbacks, and the hooks and callbacks of `Trainer.train`.
             options: as in `keras.Model.fit`, for instance `verbose`.
 
         Returns:
-            The history, or None if the model has been trained that far.
+            The history, or None if the model has already reached `max_steps`.
         """
         of_keras = [each for each in callbacks or () if hasattr(each, "set_model")]
         hooks = [each for each in callbacks or () if not hasattr(each, "set_model")]
@@ -108,19 +108,19 @@ class TrainerModelBase:
 
         def drive(losses: Iterator[Sequence[Tensor]]) -> None:
             self._running = losses
-            data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # of unknown length
+            data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # with unknown length
             histories.append(fit(data, callbacks=of_keras, **{"verbose": 2, **options}))
             self.trainer.stop_training |= self.stop_training
             for _ in losses:
-                pass  # The training ends, and saves.
+                pass  # Ends and saves the training.
 
         self.trainer.drive = drive
         self.trainer.train(_input_fn(x), hooks, steps, max_steps, saving_listeners)
         return histories[0] if histories else None
 
     def make_train_function(self, force: bool = False) -> Callable[[Object], dict[str, Tensor]]:
-        """Returns what Keras calls for each step. The trainer has the data."""
-        counter = getattr(self, "_train_counter", None)  # Keras 2 prints it.
+        """Returns the function that Keras calls for each step. The data come from the trainer."""
+        counter = getattr(self, "_train_counter", None)  # Keras 2 prints this counter.
 
         def step(ignored: Object) -> dict[str, Tensor]:
             losses = next(self._running, None)
@@ -130,7 +130,7 @@ class TrainerModelBase:
                 counter.assign_add(1)
             return {"loss": tf.reduce_mean(losses)}
 
-        self.train_function = step  # Keras 3 reads it here.
+        self.train_function = step  # Keras 3 reads the function here.
         return step
 
     def train(
@@ -163,13 +163,13 @@ class TrainerModelBase:
         return self.trainer.evaluate(_input_fn(input_fn), steps, hooks, checkpoint_path, name)
 
     def predictions(self, x: Input, *args: Object, **options: Object) -> Iterator[dict[str, Array]]:
-        """Yields predictions for each sample; see `Trainer.predict`, also for the options."""
+        """Yields predictions for each sample. The arguments are those of `Trainer.predict`."""
         return self.trainer.predict(_input_fn(x), *args, **options)
 
     def predict(self, x: Input, *args: Object, **options: Object) -> Nest:
         """Returns the predictions for a dataset as a dict of arrays.
 
-        For an input function it yields them, as an estimator does.
+        For an input function, yields predictions as an estimator does.
         """
         if callable(x):
             return self.predictions(x, *args, **options)

@@ -1,4 +1,4 @@
-"""Starts the variables and tables of a Keras model from another model's checkpoint."""
+"""Starts the variables and tables of a Keras model with values from another checkpoint."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tf2_engine.types import Object, Variable
 
 
 class WarmStart(NamedTuple):
-    """The checkpoint from which variables and tables start, and which of them do.
+    """A checkpoint, and the variables and tables that start from its values.
 
     Attributes:
-        checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one.
-        names: a regular expression that has to match at the start of a name.
-        old_names: names in that checkpoint, by the names in this model, where they differ.
+        checkpoint: a checkpoint of an estimator or of `convert`, or its directory.
+        names: a regular expression that must match at the start of a name.
+        old_names: maps names in this model to names in the checkpoint, where the names differ.
     """
 
     checkpoint: str

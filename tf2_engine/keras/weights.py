@@ -1,6 +1,6 @@
-"""The variables that a layer shows to Keras. Checkpoints do not get them from there.
+"""Shows the variables of a layer to Keras, but keeps Keras from tracking them for checkpoints.
 
-Keras would store a weight that it makes itself under its own key, and a table twice.
+If Keras tracked the variables, it would store a weight under its own key, and a table twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tf2_engine.types import Initializer, Nest, Object, Variable
 
 
 class LayerVariables:
-    """The variables of a layer, in an object that Keras does not look into."""
+    """The variables of a layer, hidden from Keras in an object."""
 
     def __init__(self, variables: Sequence[Object], *, trainable: bool) -> None:
         self.variables, self.trainable = list(variables), trainable
@@ -77,7 +77,7 @@ class Keras3Weights:
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        # A model asks the variables, not the layer to which they belong.
+        # A model reads `trainable` of the variables, not of their layer.
         super(Keras3Weights, type(self)).trainable.fset(self, value)  # type: ignore[misc]
         for variable in _variables(self):
             variable.trainable = bool(value) and self._layer_variables.trainable

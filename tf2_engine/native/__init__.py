@@ -1,6 +1,6 @@
-"""Kernels in C++, from the wheel, or compiled at first use or by `estimator-bridge build-native`.
+"""C++ kernels, from the wheel or compiled at first use or by `estimator-bridge build-native`.
 
-A library fits one version of TensorFlow and one kind of processor.
+A library is for one version of TensorFlow and one kind of processor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ RULES = frozenset(
         re.MULTILINE,
     )
 )
-"""The optimizers that have a rule in C++, by their field in the proto."""
+"""The optimizers with a rule in C++, by their field in the proto."""
 
 
 def source_digest() -> str:
-    """Computes a digest of the sources, which processes that exchange messages must share."""
+    """Computes a digest of the sources.
+
+    Processes that exchange messages must have equal digests.
+    """
     digest = hashlib.sha256()
     for path in sorted(path for kind in ("*.h", "*.cc") for path in SOURCES.rglob(kind)):
         digest.update(path.read_bytes())

@@ -1,9 +1,10 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library compiled for this machine's processor takes precedence over the wheel's, which is not used
-with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
-$XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A library's name contains a digest
-of everything it depends on; it gets the name when the file is complete.
+A library that was compiled for this machine's processor takes precedence over the wheel's library.
+With extra flags or sanitizers the wheel's library is not used. The cache is
+$ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The
+name of a library contains a digest of everything that the library depends on. The file is renamed
+to this name when it is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tf2_engine.native import SOURCES, cache, prebuilt
 from tf2_engine.types import Object
 
 CannotBuild = cache.CannotBuild
-"""Raised if a library cannot be made or trusted. The message says why."""
+"""Raised if a library cannot be built or trusted. The message says why."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""
@@ -40,7 +41,7 @@ FLAGS = (
     "-U__AVX512FP16__",
     # Every operation rounds separately, as in TensorFlow's ops.
     "-ffp-contract=off",
-    # These two change no value and allow loops to be vectorised.
+    # These two flags do not change results, and allow loops to be vectorised.
     *("-fno-math-errno", "-fno-trapping-math"),
 )
 
@@ -81,7 +82,7 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 
 
 def existing(source: str) -> pathlib.Path | None:
-    """Finds the library that `library` would use without compiling; None if there is none."""
+    """Finds the library that `library` would use without compiling, or returns None."""
     try:
         path = library_path(source)
     except CannotBuild:  # No compiler or no cache.
@@ -93,9 +94,9 @@ def existing(source: str) -> pathlib.Path | None:
 
 
 def load(source: str) -> tuple[Object, pathlib.Path]:
-    """Loads the library of a source file; returns the module of its ops, and the path.
+    """Loads the library of a source file, and returns the module of its ops and the path.
 
-    The wheel's library may need a newer C++ library than this system has; then it is compiled here.
+    If the wheel's library needs a newer C++ library than this system has, it is compiled here.
     """
     path = library(source)
     try:
@@ -109,13 +110,13 @@ def load(source: str) -> tuple[Object, pathlib.Path]:
 
 
 def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compiles all sources into a folder of a wheel, for this TensorFlow; returns the libraries.
+    """Compiles all sources into a folder of a wheel, for this TensorFlow. Returns the libraries.
 
-    The same sources, TensorFlow and compiler give the same bytes, wherever they are.
+    The same sources, TensorFlow and compiler give the same bytes in any folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     include = tf.sysconfig.get_include()
-    # Error messages contain file names.
+    # Error messages contain file names, so these must not depend on the folder.
     places = (f"-ffile-prefix-map={SOURCES}=native", f"-ffile-prefix-map={include}=tensorflow")
     libraries = []
     for source in sorted(SOURCES.rglob("*.cc")):
@@ -146,7 +147,7 @@ def _compiled(source: str, again: bool) -> pathlib.Path:
     path = library_path(source)
     try:
         with cache.locked(path):
-            if again or not cache.has(path):  # Another process may have compiled it meanwhile.
+            if again or not cache.has(path):  # Another process may have compiled the library.
                 _compile(SOURCES / source, path)
     except OSError as error:
         raise CannotBuild(f"the cache cannot be written: {error}") from error
@@ -170,7 +171,8 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
 def _run_compiler(source: pathlib.Path, path: pathlib.Path, chosen: Sequence[str]) -> None:
     command = [*compiler(), str(source), f"-I{SOURCES}", *tf.sysconfig.get_compile_flags()]
     command += [*chosen, "-o", str(path), *tf.sysconfig.get_link_flags()]
-    # A library that is preloaded into this process, such as a sanitizer, is not for compilers.
+    # A library that is preloaded into this process, such as a sanitizer, must not be preloaded into
+    # the compiler.
     environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     compilation = subprocess.run(
         command, capture_output=True, text=True, errors="replace", env=environment

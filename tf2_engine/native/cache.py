@@ -1,7 +1,8 @@
 """The folder of compiled libraries: checks its owner, and that its libraries are intact.
 
-A library is code that this process executes, so the folder and the library must belong to this user
-or to root, and nobody else may write to them. A file beside each library has its digest.
+A library is code that this process executes. Therefore the folder and the library must belong to
+this user or to root, and nobody else may be able to write to them. A file next to each library
+contains its digest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _log = log.PlainLogger(__name__)
 
 
 class CannotBuild(errors.EngineError, RuntimeError):
-    """A library cannot be made or trusted. The message says why."""
+    """A library cannot be built or trusted. The message says why."""
 
 
 def folder() -> pathlib.Path:
@@ -48,12 +49,12 @@ def locked(path: pathlib.Path) -> Iterator[None]:
     with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:
         fcntl.flock(
             file, fcntl.LOCK_EX
-        )  # The lock ends with the file, even if the process is killed.
+        )  # Closing the file releases the lock, even if the process is killed.
         yield
 
 
 def has(path: pathlib.Path) -> bool:
-    """Whether a library exists and is intact. Logs if it is damaged."""
+    """Whether a library exists and is intact. Logs a warning if it is damaged."""
     if not path.exists():
         return False
     _check(path.parent)
@@ -72,7 +73,7 @@ def publish(written: pathlib.Path, path: pathlib.Path) -> None:
     written.chmod(stat.S_IRWXU)
     digest = written.with_suffix(_DIGEST)
     digest.write_text(f"{_digest(written)}\n", encoding="ascii")
-    # A process that reads between the two finds no match and waits for the lock.
+    # A process that reads between these two calls finds a wrong digest and waits for the lock.
     os.replace(digest, _beside(path))
     os.replace(written, path)
 

@@ -1,8 +1,8 @@
 """Decides whether the fused host ops are used, and loads them once per process.
 
-$ESTIMATOR_BRIDGE_NATIVE decides for drivers that leave it open:
+For drivers without a setting, $ESTIMATOR_BRIDGE_NATIVE decides:
 
-    auto (the default)  used if possible; otherwise a line in the log says why not
+    auto (the default) used if possible; otherwise the log says why not
     0                   not used
     1                   used; an error if impossible
 """
@@ -79,7 +79,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops, for graphs that contain them, unless they are disabled or not compiled yet."""
+    """Loads the ops, which a graph may contain, unless they are disabled or not compiled yet."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()
@@ -90,7 +90,6 @@ def is_host_op(op: str) -> bool:
 
 
 def on_gpu() -> bool:
-    """Whether tables that are made in the current scope are on a GPU."""
     if not tf.config.get_visible_devices("GPU"):
         return False
     return "CPU" not in tf.zeros([]).device.upper()

@@ -1,6 +1,6 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-Reduced versions of the few headers that the optimizers' rules include are passed to it as text.
+The optimizers' rules include a few headers; NVRTC gets reduced versions of these as text.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ namespace std {
 template <class T, class U> T exchange(T& at, U next) { T old = at; at = next; return old; }
 }""",
 }
-"""The parts of the C++ library's headers that kernels use."""
+"""Reduced versions of the C++ library's headers, with the parts that kernels use."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 

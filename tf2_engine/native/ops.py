@@ -1,7 +1,7 @@
 """Registers the native ops when it is imported, for graphs that contain them.
 
-TensorFlow opens a graph only if it knows all ops in it. The graph of a training with tables, and so
-the `.meta` file beside its checkpoints, contains ops of this project (`Tf2Engine…`):
+TensorFlow opens a graph only if all of its ops are registered. The graph of a training run with
+tables, and its `.meta` file next to the checkpoints, contain ops of this project (`Tf2Engine…`):
 
     import tf2_engine.native.ops
 

@@ -1,6 +1,7 @@
-"""Finds a library in the wheel that fits this process and processor, and is intact.
+"""Finds an intact library in the wheel for this process and processor.
 
-Its name contains a digest of TensorFlow's version and ABI, the flags and the sources.
+The name of the library contains a digest of TensorFlow's version and ABI, the flags and the
+sources.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from tf2_engine import log
 from tf2_engine.native import SOURCES
 
 FOLDER = SOURCES / "libraries"
-"""The folder of the libraries. A source tree has none."""
+"""The folder of the libraries. A source tree does not have this folder."""
 
 LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
 """The instruction set of the libraries by machine, as compilers name it.
 
-x86 processors have it since about 2014, and all 64-bit ARM processors have theirs.
+x86 processors have this instruction set since about 2014, and all 64-bit ARM processors have
+theirs.
 """
 
 _INSTRUCTIONS = {
@@ -31,7 +33,7 @@ _INSTRUCTIONS = {
     ),
     "aarch64": frozenset[str](),
 }
-"""The processor flags that each instruction set needs, as Linux lists them."""
+"""The processor flags that each instruction set needs, with the names that Linux uses."""
 
 DIGEST = ".sha256"
 
@@ -39,9 +41,9 @@ _log = log.PlainLogger(__name__)
 
 
 def find(name: str) -> pathlib.Path | None:
-    """Finds an intact library by name; None if it is missing or this processor cannot execute it.
+    """Finds an intact library by name that this processor can execute, or returns None.
 
-    Logs if it is damaged.
+    Logs a warning if the library is damaged.
     """
     path = FOLDER / name
     if not path.exists() or not runs_here():

@@ -1,4 +1,4 @@
-"""The optimizers, one module each. A new optimizer is a new import here."""
+"""The optimizers, one per module. To add an optimizer, add an import here."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     for name, value in sorted(globals().items(), key=lambda item: item[0].lower())
     if isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
 }
-"""Every optimizer by name. Tests, backends and translation read this table."""
+"""Every optimizer by name, for tests, backends and translation."""

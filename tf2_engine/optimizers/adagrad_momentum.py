@@ -14,7 +14,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class AdagradMomentum(Optimizer):
-    """Adagrad whose scaled gradient goes through momentum, as the TPU applies it.
+    """Adagrad with momentum of the scaled gradient, as the TPU applies it.
 
         a <- a + g^2                              beta2 of 1
         a <- beta2 * a + (1 - beta2) * g^2        otherwise
@@ -27,8 +27,8 @@ class AdagradMomentum(Optimizer):
         accumulators: a, starts at 0.
         momenta: m, starts at 0.
 
-    In the proto's comment, g multiplies outside the momentum. Here it multiplies inside, as in
-    TensorFlow's tests and the SparseCore's kernel.
+    In the proto's comment, the momentum is multiplied by g. Here g is a factor of s, as in
+    TensorFlow's tests and the SparseCore kernel.
 
     Reference: AdagradMomentumParameters in optimization_parameters.proto; the reference in
     TensorFlow's tpu_embedding_base_test.py.

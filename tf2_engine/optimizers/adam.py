@@ -22,9 +22,9 @@ class Adam(Optimizer):
         w <- w - lr * m / sqrt(v + epsilon^2)      sum_inside_sqrt
         w <- w - lr * m / (sqrt(v) + epsilon)      otherwise
 
-    There is no bias correction: fold sqrt(1 - beta_2^t) / (1 - beta_1^t) into a dynamic rate. With
-    `lazy_adam` only rows in the batch change. Otherwise every row changes in every step, which
-    needs gradient accumulation.
+    There is no bias correction: multiply a dynamic rate by sqrt(1 - beta_2^t) / (1 - beta_1^t).
+    With `lazy_adam`, only the rows of the batch change. Otherwise every row changes in every step,
+    which requires gradient accumulation.
 
     Slots:
         momenta: m, starts at 0.

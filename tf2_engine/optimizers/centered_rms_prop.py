@@ -1,4 +1,4 @@
-"""RMSProp by the variance of the gradient."""
+"""RMSProp with the variance of the gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates how often each row is looked up, from the steps between its lookups."""
+"""Estimates how often each row is looked up, from the number of steps between lookups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FrequencyEstimator(Optimizer):
         last_hit_step <- step
 
     The learning rate must be a callable that returns the global step as float32 (exact up to 2^24).
-    Every row of a training batch counts as hit. The gradient is not used: pass the activation
-    through tf.stop_gradient. Tables have a `dim` of 1, and rows start at `max_delta` unless the
+    Every row in a training batch counts as hit. The gradient is not used, so pass the activation
+    through tf.stop_gradient. The `dim` of a table must be 1. Rows start at `max_delta` unless the
     table has an initializer.
 
     Slots:
@@ -40,10 +40,10 @@ class FrequencyEstimator(Optimizer):
     Attributes:
         tau: the weight of a new interval in the average D.
         max_delta: upper bound of D, in steps.
-        outlier_threshold: an interval of at least this many times D replaces D.
+        outlier_threshold: an interval replaces D if it is at least this factor times D.
         weight_exponent: see `weighted`.
-        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. The device
-            does not get this setting.
+        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. This
+            setting is not sent to the device.
 
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """

@@ -22,21 +22,22 @@ class FTRL(Optimizer):
         w <- (clip(z) - z) / ((a'^p + beta) / lr + 2 * l2)
         a <- a'
 
-    With `multiply_linear_by_learning_rate` the slot z, and with it l1, is lr times larger, and a
-    rate of 0 is possible:
+    With `multiply_linear_by_learning_rate`, the slot z and l1 are multiplied by lr, so a rate of 0
+    is possible:
 
         z <- z + lr * g - (a'^p - a^p) * w
         w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
         a <- a'
 
-    A row whose divisor is 0 becomes 0. (Its accumulator is 0, so all its gradients and z are 0.)
+    A row whose divisor is 0 becomes 0. (This needs an accumulator of 0, so all gradients and z are
+    0.)
 
     Slots:
         accumulators: a, starts at `initial_accumulator_value`, which may be 0.
         linears: z, starts at 0.
 
     Attributes:
-        allow_zero_accumulator: no effect: the device gets it and always allows zero.
+        allow_zero_accumulator: sent to the device, which always allows zero; has no other effect.
 
     Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the accumulator's root.
 

@@ -13,9 +13,9 @@ from tf2_engine.optimizers.ranges import FACTOR, POSITIVE, setting
 class MDLAdagradLight(Optimizer):
     """The settings and slots of MDL Adagrad light, whose update formula is not public.
 
-    Tables can be configured, loaded, looked up and retrieved; `apply_gradients` refuses them by
-    name. The settings have the names of the proto, whose comments do not explain them: `l2` to
-    `mdl_hard_limit` are numbers, the last two are flags. There is no weight decay.
+    Tables can be configured, loaded, looked up and retrieved, but `apply_gradients` raises an error
+    that names the table. The settings are those of the proto, which does not explain them. From
+    `l2` to `mdl_hard_limit` they are numbers; the last two are flags. There is no weight decay.
 
     Slots:
         accumulators: starts at `initial_accumulator_value`, which must be positive.

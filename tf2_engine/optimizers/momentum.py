@@ -22,7 +22,7 @@ class Momentum(Optimizer):
     Slots:
         momenta: m, starts at 0.
 
-    Unlike in tf.keras, m does not contain the rate, so a new rate also scales past gradients.
+    Unlike in tf.keras, m does not include the rate, so a new rate also applies to past gradients.
 
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """

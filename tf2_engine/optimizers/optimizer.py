@@ -19,16 +19,19 @@ from tf2_engine.optimizers.ranges import setting
 from tf2_engine.types import Initializer, Op, Rate, Tensor, TensorLike, Variable
 
 SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dict[str, Variable]]
-"""Makes slots. Called with the table's variable, the slots' names and their initializers."""
+"""Creates slots, given the table's variable, the names of the slots and their initializers."""
 
 Slots: TypeAlias = Mapping[str, Tensor]
-"""Each slot is [rows, dim] float32."""
+"""The slots by name, each [rows, dim] float32."""
 
 Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings of how rows are stored. No number depends on them, and legacy optimizers lack them."""
+"""Settings of the storage of rows.
+
+Results do not depend on them, and legacy optimizers lack them.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,23 @@ class Optimizer:
         learning_rate: a constant, or a callable without arguments that returns a scalar. It is
             called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. If False, each core's sum is applied separately, that of the row's own core
-            first.
-        clip_weight_min, clip_weight_max: limits of a weight after its update. None is no limit.
+            row once. If False, the sum of each core is applied separately, first the sum of the
+            core that owns the row.
+        clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
-            none.
+            no decay.
         multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the rate.
-        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before its use. They
-            require `use_gradient_accumulation`.
-        low_dimensional_packing_status: asks a TPU to pack rows with few columns. The TPU then also
-            updates rows that share a chunk with a row of the batch, with a zero gradient. No effect
-            on a host.
-        slot_variable_creation_fn: makes the variables of the slots, for instance with the
-            `add_slot` of a Keras optimizer. With None the engine makes them. Not called if no slots
-            are needed.
+        clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
+            `use_gradient_accumulation`.
+        low_dimensional_packing_status: asks a TPU to pack rows with few columns into chunks. If a
+            batch updates one row of a chunk, the TPU also updates the others, with a zero gradient.
+            On a host this has no effect.
+        slot_variable_creation_fn: creates the variables of the slots, for instance with the
+            `add_slot` of a Keras optimizer. By default the engine creates them. The function is not
+            called if no slots are needed.
 
     Raises:
-        InvalidSpec: a setting is outside its range; the message names it and its value.
+        InvalidSpec: a setting is outside its range; the message has its name and value.
     """
 
     learning_rate: Rate = setting(0.01, ranges.RATE)
@@ -70,15 +73,18 @@ class Optimizer:
     slot_variable_creation_fn: SlotFunction | None = setting(None, ranges.FUNCTION)
 
     op_name: ClassVar[str]
-    """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
+    """`LoadTPUEmbedding<op_name>Parameters` is the name of the op that loads a table."""
     proto_field: ClassVar[str]
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
-    """In the order of the Load op."""
+    """The names of the slots, in the order of the Load op."""
     only_dim: ClassVar[int | None] = None
-    """The only `dim` that its tables may have; None for any."""
+    """The only `dim` that tables may have; None means any."""
     no_rule: ClassVar[str | None] = None
-    """Why there is no update rule: tables are looked up, loaded and retrieved, but not trained."""
+    """Why there is no update rule.
+
+    Tables can then be looked up, loaded and retrieved, not trained.
+    """
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -110,7 +116,7 @@ class Optimizer:
 
     @property
     def updates_all_rows(self) -> bool:
-        """Whether rows outside the batch are updated too, with a zero gradient."""
+        """Whether rows outside the batch are updated with a zero gradient."""
         return False
 
     @property
@@ -120,21 +126,21 @@ class Optimizer:
 
     @property
     def row_initial_value(self) -> float | None:
-        """The initial value of rows of tables without an initializer; None is the default."""
+        """The initial value of rows if a table has no initializer. None means the usual default."""
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes embeddings, [num_ids, dim] float32, from rows; a lookup combines them."""
+        """Computes the embeddings that lookups combine, [num_ids, dim] float32, from rows."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         """Computes the rows and slots after one step, all [rows, dim] float32.
 
         Args:
-            w: the weights, already decayed.
+            w: the weights, to which the decay is already applied.
             g: the accumulated and clipped gradient.
             lr: the rate of this step, scalar float32.
         """
@@ -143,11 +149,11 @@ class Optimizer:
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        """Applies `update` to rows of variables with a single TensorFlow op, in one pass.
+        """Applies `update` to rows of variables with a single TensorFlow op, if there is one.
 
         Returns the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
-        The table has no decay or limits of weights. `rows` are distinct, [num_rows] int64; `g` is
-        [num_rows, dim] float32.
+        Only for tables without weight decay and limits of weights. `rows` are distinct, [num_rows]
+        int64; `g` is [num_rows, dim] float32.
         """
         return []
 
@@ -180,7 +186,7 @@ def one_minus(beta: float) -> np.float32:
 
 
 def root(x: Tensor) -> Tensor:
-    """Computes sqrt(x), bitwise equal eagerly and in graphs, which would make it a rsqrt."""
+    """Computes sqrt(x), bitwise equal eagerly and in graphs, which would otherwise use rsqrt."""
     return optimization_barrier(tf.sqrt(x))
 
 
@@ -201,7 +207,7 @@ def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
 
 
 def optimization_barrier(x: TensorLike) -> Tensor:
-    """Hides x from graph optimization, which would reorder arithmetic on constants."""
+    """Hides x from the graph optimizer, which would reorder arithmetic on constants."""
     tensor: Tensor = tf.convert_to_tensor(x)
     if tf.executing_eagerly():
         return tensor

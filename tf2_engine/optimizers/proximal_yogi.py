@@ -24,11 +24,11 @@ class ProximalYogi(Optimizer):
         w   <- w - eta * m
         w   <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 
-    This is inferred from the paper and the names of the settings, and was not confirmed on a
+    This rule is inferred from the paper and the names of the settings, and was not confirmed on a
     device. A warning says so once per process.
 
-    There is no bias correction: fold sqrt(1 - beta_2^t) / (1 - beta_1^t) into a dynamic rate. Only
-    rows in the batch change.
+    There is no bias correction: multiply a dynamic rate by sqrt(1 - beta_2^t) / (1 - beta_1^t).
+    Only the rows of the batch change.
 
     Slots:
         v: starts at `initial_accumulator_value`.
@@ -67,6 +67,6 @@ def warn_inferred() -> None:
     warnings.warn(
         "`ProximalYogi`: the update rule is inferred from the paper (Zaheer et al., 2018), not "
         "confirmed on a device: a TPU may train to other numbers.",
-        # The caller of the constructor, which calls __post_init__.
+        # Points to the caller of the constructor.
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""The ranges of an optimizer's settings, and the places where settings are used."""
+"""The ranges of an optimizer's settings, and what each setting is for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """A test of a setting's value, which excludes NaN, and its wording in messages."""
+    """A test of a setting's value, which is False for NaN, and the text for messages."""
 
     contains: Callable[[Object], bool]
     rule: str
@@ -42,22 +42,22 @@ INSIDE_UNIT = Range(lambda x: 0.0 < x < 1.0, "must be in (0, 1)")
 RATE = Range(lambda x: callable(x) or _is_finite(x), "must be a finite number")
 FACTOR = Range(lambda x: x is None or _is_finite(x), "must be a finite number")
 LIMIT = Range(lambda x: x is None or _is_number(x), "must be a number or None")
-# Stock takes a bool. 0 and 1, the values of the proto's enum, are equal to one.
+# Stock takes a bool. The values of the proto's enum, 0 and 1, are equal to bools.
 FLAG = Range(lambda x: x in (False, True), "must be a bool")
 FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
 
 
 REQUIRED = dataclasses.MISSING
-"""The default of a setting without a default."""
+"""Stands for the default of a setting that must be passed."""
 
 
 def setting(
     default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
 ) -> Object:
-    """Declares a field of an optimizer's class. A `REQUIRED` one must be passed by name.
+    """Declares a field of an optimizer's class. A `REQUIRED` field must be passed by name.
 
     `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
-    is the slot that starts with this value.
+    is the slot whose initial value this is.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

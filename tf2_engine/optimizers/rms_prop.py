@@ -20,11 +20,11 @@ class RMSProp(Optimizer):
         mom <- momentum * mom + lr * g / sqrt(ms + epsilon)
         w   <- w - mom
 
-    If epsilon is 0, a zero gradient on a row that has only seen zero gradients gives NaN.
+    If epsilon is 0, a row becomes NaN if all its gradients so far are zero.
 
     Slots:
-        ms: the running mean of squares. It starts at 0 as in TPUEstimator, unlike in
-            tf.compat.v1.train.RMSPropOptimizer, where it starts at 1.
+        ms: the running mean of squares. It starts at 0, as in TPUEstimator. (In
+            tf.compat.v1.train.RMSPropOptimizer it starts at 1.)
         mom: starts at 0.
 
     Reference: Tieleman and Hinton, 2012; RmsPropParameters in optimization_parameters.proto.

@@ -12,7 +12,8 @@ from tf2_engine.types import Tensor
 class SGD(Optimizer):
     """Stochastic gradient descent as the TPU applies it: `w <- w - lr * g`.
 
-    Has no slots. Reference: StochasticGradientDescentParameters in optimization_parameters.proto.
+    There are no slots. Reference: StochasticGradientDescentParameters in
+    optimization_parameters.proto.
     """
 
     op_name = "StochasticGradientDescent"

@@ -1,4 +1,4 @@
-"""Converts raw features to the same ids as feature columns, without feature columns.
+"""Converts raw features to the ids that feature columns would compute.
 
     prepare = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"), num_oov_buckets=2)})
     ids, weights, lengths = prepare({"city": tf.constant(["Rome", "Oslo"])})

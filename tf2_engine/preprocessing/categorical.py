@@ -1,4 +1,4 @@
-"""The categorical columns: one class per kind of feature column that returns ids."""
+"""The categorical columns: one class for each feature column that returns ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The base class of columns. It holds only settings, so its `repr` is code that makes it."""
+    """The base class of columns.
+
+    A column has only settings, so its `repr` is code that creates it.
+    """
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -27,15 +30,15 @@ class Column:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the second dimension of the ids counts positions, whose ids are not combined."""
+        """Whether the second dimension of the ids is the positions of a sequence."""
         return False
 
     def make_table(self) -> Object:
-        """Makes the lookup table of the column, or returns None. Called once."""
+        """Creates the lookup table of the column, if it needs one. Called once."""
         return None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        """Computes the ids of the feature column, [batch, ...] int64; -1 is an unknown value."""
+        """Computes the ids of the feature column, [batch, ...] int64; unknown values are -1."""
         raise NotImplementedError
 
     def weights(self, features: RawFeatures) -> SparseTensor | None:
@@ -44,12 +47,13 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Identity(Column):
-    """Integers that already are ids, as in `categorical_column_with_identity`.
+    """Integers that are ids already, as in `categorical_column_with_identity`.
 
     Attributes:
-        key: the feature: int32 or int64; dense, sparse or ragged.
+        key: the feature, int32 or int64; dense, sparse or ragged.
         num_buckets: the upper bound of ids.
-        default_value: replaces ids out of range. With None they stay, and the engine refuses them.
+        default_value: replaces ids that are out of range. With None they are kept, and the engine
+            raises an error.
         padding: the value that means "no id" in a dense feature, instead of -1.
     """
 
@@ -105,8 +109,8 @@ class VocabularyList(_Vocabulary):
 
     Attributes:
         vocabulary: strings or integers. The id is the position.
-        num_oov_buckets: unknown values are hashed to this many ids after the vocabulary.
-        default_value: the id of unknown values without such buckets. -1 leaves them out.
+        num_oov_buckets: the number of ids after the vocabulary, to which unknown values are hashed.
+        default_value: the id of unknown values if there are no such buckets. -1 drops these values.
     """
 
     key: str
@@ -130,12 +134,12 @@ class VocabularyFile(_Vocabulary):
     """Positions in a file of values, as in `categorical_column_with_vocabulary_file`.
 
     Attributes:
-        vocabulary_file: one value per line, or per record. It becomes an asset of a SavedModel.
+        vocabulary_file: has one value per line or record. It becomes an asset of a SavedModel.
         vocabulary_size: the number of values to read.
         num_oov_buckets, default_value: as in `VocabularyList`.
         dtype: tf.string or tf.int64.
-        file_format: None is text. "tfrecord_gzip" is a TFRecord file with gzip, which is read when
-            the table is made.
+        file_format: None for text, or "tfrecord_gzip" for a compressed TFRecord file, which is read
+            when the table is created.
     """
 
     key: str
@@ -194,13 +198,13 @@ class Hashed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """Intervals that contain numbers, as in `bucketized_column`.
+    """The intervals in which numbers are, as in `bucketized_column`.
 
     Attributes:
-        key: the feature, a dense tensor [batch, n] or [batch]. Each of the n numbers has its own
+        key: the feature, a dense tensor [batch, n] or [batch]. Each of the n columns has its own
             buckets.
-        boundaries: in ascending order. There is one bucket more than boundaries.
-        normalizer_fn: a function to apply to the numbers first, or None.
+        boundaries: in ascending order. There is one more bucket than boundaries.
+        normalizer_fn: a function that is applied to the numbers first, or None.
     """
 
     key: str
@@ -233,7 +237,7 @@ class Crossed(Column):
     Attributes:
         keys: columns, or names of raw features with strings or integers.
         hash_bucket_size: the number of ids.
-        hash_key: the key of the hash. None takes its default.
+        hash_key: the key of the hash; None is TensorFlow's default.
     """
 
     keys: tuple[str | Column, ...]
@@ -245,7 +249,7 @@ class Crossed(Column):
         _refuse_weights(self)
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        # As in feature columns, dense features keep '' and -1 here.
+        # As in feature columns, '' and -1 in dense features are values here.
         crossed = [
             features.raw(key) if isinstance(key, str) else key.ids(features)
             for key in self.leaves()
@@ -253,7 +257,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Lists the keys, and instead of inner crosses their keys."""
+        """Lists the keys, with inner crosses replaced by their own keys."""
         return tuple(
             leaf
             for key in self.keys
@@ -267,8 +271,8 @@ class Weighted(Column):
 
     Attributes:
         column: the column of the ids.
-        weight_key: the feature with the weights, one per existing id. In a dense feature, 0 means
-            that there is no weight.
+        weight_key: the feature with the weights, one per id. In a dense feature, 0 means that there
+            is no weight.
     """
 
     column: Column

@@ -17,9 +17,9 @@ class Prepared(NamedTuple):
     """The inputs of an engine.
 
     Attributes:
-        ids: for each feature a SparseTensor of int64, without values of -1, which stand for no id.
-        weights: for each feature the weights or None; or None if no feature has weights.
-        lengths: for each sequence feature, [batch] int64: the number of positions, including
+        ids: for each feature a SparseTensor of int64. Missing ids (-1) are removed.
+        weights: for each feature the weights or None. None if no feature has weights.
+        lengths: for each sequence feature, [batch] int64, the number of positions, including
             positions without an id.
     """
 
@@ -36,10 +36,10 @@ class Preprocessing(tf.Module):
 
     Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
     dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
-    The constructor makes the lookup tables, which are saved with models that contain this object.
+    The constructor creates lookup tables. They are saved with models that contain this object.
 
     Args:
-        columns: the column of the ids for each feature of the engine.
+        columns: for each feature of the engine, the column that computes its ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.
@@ -52,10 +52,10 @@ class Preprocessing(tf.Module):
                 raise errors.WrongType(
                     f"Feature {key!r}: {column!r} is not a column of tf2_engine.preprocessing."
                 )
-        # Pairs, because a tf.Module tracks lists, and dicts with string keys.
+        # A tuple of pairs, because a tf.Module tracks lists, and dicts with string keys.
         self._columns = tuple(columns.items())
         tables = {part: part.make_table() for _, each in self._columns for part in _parts(each)}
-        # This name, like all attributes here, is part of checkpoints and SavedModels.
+        # The names of attributes are part of checkpoints and SavedModels.
         self._made_of = tuple(part for part, table in tables.items() if table is not None)
         self._tables = [tables[part] for part in self._made_of]
 
@@ -101,7 +101,6 @@ def _parts(column: Column) -> Iterator[Column]:
 
 
 def _lengths(ids: SparseTensor) -> Tensor:
-    """Computes the last position with a value, plus one: [batch] int64."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )

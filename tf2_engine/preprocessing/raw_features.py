@@ -1,4 +1,4 @@
-"""Converts the raw features of a batch to the forms that columns read, and splits strings."""
+"""Converts the raw features of a batch to the tensors that columns read, and splits strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tf2_engine.types import Ids, Object, SparseTensor, Tensor, TensorLike
 
 
 class RawFeatures:
-    """The raw features of a batch, each at least of rank 2, and the columns' lookup tables."""
+    """The raw features of a batch, each of rank 2 or more, and the columns' lookup tables."""
 
     def __init__(self, features: Mapping[str, Ids], tables: Mapping[Object, Object]) -> None:
         self._features = features
@@ -19,7 +19,7 @@ class RawFeatures:
         self._of_rank_2: dict[str, Ids] = {}
 
     def raw(self, key: str) -> Ids:
-        """Returns a dense or sparse feature. Rank 1 becomes [batch, 1]."""
+        """Returns a dense or sparse feature; [batch] becomes [batch, 1]."""
         if key not in self._of_rank_2:
             self._of_rank_2[key] = self._read(key)
         return self._of_rank_2[key]
@@ -59,7 +59,7 @@ class RawFeatures:
 
 
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
-    """Converts to a SparseTensor without cells equal to `missing`, by default '' or -1."""
+    """Converts to a SparseTensor without the cells that equal `missing`, by default '' or -1."""
     if isinstance(value, tf.SparseTensor):
         return value
     if missing is None:
@@ -75,15 +75,15 @@ def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
 def split_words(
     strings: TensorLike, separators: str = " ", *, keep_empty: bool = False
 ) -> SparseTensor:
-    """Splits strings, [samples], into words, [samples, largest number], like TensorFlow 1.
+    """Splits strings, [samples], into words, [samples, most words], like TensorFlow 1.
 
-    `tf.strings.split` differs: it returns an empty word for empty strings and between adjacent
-    separators, takes several characters as one separator, and by default splits at tabs and line
-    breaks too.
+    `tf.strings.split` differs: it returns an empty word for an empty string and between adjacent
+    separators, treats several characters as one separator, and by default also splits at tabs and
+    line breaks.
 
     Args:
-        separators: the characters that separate words. With "" each character is a word.
-        keep_empty: whether there is an empty word between adjacent separators.
+        separators: the characters that separate words. If empty, each character is a word.
+        keep_empty: whether to return an empty word between adjacent separators.
     """
     return tf.SparseTensor(
         *tf.raw_ops.StringSplit(input=strings, delimiter=separators, skip_empty=not keep_empty)

@@ -1,4 +1,4 @@
-"""Makes ids for SparseCores: sorted, and with a row per activation for stock's TPUEmbeddingV2."""
+"""Prepares ids for SparseCores: sorted, with one row per activation, for stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def in_order(prepared: Prepared) -> Prepared:
 class SparseCorePreprocessing(Preprocessing):
     """Converts raw features to ids for TPUs with SparseCores.
 
-    Ids and weights are the same as in `Preprocessing`, but as SparseTensors of rank 2 sorted by
-    sample. A sequence has a row per position, [batch · T, ids per position], and is cut after T
-    positions. Its FeatureConfig needs the output shape [batch, T].
+    Ids and weights are those of `Preprocessing`, but as SparseTensors of rank 2, sorted by sample.
+    A sequence has one row per position, [batch * T, ids per position], and is cut after T
+    positions. The FeatureConfig of a sequence must have the output shape [batch, T].
 
     Args:
-        columns: the column of the ids for each feature.
+        columns: for each feature, the column that computes its ids.
         sequences: the length T of each sequence feature.
     """
 

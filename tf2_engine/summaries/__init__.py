@@ -1,4 +1,4 @@
-"""Writes summaries of tables for TensorBoard: statistics, and files for the embedding projector."""
+"""Writes summaries of tables for TensorBoard: statistics, and data for the embedding projector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the values of a metric in all evaluations so far, from their event files."""
+"""Reads a metric of all evaluations so far from their event files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Comparison = Callable[[float, float], bool]
 
 
 class Evaluations:
-    """The values of one metric in all evaluations so far, from step `min_steps` on."""
+    """The values of one metric in all evaluations so far, starting with step `min_steps`."""
 
     def __init__(self, directory: str, metric: str, min_steps: int) -> None:
         self._directory, self._metric, self._min_steps = directory, metric, min_steps
@@ -27,7 +27,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Whether no value of the last `patience` steps was better than the best earlier one."""
+        """Whether the metric has ever gone `patience` steps without a better value."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):

@@ -18,14 +18,13 @@ _numbers = itertools.count()
 
 
 class EventFile:
-    """A new event file in a directory. It is created with the first event."""
+    """A new event file in a directory. The file is created with the first event."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._writer: tf.summary.FileWriter | None = None
 
     def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
-        """Writes numbers by name. Values that are not numbers are ignored."""
         summary = tf.Summary()
         for tag, value in values.items():
             if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():
@@ -42,15 +41,15 @@ class EventFile:
 
     def _open(self) -> tf.summary.FileWriter:
         if self._writer is None:
-            # TensorFlow names files by the second, and would overwrite a file of the same second.
+            # TensorFlow names files after the current second, and would overwrite an earlier file.
             suffix = f".{os.getpid()}.{next(_numbers):06d}"
-            with tf.Graph().as_default():  # required by the class
+            with tf.Graph().as_default():  # The class requires a graph.
                 self._writer = tf.summary.FileWriter(self._directory, filename_suffix=suffix)
         return self._writer
 
 
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
-    """Yields the step and the scalars of each event that has scalars, up to a damaged end."""
+    """Yields the step and the scalars of each event with scalars, up to a damaged event."""
     try:
         for event in tf.train.summary_iterator(path):
             scalars = {
@@ -65,7 +64,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
-    """Reads the scalars of all event files in a directory, by step; the value read last counts."""
+    """Reads the scalars of all event files in a directory, by step. The last value wins."""
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):
         for step, scalars in scalars_of_file(path):

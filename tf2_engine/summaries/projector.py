@@ -16,7 +16,7 @@ from tf2_engine.types import Tensor, TensorLike
 CONFIG = "projector_config.pbtxt"
 
 Labels = Mapping[str, Sequence[object]]
-"""Names of the first rows, by table."""
+"""The names of a table's first rows, by table."""
 
 
 def write_projector(
@@ -25,14 +25,14 @@ def write_projector(
     labels: Labels | None = None,
     max_rows: int = 10_000,
 ) -> str:
-    """Writes rows of tables to a directory of event files, for TensorBoard's embedding projector.
+    """Writes rows of tables into a log directory, for TensorBoard's embedding projector.
 
         write_projector("model/train", {"words": words}, {"words": ["the", "a", "of"]})
 
     Args:
-        directory: where to write `projector_config.pbtxt` and the folder `projector`.
-        tables: [rows, dim] of numbers by name.
-        labels: the names of the points, by table. Rows without a label are named by their number.
+        directory: gets `projector_config.pbtxt` and the folder `projector`.
+        tables: the rows, [rows, dim], by name of the table.
+        labels: the names of the points, by table. Rows without a label get their number as name.
 
     Returns:
         The path of the configuration.

@@ -1,4 +1,4 @@
-"""Statistics of a table: of one training step, recorded at an interval, and of its rows."""
+"""Statistics of a table: of one training step, recorded at an interval, and of the table's rows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ OF_STEP = (
     "gradient_norm",
     "clipped_share",
 )
-"""The statistics of a step, in the order of `of_step`."""
+"""The names of the statistics that `of_step` computes, in order."""
 
 MOST_ROWS = 1 << 14
-"""The most rows of a table that are read, so that the cost does not grow with the table."""
+"""The largest number of rows that are read, so that the cost does not grow with the table."""
 
 
 def of_step(
@@ -41,7 +41,7 @@ def of_step(
     * ids: the number of ids in the batch of all cores.
     * ids_per_sample: the number of ids per sample, over all features of the table.
     * rows_touched: the number of distinct rows that the batch looks up.
-    * out_of_vocabulary: the share of ids that belong to no row of the table.
+    * out_of_vocabulary: the share of ids outside the table.
     * gradient_norm: the L2 norm of the gradients of all rows, summed over the batch, before
       clipping.
     * clipped_share: the share of gradient elements outside the optimizer's limits.
@@ -93,8 +93,8 @@ def of_table(table: Table) -> dict[str, Tensor]:
     """Computes the norms of rows and the ranges of slots, scalars float32 by name.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
-    a slot's elements. All rows count, or `MOST_ROWS` rows spread evenly over a larger table. If
-    weights are clipped, "weights_at_limit" is the share of weights at a limit.
+    a slot's elements. If weights are clipped, "weights_at_limit" is the share of weights at a
+    limit. Of a table with more than `MOST_ROWS` rows, only so many evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -128,10 +128,10 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 
 
 class StatisticsRecorder:
-    """Keeps the statistics of every `every`-th step, from the first one, in a variable.
+    """Stores the statistics of every `every`-th step, starting with the first, in a variable.
 
-    In other steps a condition in the graph skips the statistics. Trace step functions after this
-    call.
+    In other steps a condition in the graph skips the statistics. Functions that run steps must be
+    traced after this object is created.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:
@@ -172,6 +172,6 @@ class StatisticsRecorder:
             self._values.assign(tf.stack(rows))
             return tf.constant(True)
 
-        # As a single op, because the executor visits each op of a branch that is not taken.
+        # A single op, because the executor visits each op even of a branch that is not taken.
         as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
         run_if(due, record if tf.executing_eagerly() else as_one)

@@ -12,7 +12,7 @@ from tf2_engine.summaries.statistics import StatisticsRecorder
 from tf2_engine.types import TensorLike
 
 EVERY = 1000
-"""The default interval in steps; docs/tensorboard.md gives the cost of a record."""
+"""The default interval in steps; docs/tensorboard.md measures the cost of a record."""
 
 
 def checked_interval(every_n_steps: int) -> int:
@@ -22,7 +22,7 @@ def checked_interval(every_n_steps: int) -> int:
 
 
 class TableSummaries:
-    """Writes statistics of tables to event files, and at the end files for the embedding projector.
+    """Writes statistics of tables, and data for the embedding projector at the end.
 
     The arguments are those of `TableSummaryHook`.
     """
@@ -42,7 +42,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def watch(self, engines: Sequence[TPUEmbedding], default_dir: str | None = None) -> None:
-        """Starts to watch engines. Step functions must be traced after this."""
+        """Starts to observe engines. Functions that run steps must be traced after this call."""
         directory = self.output_dir or default_dir
         if directory is None:
             raise errors.InvalidInput("`output_dir` is missing. Give the directory for summaries.")
@@ -52,7 +52,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def count(self, step: int, steps: int = 1) -> None:
-        """Counts `steps` steps that end at global step `step`; writes if one of them was due."""
+        """Counts `steps` steps, the last of which is `step`, and writes statistics if due."""
         self._steps += steps
         if self._events is None or self._steps <= self._written:
             return

@@ -1,4 +1,4 @@
-"""Exports of graphs: whether an export is in progress, its outputs and its signatures."""
+"""Exports of graphs: whether an export is in progress, and the outputs and signatures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.types import Message, Nest, Object
 
 
 def in_saved_model_export() -> bool:
-    """Whether a function is being traced for a SavedModel, which contains no queues or drivers."""
+    """Whether a function is traced for a SavedModel, which cannot contain queues and drivers."""
     return not tf.executing_eagerly() and bool(_save_context.in_save_context())
 
 
@@ -26,7 +26,7 @@ def saved_model_export() -> contextlib.AbstractContextManager[None]:
 
 
 export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
-"""Checks a model's export outputs, and makes a default one from its predictions."""
+"""Checks a model's export outputs; by default creates an output from the predictions."""
 
 
 def export_output_classes() -> dict[str, type]:
@@ -35,7 +35,7 @@ def export_output_classes() -> dict[str, type]:
 
 
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
-    """Makes the signatures of an exported graph, by name, as stock's estimators do.
+    """Creates the signatures of an exported graph, by name, as stock's estimators do.
 
     `mode` is "train", "eval" or "infer". `receiver` has `receiver_tensors`, and optionally
     `receiver_tensors_alternatives`.

@@ -15,10 +15,10 @@ from tf2_engine.types import Graph, Object, Tensor
 
 sequence_length_key: Callable[[str], str]
 sequence_length_key = _columns.get_sequence_length_feature_key_name_from_feature_key_name
-"""The key under which columns look for the lengths of a sequence feature."""
+"""The key by which columns find the lengths of a sequence feature."""
 
 pad_ids: Callable[..., tuple[Tensor, Tensor]] = _columns_v2.pad_sparse_embedding_lookup_indices
-"""Pads sparse ids to a length and makes their mask, for tensor-core columns."""
+"""Pads sparse ids to a length and computes their mask, for tensor-core columns."""
 
 
 def mask_key(feature_key: str) -> str:
@@ -26,7 +26,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads and clears the record of TPU columns in use: (scope, name) by the variable's name."""
+    """Reads and clears the record of used TPU columns: (scope, name) by name of the variable."""
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
     graph.clear_collection(key)
@@ -34,7 +34,7 @@ def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
 
 
 is_new_column: Callable[[Sequence[Object]], bool] = _feature_column_v2.is_feature_column_v2
-"""Whether columns belong to `tf.feature_column`, not to TensorFlow 1's private classes."""
+"""Whether columns are from `tf.feature_column`, not from TensorFlow 1's private classes."""
 
 sorted_columns: Callable[[Sequence[Object]], list[Object]]
 sorted_columns = _feature_column_v2._normalize_feature_columns
@@ -42,14 +42,14 @@ sorted_columns = _feature_column_v2._normalize_feature_columns
 
 column_scope_name: Callable[[str], str]
 column_scope_name = _feature_column_v2._sanitize_column_name_for_variable_scope
-"""The name of a feature column in the form that a variable scope allows."""
+"""The name of a feature column, changed so that it is a valid variable scope."""
 
 check_batch_sizes: Callable[[Sequence[Tensor], Sequence[Object]], None]
 check_batch_sizes = _feature_column_v2._verify_static_batch_size_equality
-"""Raises ValueError if tensors of feature columns differ in their batch size."""
+"""Raises ValueError if the tensors of feature columns have different batch sizes."""
 
 FeatureCache = tf.__internal__.feature_column.FeatureTransformationCache
-"""Features by column, each transformed once."""
+"""Features by column. Each feature is transformed only once."""
 
 ColumnState = tf.__internal__.feature_column.StateManager
 """The variables of the feature columns of a Keras layer."""
@@ -64,7 +64,7 @@ V1LinearModel = _feature_column._LinearModel
 """The Keras model behind `tf.compat.v1.feature_column.linear_model`."""
 
 with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_context_input
-"""Adds the values of the context to every step of sequences."""
+"""Appends the values of context features to every step of sequences."""
 
 
 def weighted_sum(**arguments: object) -> Tensor:

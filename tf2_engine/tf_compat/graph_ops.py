@@ -1,12 +1,9 @@
-"""Operations on existing ops: their inputs, attributes, kernels and scopes."""
+"""Functions for existing ops: their inputs, attributes, kernels and scopes."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import cancellation as _cancellation
@@ -20,13 +17,13 @@ from tf2_engine.types import Message, Object, Op, Tensor
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs ops eagerly even if a graph is the default. Also usable as a decorator."""
+    """Runs ops eagerly even if a graph is the default. This is also a decorator."""
     with _eager_context.eager_mode():
         yield
 
 
 def restart_random_ops() -> None:
-    """Resets eager random ops that have a seed, so that they draw like new ops of a graph."""
+    """Resets eager random ops with a seed, so that they draw like new ops of a graph."""
     _eager_context.context().clear_kernel_cache()
 
 
@@ -49,67 +46,23 @@ LAYER_ATTRIBUTE = "_tpu_embedding_layer"
 """The attribute by which graph rewrites pair enqueue, receive and send ops."""
 
 ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
-"""The attribute by which stock marks the ops that bring the arguments of a TPU computation."""
+"""The attribute by which stock marks the ops that pass the arguments of a TPU computation."""
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Sets attributes that are not in the op's definition; kernels can read them."""
+    """Sets attributes that are not declared in the op's definition; kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value
         op._set_attr(name, tf.compat.v1.AttrValue(**{fields[type(value)]: stored}))
 
 
-def num_kernels(op_name: str) -> int:
-    return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
+def kernels_of(op_type: str) -> Sequence[Message]:
+    return _kernels.get_registered_kernels_for_op(op_type).kernel
 
 
-class HostArguments(NamedTuple):
-    """Whether each input and output of an op on a GPU is in host memory."""
-
-    inputs: tuple[bool, ...]
-    outputs: tuple[bool, ...]
-
-
-def host_arguments(op: Op) -> HostArguments | None:
-    """Tells which tensors of an op on a GPU are in host memory; None if it has no GPU kernel."""
-    definition = op.op_def
-    # Kernels for any device are used if the kind has none.
-    for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
-        if kernel.device_type == kind and _takes(kernel, op):
-            names = set(kernel.host_memory_arg)
-            return HostArguments(
-                _in_host_memory(definition.input_arg, names, op),
-                _in_host_memory(definition.output_arg, names, op),
-            )
-    return None
-
-
-@functools.cache
-def _kernels_of(op_type: str) -> Sequence[Message]:
-    # TensorFlow serializes the kernels at each call, which takes milliseconds for common ops.
-    return tuple(_kernels.get_registered_kernels_for_op(op_type).kernel)
-
-
-def _takes(kernel: Message, op: Op) -> bool:
-    for constraint in kernel.constraint:
-        value = op.get_attr(constraint.name)
-        types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
-        if not {tf.as_dtype(each) for each in _as_list(value)} <= types:
-            return False
-    return True
-
-
-def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[bool, ...]:
-    flags: list[bool] = []
-    for argument in arguments:
-        count = 1
-        if argument.number_attr:
-            count = op.get_attr(argument.number_attr)
-        elif argument.type_list_attr:
-            count = len(op.get_attr(argument.type_list_attr))
-        flags += [argument.name in names] * count
-    return tuple(flags)
+def num_kernels(op_type: str) -> int:
+    return len(kernels_of(op_type))
 
 
 def has_ops(names: Collection[str]) -> bool:
@@ -150,7 +103,7 @@ def _calls_python(op: Op) -> bool:
                 return True
             for value in node.attr.values():
                 names += [each.name for each in (value.func, *value.list.func) if each.name]
-            # A call to a function has the function's name as its op.
+            # A function call has the function's name as its op.
             names.append(node.op)
     return False
 
@@ -174,7 +127,7 @@ def name_scope_now() -> str:
 
 
 could_record: Callable[[], bool] = _record.could_possibly_record
-"""Whether a `tf.GradientTape` is open in this thread and could ask for gradients."""
+"""Whether a `tf.GradientTape` is open in this thread and may ask for gradients."""
 
 
 class Cancellation:

@@ -1,4 +1,4 @@
-"""Savers of graphs: the checkpoint key of each variable, and the slices that store it."""
+"""Savers of graphs: each variable's checkpoint key, and the slices in which it is stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_as(variable: Variable, name: str) -> None:
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """Returns the key under which a Saver stores a variable, or the whole of which it is a part."""
+    """Returns a variable's key in checkpoints; for a part of a tensor, the tensor's key."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
@@ -38,7 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """If a variable is a part of a tensor, returns the axis and the start of the part."""
+    """Returns the axis and the start of a variable that is a part of a tensor."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -46,7 +46,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that a variable holds: blocks of first row and row count."""
+    """The rows of a stored tensor that are in a variable, as blocks (first row, number of rows)."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
@@ -57,7 +57,7 @@ class RowRanges(tf.Variable.SaveSliceInfo):
 
     @property
     def spec(self) -> str:
-        """Raises, because TensorFlow's Savers store a variable as one block of rows."""
+        """Raises an error, because TensorFlow's Savers store a variable as one block of rows."""
         raise errors.InvalidInput(
             f'{self.full_name!r}: parameter servers hold its rows with layout="octaves". Only the '
             "estimator's Saver can save and restore such rows. Leave out the program's own Saver "
@@ -70,9 +70,10 @@ def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
 
 
 def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
-    """Lists the blocks, as in `RowRanges`, of a stored tensor that a variable holds.
+    """Lists the blocks of a variable's rows in a stored tensor, as in `RowRanges`.
 
-    None unless it is a numeric resource variable of known shape, whole or split along rows only.
+    Returns None unless the variable is a numeric resource variable of known shape and is whole or
+    split along rows only.
     """
     if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
         return None
@@ -91,16 +92,16 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows.
 
-    `SaverBuilderOfSlices` restores it slice by slice, which needs memory for only one slice.
-    `slices` are (first row in the stored tensor, number of rows), in the variable's order. A slice
-    is stored without a copy if its size, and the size of the rows before it, are multiples of 64
+    `SaverBuilderOfSlices` restores slice by slice, which needs memory for only one slice. `slices`
+    are (first row in the stored tensor, number of rows), in the variable's order. Storing a slice
+    needs no copy if the size of the slice and the size of the rows before it are multiples of 64
     bytes.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
         self._variable = variable
         key, shape = checkpoint_key(variable), checkpoint_shape(variable)
-        assert shape is not None  # Known for all variables with ranges of rows.
+        assert shape is not None  # Variables with ranges of rows have a known shape.
         offsets, rows = [0] * (len(shape) - 1), list(shape[1:])
         self._edges = list(itertools.accumulate((count for _, count in slices), initial=0))
         specs = [
@@ -117,8 +118,8 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
     @functools.cached_property
     def _value(self) -> Tensor:
-        # Reading would copy a variable whose rows were looked up, unless this op runs first. (The
-        # op of `read_value_no_copy` is not part of a step in a graph.)
+        # Unless this op runs first, reading copies a variable whose rows were looked up. (The op of
+        # `read_value_no_copy` is not part of a step in a graph.)
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
@@ -134,7 +135,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.device(self._variable.device):
             with tf.control_dependencies(order.before):
-                # Drops the old value before the new one fills memory.
+                # Frees the old value before the new value is read.
                 empty = tf.raw_ops.Empty(shape=self._variable.shape.as_list(), dtype=dtype)
                 order.before = [tf.raw_ops.AssignVariableOp(resource=handle, value=empty)]
             edges = tf.constant(self._edges, tf.int64)
@@ -158,7 +159,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
                     return number + 1
 
             with tf.control_dependencies(order.before):
-                # A loop, because separate ops for the slices of a large table would fill the
+                # A loop, because separate ops for all slices of a large table would fill the
                 # chief's memory.
                 done = tf.while_loop(
                     lambda number: number < len(self.specs),
@@ -171,7 +172,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
 
 class _OneByOne:
-    """The slices that a device restores one by one: the file, and the ops to wait for."""
+    """The slices that a device restores one after another: the file, and the ops to wait for."""
 
     def __init__(self, file: Tensor) -> None:
         self.file = file
@@ -179,7 +180,7 @@ class _OneByOne:
 
 
 class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
-    """Makes Savers restore a `VariableInSlices` one slice at a time per device."""
+    """Makes Savers restore the slices of `VariableInSlices` one after another on each device."""
 
     def bulk_restore(
         self,
@@ -200,7 +201,7 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Makes the object with which a Saver saves an iterator, given an element of "iterators".
+    """Creates the object with which a Saver saves an iterator, an element of "iterators".
 
     The policy is "fail", "warn" or "ignore".
     """
@@ -209,7 +210,7 @@ def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders."""
+    """Returns a Saver with the keys of a `tf.train.Checkpoint`, which SavedModel builders need."""
     if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         return saver
     objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
@@ -217,7 +218,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Makes a Saver with the keys of `tf.train.Checkpoint`, which also restores by name."""
+    """Creates a Saver with the keys of `tf.train.Checkpoint`, which can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

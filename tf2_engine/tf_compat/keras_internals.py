@@ -1,4 +1,4 @@
-"""Keras 2 and 3: optimizers, names of layers, and Keras models as estimators train them."""
+"""Keras 2 and 3: optimizers, names of layers, and Keras models in estimators."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In a function's graph Keras keeps no list of updates. There they are the ops that take the
-    metric's variables and not only read them.
+    In a function's graph, Keras does not list updates. There the updates are the ops that take the
+    metric's variables as inputs and do not only read them.
     """
     graph = tf.compat.v1.get_default_graph()
     if metric.updates or not hasattr(graph, "capture"):
@@ -54,12 +54,13 @@ broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
-    """Returns the functions that compute regularization losses, by variable.
+    """Returns the functions that compute regularization losses, by name of the variable.
 
-    The module has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`.
+    The module must have a method with the decorator `track_tf1_style_variables` of
+    `tf.compat.v1.keras.utils`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
-    return {} if store is None else dict(store._regularizers)
+    return {} if store is None else store._regularizers
 
 
 def in_keras_construction() -> bool:
@@ -68,7 +69,7 @@ def in_keras_construction() -> bool:
 
 
 def keras_learning_rate(optimizer: Object) -> Object:
-    """Returns the learning rate that a Keras optimizer was made with: a schedule or a value.
+    """Returns the learning rate that a Keras optimizer was created with, a schedule or a value.
 
     With a schedule, the `learning_rate` of newer Keras 2 optimizers is the previous step's rate.
     """
@@ -93,9 +94,9 @@ def keras_variable_index(optimizer: Object, variable: object) -> int:
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Makes a function that resets the counters of Keras layer names to their present state.
+    """Returns a function that resets the counters in Keras layer names to their present state.
 
-    A model that is traced once per core must get the same names each time.
+    A model that is traced once per core must have the same names on every core.
     """
 
     def counters() -> dict[str, dict[str, int]]:
@@ -124,7 +125,6 @@ def is_graph_network(model: Object) -> bool:
 
 
 def has_keras_weights(model: Object) -> bool:
-    """Whether the weights of a Keras model have values; in a TF 1 graph they may not."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return True
     weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)
@@ -150,7 +150,7 @@ def compiled_metrics(model: Object) -> list[Object] | None:
 
 
 def restore_reset_model(model: Object, clone: Object) -> None:
-    """Gives a program's Keras model its layers back, if cloning the model took them."""
+    """Gives the layers back to a program's Keras model if cloning the model has taken them."""
     reset = getattr(model, "_original_attributes_cache", None) is not None
     if reset and not is_graph_network(clone):
         keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)

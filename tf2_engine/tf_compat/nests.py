@@ -1,4 +1,4 @@
-"""Nested structures, with more functions than `tf.nest` has."""
+"""Nested structures, with functions that `tf.nest` does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorflow.python.util import nest as _nest
 from tf2_engine.types import Nest, Object
 
 nest = _nest
-"""TensorFlow's functions for nested structures; `tf.nest` has fewer."""
+"""TensorFlow's internal functions for nested structures."""
 
 flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
 flatten_with_paths = _nest.flatten_with_tuple_paths

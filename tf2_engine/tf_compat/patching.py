@@ -1,4 +1,4 @@
-"""Changes names in modules of TensorFlow for the time of a context."""
+"""Replaces names in TensorFlow's modules inside a context."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def patched(module: object, name: str, value: object) -> Iterator[None]:
 
 
 def equal_by_identity() -> contextlib.AbstractContextManager[None]:
-    """Makes == of tensors and variables mean `is`, as in the graph of an estimator."""
+    """Makes == compare tensors and variables by identity, as in the graph of an estimator."""
     return patched(tf.Tensor, "_USE_EQUALITY", False)

@@ -1,4 +1,4 @@
-"""Numbers the random ops of a graph, so that they draw the same numbers on every engine."""
+"""Seeds the random ops of a graph by their position, so that every engine draws the same values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tf2_engine.tf_compat.tpu_tracing import core_now
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 SEEDS_PER_CORE = 1 << 16
-"""The distance between the seeds of one core's random ops and the next core's."""
+"""The difference between the seeds of a random op on one core and on the next core."""
 
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
-    TensorFlow would use the graph's number of ops. Initial values are numbered separately, because
-    a function that makes variables is traced a second time, without them. An op's draws depend only
-    on its seed and on how often it has run.
+    TensorFlow would derive seeds from the graph's number of ops. Initial values are counted
+    separately, because a function that creates variables is traced a second time without their
+    initializers. The values of an op depend only on its seed and on how often it has run.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -56,7 +56,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
 
 class _Runs:
-    """How often an op has run since random numbers were restarted."""
+    """Counts how often an op has run since random numbers were restarted."""
 
     beginnings = 0
 
@@ -86,7 +86,9 @@ _STATELESS = {
     ),
     "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
 }
-"""Stateful random ops: the stateless op with a given state, and the arguments common to both."""
+"""For each stateful random op: the stateless op with an explicit state, and their common arguments.
+
+"""
 
 
 def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
@@ -101,7 +103,7 @@ def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
         runs_of_cores: collections.defaultdict[int, _Runs] = collections.defaultdict(_Runs)
 
         def state(core: Array) -> Array:
-            # Copies of the op for other cores call this function, too.
+            # Copies of the op on other cores also call this function.
             seed = (seeds[0] << 31) + seeds[1] + int(core) * SEEDS_PER_CORE
             return np.array([seed, runs_of_cores[int(core)].next()], np.int64)
 

@@ -14,21 +14,21 @@ from tensorflow.python.framework import ops as _ops
 from tf2_engine.types import Graph, Nest, Object, Strategy
 
 per_replica: Callable[[tuple[Object, ...]], Object] = _distribute_values.PerReplica
-"""Joins one value per replica into the distributed value that strategies pass around."""
+"""Combines one value per replica into a distributed value of the strategy."""
 
 select_replica: Callable[[int, Nest], Nest] = _distribute_utils.select_replica
-"""Selects the values of one replica from a nest."""
+"""Selects the values of one replica in a nest."""
 
 regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
-"""Turns one nest per replica into one nest of distributed values."""
+"""Combines one nest per replica into one nest of distributed values."""
 
 
 def strategy_in_scope() -> Strategy:
     """Like `tf.distribute.get_strategy`, but starts no thread.
 
     TensorFlow would create the default graph, and with it a thread. If the process forks while a
-    thread starts, the fork inherits a held lock and hangs. Without a graph, no strategy can be in
-    scope.
+    thread starts, the fork inherits a held lock and hangs. If there is no graph, no strategy is in
+    scope either.
     """
     graphs = _ops._default_graph_stack
     if graphs.stack or graphs._global_default_graph is not None:
@@ -39,7 +39,7 @@ def strategy_in_scope() -> Strategy:
 def call_for_each_replica(
     strategy: Strategy, function: Callable[..., Nest], arguments: Sequence[tuple[Object, ...]]
 ) -> Nest:
-    # OneDeviceStrategy passes arguments on unchanged.
+    # OneDeviceStrategy does not select a replica's arguments.
     alone = strategy.num_replicas_in_sync == 1
     return strategy.extended.call_for_each_replica(
         tf.autograph.experimental.do_not_convert(function),

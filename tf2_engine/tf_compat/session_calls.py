@@ -1,8 +1,8 @@
-"""Speeds up repeated session calls: only the first call with some fetches analyses them.
+"""Speeds up repeated session calls by analysing the fetches only in the first call.
 
-`Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
-metadata. The public `Session.make_callable` is no replacement: its errors lack the program line
-that made the failing op, and it keeps the session, with its variables, alive.
+`Session.run` walks through the fetches in Python in every call. With hooks it also passes options
+and metadata. The public `Session.make_callable` is no replacement: its errors do not show the
+program line that created the failing op, and it keeps the session and its variables alive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensorflow.python.ops import resource_variable_ops as _resource_variable_op
 from tf2_engine.types import Array, Graph, Message, Nest, Object, Session, Tensor
 
 _MAX_PLANS = 64
-"""For each session. Fetches that differ from call to call must not fill the memory."""
+"""The largest number of plans per session, because fetches that always change would fill memory."""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -26,17 +26,16 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` fast for fetches that it has seen before, with equal results."""
-    # With a cost model, every call returns metadata.
+    # A session with a cost model returns metadata from every call.
     if not session._config or not session._config.graph_options.build_cost_model:
         session.run = _RememberedFetches(session).run
 
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The C handles of a call's tensors and ops, and the position of each leaf's value.
+    """The C handles of a call's tensors and ops, and the position of each leaf in the result.
 
-    Ops have no value. Leaves are kept alive because they are identified by their `id`.
+    Ops have no position. The plan keeps the leaves alive because they are identified by `id`.
     """
 
     leaves: Sequence[Object]
@@ -48,8 +47,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    A closed session keeps its variables until it is freed. So nothing here may hold a strong
-    reference to it, neither directly nor through hooks, which are keys of the fetches.
+    A closed session keeps its variables until it is garbage collected. Therefore this object must
+    not refer to the session strongly, either directly or through the hooks in the fetches.
     """
 
     def __init__(self, session: Session) -> None:
@@ -64,7 +63,7 @@ class _RememberedFetches:
         run_metadata: Message | None = None,
     ) -> Nest:
         session = self._session()
-        assert session is not None  # The caller of `run` holds a reference.
+        assert session is not None  # The caller of `run` keeps the session alive.
         leaves: list[Object] = []
         kind: Object = type(session)
         plain = kind.run
@@ -79,12 +78,12 @@ class _RememberedFetches:
         key = tuple(map(id, leaves))
         plan = self._plans.get(key)
         if plan is None:
-            # TensorFlow's method checks the fetches and extends the graph in C.
+            # TensorFlow's `run` checks the fetches and extends the graph in C.
             result = plain(session, fetches, feed_dict, options, run_metadata)
             self._remember(key, session.graph, leaves)
             return result
         values: Sequence[Array] = ()
-        if plan.outputs or plan.targets:  # In C it is an error to run nothing.
+        if plan.outputs or plan.targets:  # The C API refuses to run without outputs and targets.
             values = session._do_call(
                 session._call_tf_sessionrun, None, {}, plan.outputs, plan.targets, None
             )
@@ -111,7 +110,7 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
             targets.append(element._c_op)
             positions.append(None)
             continue
-        if element.op.type.startswith("GetSessionHandle"):  # A handle is a Python object.
+        if element.op.type.startswith("GetSessionHandle"):  # Its result is a Python object.
             return None
         position = outputs.setdefault(id(element), len(outputs))
         if position == len(tensors):

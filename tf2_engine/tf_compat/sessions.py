@@ -1,4 +1,4 @@
-"""Sessions: the global step, savers and summary writers that hooks share."""
+"""Sessions: the global step, Savers and summary writers that hooks share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def set_global_step_read(value: Tensor) -> None:
 
 
 def read_global_step(graph: Graph) -> Tensor:
-    """Returns the tensor that TensorFlow's hooks read as the global step; creates it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
         # TensorFlow cannot read a mirrored step.
@@ -34,7 +33,7 @@ def count_evaluation_step() -> Op:
 
 
 def read_logged_variables(hook: Object) -> None:
-    """Replaces a LoggingTensorHook's variables by tensors, because no graph contains variables."""
+    """Replaces a LoggingTensorHook's variables by tensors, because hooks fetch only tensors."""
     tensors = getattr(hook, "_tensors", None)
     if isinstance(tensors, dict):
         hook._tensors = {
@@ -57,7 +56,7 @@ def publish_checkpoint(path: str) -> None:
     directory = os.path.dirname(path)
     state = tf.train.get_checkpoint_state(directory)
     paths = [*(state.all_model_checkpoint_paths if state is not None else ()), path]
-    # In a relative directory, only bare names are relative to the file.
+    # If the directory is relative, paths must be relative to the file.
     names = [os.path.basename(p) if os.path.dirname(p) == directory else p for p in paths]
     older = [name for name in names[:-1] if name != names[-1]]
     _checkpoint_management.update_checkpoint_state_internal(
@@ -66,7 +65,7 @@ def publish_checkpoint(path: str) -> None:
 
 
 summary_ops = _summary_ops
-"""Summaries whose step is the global step, as in `tf.contrib.summary`."""
+"""Summaries with the global step as their step, as in `tf.contrib.summary`."""
 
 summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
 """The ops that create the summary writers of the default graph."""

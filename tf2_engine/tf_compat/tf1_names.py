@@ -1,4 +1,4 @@
-"""Names that TensorFlow 1 programs look for in private modules."""
+"""Names that TensorFlow 1 programs import from private modules."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
     (_control_flow_ops, "while_loop", tf.compat.v1.while_loop),
     (_variable_scope, "variable", tf.compat.v1.Variable),
 )
-"""Names in private modules that the last tf_slim, and programs of its age, look for."""
+"""The names in private modules that the last tf_slim and programs of its time import."""
 
 index_table_from_tensor: Object = _lookup_ops.index_table_from_tensor
 index_to_string_table_from_tensor: Object = _lookup_ops.index_to_string_table_from_tensor
-"""Tables from id to name and from name to id, with the ops and names of TensorFlow 1."""
+"""Tables that map ids to names and names to ids, with the ops and names of TensorFlow 1."""
 
 _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 
@@ -64,7 +64,7 @@ def names_of_tf1() -> Iterator[None]:
             sys.modules[_EAGER_PROFILER] = _eager_profiler()
             stack.callback(sys.modules.pop, _EAGER_PROFILER)
         kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
-        # The two may come from one package or from two.
+        # Both classes may come from the same package.
         bases = {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}
         for base in (each for each in bases if "__init_subclass__" not in vars(each)):
             base.__init_subclass__ = classmethod(_let_moments_do_without_mask)
@@ -84,7 +84,7 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """Returns a class of TensorFlow (up to 2.15) for legacy TPU embeddings, which stock checks."""
+    """Returns TensorFlow's class for legacy TPU embeddings, which stock checks; None after 2.15."""
     try:
         from tensorflow.python.tpu import tpu_embedding
     except ImportError:

@@ -42,7 +42,7 @@ def sparse_cores_of(strategy: Strategy) -> int:
 
 
 def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
-    # TensorFlow 2.15 has neither this module nor a strategy that needs it.
+    # TensorFlow 2.15 does not have this module, and no strategy there needs it.
     module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
 
@@ -50,9 +50,9 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 def around_sparse_core_ids(
     before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
-    """Hooks into stock's TPUEmbeddingV2 where it reads the ids of features, from now on.
+    """Makes stock's TPUEmbeddingV2 call two functions, from now on, when it reads a feature's ids.
 
-    `before` returns the ids to read. `after` gets an output of the op that reads them, and the
+    `before` converts the ids. `after` is called with an output of the op that reads them, and the
     feature.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
@@ -70,9 +70,10 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def reach_sharded_variables_by_position() -> None:
-    """Makes a sharded, unpacked variable readable and assignable on one device, from now on.
+    """Makes a sharded, unpacked variable usable on one device, from now on.
 
-    Stock selects the part by device. Software cores share one, so it is selected by position.
+    Stock selects the part of the variable by device. Software cores share a device, so the part is
+    selected by position.
     """
     kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     variable = kind.TPUEmbeddingShardedVariable
@@ -99,12 +100,12 @@ def reach_sharded_variables_by_position() -> None:
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     """Returns a TPUStrategy's devices, [replica][core], and the number of cores per replica.
 
-    The number is None without a device assignment. With one, the device is configured for model
-    parallelism, even if a replica has one core.
+    The number is None without a device assignment. With a device assignment, the TPU is configured
+    for model parallelism even if a replica has only one core.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)
-    if devices is None:  # A stand-in for a TPU's strategy.
+    if devices is None:  # The strategy is a stand-in for a TPUStrategy.
         devices = [[device] for device in extended.worker_devices]
     assignment = getattr(extended, "_device_assignment", None)
     return (
@@ -114,7 +115,7 @@ def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
 
 
 TPUExtended = _tpu_strategy.TPUExtended
-"""The class behind TPUStrategy, from which a software TPU's strategy derives."""
+"""The class behind TPUStrategy, the base class of the software TPU's strategy."""
 
 
 def tpu_replica_context(
@@ -126,6 +127,6 @@ def tpu_replica_context(
 def do_not_pack_variables(strategy: Strategy) -> None:
     """Keeps a strategy from packing the copies of a variable into one handle.
 
-    A packed handle finds its copies by device, and all software cores share one device.
+    A packed handle selects the copy by device, but all software cores share one device.
     """
     strategy._enable_packed_variable_in_eager_mode = False

@@ -1,4 +1,4 @@
-"""Traces code as for a TPU: the number of cores, sums over cores, the control flow context."""
+"""Traces code as for a TPU, with the number of cores, sums over cores and control flow context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tf2_engine.types import Graph, Object, Tensor, TensorLike
 
 tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Tells traced code, such as stock's TPU columns, on how many cores it runs, without patches."""
+"""Sets the number of cores that traced code, such as stock's TPU columns, sees."""
 
 
 def in_tpu_shard_context() -> bool:
@@ -52,7 +52,7 @@ def core_now() -> TensorLike:
     return _cores_traced[-1] if _cores_traced else 0
 
 
-# One op, under the names that programs use. On a CPU it ends the process.
+# The same op under both names that programs use. On a CPU the op ends the process.
 _NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
 
 
@@ -68,9 +68,9 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Replaces sums over replicas by sums over one replica, in a graph without a TPU.
+    """Makes sums over replicas return their input, in a graph without a TPU.
 
-    A model with a CrossShardOptimizer needs kernels that only TPUs have.
+    A model with a CrossShardOptimizer would need kernels that only TPUs have.
     """
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
@@ -83,7 +83,7 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op, or its replacement in graphs of one replica and in their functions."""
+    """An op that is replaced in the graphs of one replica and in the functions of these graphs."""
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
@@ -108,7 +108,7 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 def tpu_computation_graph() -> Graph | None:
     """Returns the graph in which the current TPU computation began, or None.
 
-    It differs from the default graph inside control flow and tf.functions.
+    Inside control flow and tf.functions it is not the default graph.
     """
     return _tpu_computation()[0]
 

@@ -1,4 +1,4 @@
-"""Classes with which checkpoints save an engine in the format of stock's TPUEmbedding."""
+"""Classes that save an engine in checkpoints in the format of stock's TPUEmbedding."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 
 class SavedTensor(tf.__internal__.tracking.AutoTrackable):
-    """An object that a checkpoint holds as one float32 variable.
+    """An object that is saved in a checkpoint as one float32 variable.
 
     Subclasses override `slices`, `restore` and `snapshot`.
     """
 
-    _self_setattr_tracking = False  # Its attributes are not part of the checkpoint.
+    _self_setattr_tracking = False  # Attributes are not part of the checkpoint.
 
     def slices(self) -> Sequence[Object]:
-        """Lists the parts to write and to read, each with three attributes.
+        """Lists the parts to write and to read. Each part has three attributes.
 
         `spec` identifies the part in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
-        whole). `read` returns the value, just before it is written. `device` is where the value is.
+        whole). `read` returns the value, and is called just before the part is written. `device` is
+        the device of the value.
         """
         raise NotImplementedError
 
@@ -32,11 +33,11 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
-        """Makes a copy for an asynchronous checkpoint, or brings the copy `old` up to date."""
+        """Copies the object for an asynchronous checkpoint, or updates the existing copy `old`."""
         raise NotImplementedError
 
-    # The newer `_serialize_to_tensors` does not work here: its restore passes on only the first of
-    # several slices (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
+    # The newer `_serialize_to_tensors` does not work here: it restores only the first of several
+    # slices (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
     def _gather_saveables_for_checkpoint(self) -> dict[str, Callable[..., Object]]:
         return {"VARIABLE_VALUE": lambda name="": _SaveableOfSlices(self, name)}
 
@@ -63,19 +64,19 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding.
 
     TensorFlow registers a saver for that class, which runs code before a save and after a restore.
-    Checkpoints contain the saver's name: without it, a built stock engine would keep the old rows
-    on its TPU; with another name, stock could not restore at all. Hence this subclass, which does
-    not call the base's constructor.
+    Checkpoints contain the name of this saver. Without the name, a built stock engine would keep
+    the old rows on its TPU after a restore; with another name, stock could not restore at all.
+    Therefore this is a subclass, but it does not call the base class's constructor.
     """
 
-    _self_setattr_tracking = False  # `_track` names what is tracked.
-    # Read when an asynchronous checkpoint makes the copy below.
+    _self_setattr_tracking = False  # Only what is passed to `_track` is tracked.
+    # An asynchronous checkpoint reads this attribute of the copy below.
     _feature_config: Nest = None
     _table_config: Sequence[Object] = ()
     _pipeline_execution_with_tensor_core = False
 
     exported_instead: Mapping[str, Variable] | None = None
-    """The variables that a SavedModel holds in place of the tables, while it is set."""
+    """The variables that a SavedModel contains instead of the tables; set only during an export."""
 
     def _before_save(self) -> Op: ...
 
@@ -91,8 +92,8 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         if not in_saved_model_export():
             self._before_save()
 
-    # An asynchronous checkpoint retrieves only after it has copied the variables, which is too
-    # late. But it visits the engine before the tables.
+    # An asynchronous checkpoint retrieves tables only after it has copied the variables, which is
+    # too late. But it copies the engine before the tables, so the tables are retrieved here.
     def _copy_trackable_to_cpu(self, object_map: Object) -> None:
         self._before_save()
 
@@ -108,5 +109,5 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         return dict(super()._trackable_children(save_type, **kwargs))
 
     def _create_copy_for_async_checkpoint(self, **_: object) -> Object:
-        # Stands for an engine while copies of its tables are written, so that nothing runs then.
+        # Replaces the engine while copies of its tables are written, so that no retrieval runs.
         return CheckpointedEmbedding.__new__(CheckpointedEmbedding)

@@ -1,4 +1,4 @@
-"""Variables: plain ones, the shards of a variable, and their initializers."""
+"""Variables: plain variables, the shards of a variable, and initializers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from tf2_engine.types import DType, Tensor, Variable
 
 
 def plain_variable(**arguments: object) -> Variable:
-    """Makes one resource variable, whatever strategy is in scope.
+    """Creates a single resource variable under any strategy.
 
-    Under MirroredStrategy `tf.Variable` would make a copy per replica. Keras optimizers check that
-    a variable belongs to the strategy, and this one passes the check.
+    Under MirroredStrategy, `tf.Variable` would create a copy per replica. Keras optimizers check
+    that a variable belongs to the strategy, and this variable passes the check.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
 
 
 ShardInfo = _trackable_base.ShardInfo
-"""The argument of initializers of sharded tables in stock; users' functions may name it."""
+"""The type of `shard_info`, an argument of stock's initializers, for annotations of users."""
 
 
-# The base of stock's sharded tables; the public class is a composite tensor.
+# The base class of stock's sharded tables. The public class is a composite tensor.
 class ShardedTable(_sharded_variable.ShardedVariableMixin):
     """The shards of a table, each with consecutive rows, as one variable [rows, dim].
 
-    It can be read, assigned and saved like stock's, and Keras optimizers can make slots for it.
+    It can be read, assigned and saved like stock's tables, and Keras optimizers can create slots
+    for it.
     """
 
     name: str
@@ -51,12 +52,11 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
 @functools.cache
 def initializers() -> dict[str, type]:
-    """Returns TensorFlow's initializer classes of both generations, by name, such as "v2.Zeros"."""
     return {
         f"{generation}.{name}": kind
         for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, module.Initializer)
-        # Only the names of classes; the module also has aliases.
+        # The module also contains aliases, which are skipped.
         if kind.__name__ == name
     }

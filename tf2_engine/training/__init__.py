@@ -5,8 +5,8 @@
     trainer = training.Trainer(model_fn, "model", embedding_config_spec=spec, train_batch_size=64)
     trainer.train(input_fn, max_steps=1000)
 
-`migrate --form tf2` writes programs that use it; see docs/training.md. Names are imported on first
-use, so importing the package does not load TensorFlow.
+`migrate --form tf2` writes programs that use this package; see docs/training.md. Names are imported
+on first use, so importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exponential moving averages of variables, with the names and numbers of the legacy class."""
+"""Exponential moving averages of variables, with the names and results of the legacy class."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tf2_engine.types import Op, Tensor, TensorLike, Variable
 
 
 class ExponentialMovingAverage:
-    """Keeps averages: each `apply` computes average = decay * average + (1 - decay) * variable.
+    """Computes average = decay * average + (1 - decay) * variable in each `apply`.
 
-    Use it in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average starts
-    with the initial value of its variable, and has its legacy name in checkpoints.
+    Use this in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average
+    starts with the initial value of its variable, and has the legacy name in checkpoints.
 
     Args:
         decay: between 0 and 1.
         num_updates: if given, the decay is min(decay, (1 + num_updates) / (10 + num_updates)).
-        name: the last part of the names of averages.
+        name: the last part of the averages' names.
 
     Raises:
         InvalidSpec: `zero_debias` is set.
@@ -42,7 +42,7 @@ class ExponentialMovingAverage:
         self._averages: dict[str, Variable] = {}
 
     def apply(self, var_list: Iterable[Variable] | None = None) -> Op:
-        """Updates the averages of variables, by default of all trainable ones; returns the op."""
+        """Updates averages, by default those of all trainable variables, and returns the op."""
         decay = tf.convert_to_tensor(self._decay, tf.float32)
         if self._num_updates is not None:
             updates = tf.cast(self._num_updates, tf.float32)
@@ -65,11 +65,11 @@ class ExponentialMovingAverage:
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
     ) -> dict[str, Tensor]:
-        """Maps names in a checkpoint to the model variables to restore from them.
+        """Maps names in a checkpoint to the model variables that are restored from these names.
 
         Args:
-            moving_avg_variables: the variables to restore from their averages; by default all
-                trainable ones.
+            moving_avg_variables: the variables to restore from their averages, by default all
+                trainable variables.
         """
         averaged = model_variables.trainable()
         if moving_avg_variables is not None:

@@ -23,7 +23,7 @@ _NAME = "model.ckpt"
 class Checkpoints:
     """The checkpoints of a trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    They have the format of `estimator-bridge convert`, so training can continue from a converted
+    The format is that of `estimator-bridge convert`, so training can continue from a converted
     checkpoint of the legacy program. Variables are created and restored when the first batch
     arrives.
 
@@ -32,7 +32,7 @@ class Checkpoints:
         model: the model with the tables, the step and the variables.
 
     Attributes:
-        at: the checkpoint that the variables equal, or None.
+        at: the checkpoint whose values the variables have, or None.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Checkpoints:
         self._directory, self._model, self._warm_start = directory, model, warm_start
         self._store, self._step = model.store, model.step
         self._saved = tf.Module()
-        self._checkpoint: Object = None  # both are made with the first variables
+        self._checkpoint: Object = None  # both are created with the first variables
         self._manager: Object = None
         self._restored: Object = None
         self._start: str | None = None
@@ -53,18 +53,19 @@ class Checkpoints:
         return path
 
     def check(self, checkpoint: str) -> None:
-        """Raises InvalidInput, with the command to run, for a checkpoint of a legacy program."""
+        """Raises InvalidInput for a legacy program's checkpoint, with the command to convert it."""
         tables = self._model.embedding.engine_spec.tables
         partitions = getattr(
             self._model.spec, "partition_strategy", "div"
-        )  # how legacy tables are partitioned
+        )  # the partition strategy of legacy tables
         names.check_converted(checkpoint, self._directory, tables, partitions)
 
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
-        """Restores the step at once, and the variables when the first batch creates them.
+        """Restores the step immediately, and the variables when the first batch creates them.
 
         Args:
-            pinned: keeps using `checkpoint`, not later ones in the directory, until one is saved.
+            pinned: uses `checkpoint` even if the directory has later checkpoints, until one is
+                saved.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -73,11 +74,11 @@ class Checkpoints:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def go_to(self, checkpoint: str | None) -> None:
-        """Restores a checkpoint, by default the latest, unless the variables already equal it.
+        """Restores a checkpoint, by default the latest, unless the variables have its values.
 
         Raises:
-            OutOfOrder: there is no checkpoint, and evaluating another one has overwritten the
-                values.
+            OutOfOrder: there is no checkpoint, and evaluating a foreign checkpoint has overwritten
+                the values.
         """
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
@@ -93,7 +94,7 @@ class Checkpoints:
         new = {name: each for name, each in self._store.variables.items() if name not in known}
         if (
             self._start and new
-        ):  # Otherwise a variable might get the value of another one with its name.
+        ):  # Otherwise a variable might get the value of another variable with the same name.
             names.check_complete(self._start, self._store.variables)
         self._take_starts(new)
         for name, variable in new.items():
@@ -112,14 +113,13 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def _take_starts(self, new: Mapping[str, Variable]) -> None:
-        """Gives new variables the values of which the model_fn has told `init_from_checkpoint`."""
         known = () if self._start else self._store.starts
         for name in new.keys() & set(known):
             checkpoint, old = self._store.starts[name]
             new[name].assign(load_checkpoint(checkpoint).get_tensor(old))
 
     def keep(self, saver: Saver | None) -> None:
-        """Decides how many checkpoints to keep, by the model's saver or else by the config."""
+        """Sets how many checkpoints to keep, from the model's saver or else from the config."""
         config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
@@ -138,13 +138,13 @@ class Checkpoints:
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves a checkpoint, and keeps it if `condition()` is still True; returns whether it is.
+        """Saves a checkpoint. Deletes it and returns False if `condition()` is no longer True.
 
-        Another thread may call this, as long as nothing writes the variables.
+        Another thread may call this while no variable changes.
         """
         if self.at is not None:
             return condition()
-        self._checkpoint.save_counter.assign_add(1)  # exists from the first save on
+        self._checkpoint.save_counter.assign_add(1)  # created by the first save
         path = os.path.join(self._directory, f"{_NAME}-{int(self._step.numpy())}")
         self._checkpoint.write(path)
         if not condition():
@@ -162,10 +162,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
-        """Gives variables the values with which a session for evaluation or prediction starts.
+        """Sets variables to their values at the start of a session for evaluation or prediction.
 
-        A saver may restore variables from other names, and local variables start anew. On exit all
-        variables get their previous values back, as when such a session ends.
+        A saver may restore variables from other names, and local variables are reset. On exit, all
+        variables get their previous values back, as at the end of such a session.
 
         Args:
             changes: whether the steps may change variables.
@@ -188,13 +188,12 @@ class Checkpoints:
         try:
             yield
         finally:
-            # A generator of predictions may end after more training, or with the process.
+            # A generator of predictions may end after further training, or when the process ends.
             if self.at == at and not sys.is_finalizing():
                 for variable, value in zip(touched, before, strict=True):
                     variable.assign(value)
 
     def _start_warm(self, settings: str | WarmStartSettings) -> None:
-        """Initializes variables and tables from another model's, with the same legacy names."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = load_checkpoint(settings.ckpt_to_initialize_from)

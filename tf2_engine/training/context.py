@@ -1,4 +1,4 @@
-"""`params["context"]`: tells a program's functions which replicas they run for."""
+"""`params["context"]`, which describes the replicas to a program's functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class ReplicaContext:
-    """The replicas of a strategy, as if on one host, with the methods of stock's TPUContext.
+    """The replicas of a strategy, seen as one host, with the methods of stock's TPUContext.
 
     Attributes:
         num_replicas, num_of_replicas_per_host: the number of replicas.
         num_hosts: 1.
-        current_host: 0, the number of the host.
+        current_host: 0.
         device_assignment: None, because each replica has one core.
     """
 
@@ -26,7 +26,7 @@ class ReplicaContext:
         self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Tells how the input_fn is called: once, for all replicas.
+        """Describes the call of the input_fn, which is called once for all replicas.
 
         Returns:
             The device of the host, the number of this call, the number of calls, and the number of
@@ -43,5 +43,5 @@ class ReplicaContext:
         return _HOST, replica_id
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
-        """Returns the device of the host, for any number."""
+        """Returns the device of the host; `host_id` has no effect."""
         return _HOST

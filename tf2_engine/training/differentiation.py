@@ -1,9 +1,9 @@
-"""Computes gradients of a model's variables; a loss that is differentiated also trains tables.
+"""Computes gradients of a model's variables. Differentiating a loss also trains tables.
 
 A model_fn calls these functions instead of its optimizers' methods. The strategy sums the gradients
-of all replicas, so each replica uses its share of the loss, as with
-`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, each loss that is differentiated with
-respect to a table's dummy variable trains that table (see `dummies`).
+of all replicas, so each replica differentiates its share of the loss, as with
+`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a loss trains the tables whose dummy
+variables it is differentiated for (see `dummies`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Differentiated(NamedTuple):
         loss: the program's loss.
         share: this replica's share, a tensor or a list of tensors.
         upstream: the gradient of `share` (`grad_ys` of `tf.gradients`). None is 1.
-        tables: the tables that it trains.
+        tables: the tables that the loss trains.
     """
 
     loss: Tensor
@@ -52,7 +52,7 @@ class Differentiations:
     def gradients(
         self, activations: Mapping[str, Tensor], tables: Mapping[str, str]
     ) -> dict[str, Tensor]:
-        """Computes the gradients of activations, which are zeros where no loss trains the table.
+        """Computes the gradients of activations; they are zero for tables that no loss trains.
 
         Args:
             tables: the table of each feature.
@@ -85,7 +85,6 @@ class Differentiations:
         }
 
     def _merged(self) -> list[Differentiated]:
-        """Lists each loss once: it may be differentiated for several optimizers."""
         merged: dict[int, Differentiated] = {}
         for each in self.losses:
             first = merged.setdefault(id(each.loss), each)
@@ -116,7 +115,7 @@ _here = _OfThread()
 
 @contextlib.contextmanager
 def recorded(of_tables: Mapping[str, Variable]) -> Iterator[Differentiations]:
-    """Yields an object that collects all losses that are differentiated in the context."""
+    """Yields an object that collects all losses that are differentiated inside the context."""
     before, _here.step = _here.step, Differentiations(of_tables)
     try:
         yield _here.step
@@ -132,20 +131,20 @@ def minimize(
     *args: Object,
     **settings: Object,
 ) -> Op:
-    """Trains variables of a model, and its tables, with the gradient of the loss.
+    """Trains the variables and tables of a model with the gradient of the loss.
 
     Args:
-        optimizer: an optimizer of `tf.compat.v1.train`, or one with the same methods.
-        loss: a scalar. The gradient of this replica's share of it is applied.
-        global_step: incremented with the variables, as a session does. `Trainer` counts every step,
-            also without it.
-        var_list: by default all trainable variables, including all tables.
+        optimizer: an optimizer of `tf.compat.v1.train`, or an object with the same methods.
+        loss: a scalar. The gradient of this replica's share of the loss is applied.
+        global_step: incremented when the variables are updated, as in a session. `Trainer` counts
+            every step in any case.
+        var_list: by default all trainable variables and all tables.
         *args, **settings: further arguments of `optimizer.minimize`.
     """
     with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
         kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
         if variables and not kept:
-            # The model only has tables.
+            # The model has only tables.
             return (
                 tf.no_op() if global_step is None else global_step.assign_add(1, read_value=False)
             )
@@ -159,10 +158,10 @@ def compute_gradients(
     *args: Object,
     **settings: Object,
 ) -> GradientsAndVariables:
-    """Computes the gradients of the loss, which the program can change before `apply_gradients`.
+    """Computes gradients of the loss, which the program can change before `apply_gradients`.
 
-    Tables are trained with the gradient of the loss itself: as in a TPUEstimator, clipping the
-    returned gradients, for instance, does not affect tables. The gradients of dummies are 0.
+    As in a TPUEstimator, changing the returned gradients, for instance clipping them, does not
+    affect tables. The gradients of dummies are 0.
 
     Args:
         optimizer, loss, var_list, *args, **settings: as for `minimize`.
@@ -188,7 +187,7 @@ def gradients(
 ) -> list[Tensor | None]:
     """Returns `tf.gradients(ys, xs)`. If `xs` contains dummies of tables, `ys` trains these tables.
 
-    Unlike in `minimize`, every replica uses all of `ys`, not its share, as in the legacy program.
+    As in the legacy program, but unlike in `minimize`, a replica uses `ys` and not a share of it.
     The gradients of dummies are 0.
     """
     step, sources = _here.step, tf.nest.flatten(xs)
@@ -212,7 +211,7 @@ def CrossShardOptimizer(  # noqa: N802
     name: str = "CrossShardOptimizer",
     group_assignment: Object = None,
 ) -> Object:
-    """Returns the optimizer itself, because the strategy adds up the gradients of its replicas.
+    """Returns the optimizer itself, because the strategy sums the gradients of all replicas.
 
     Raises:
         InvalidSpec: the gradients are not to be averaged over all replicas.
@@ -230,7 +229,7 @@ def CrossShardOptimizer(  # noqa: N802
 def _recording(
     loss: Tensor, var_list: Sequence[Variable] | None, upstream: Tensor | None
 ) -> Iterator[tuple[Tensor, list[Variable], Mapping[str, Variable]]]:
-    """Yields a loss's share, the variables that it trains, and the dummies of tables.
+    """Yields the replica's share of a loss, the variables to train, and the dummies of tables.
 
     Records the loss, except in an optimizer that another optimizer calls.
     """

@@ -1,7 +1,7 @@
 """Dummy variables, which represent tables in the `var_list` of an optimizer.
 
-A TPUEstimator has them too, under the same names: a loss trains the tables whose dummies are in its
-`var_list`. A dummy is trainable, has one element, 0, and is in no checkpoint.
+TPUEstimator has dummies with the same names: a loss trains the tables whose dummies are in its
+`var_list`. A dummy is trainable, has a single element, 0, and is not saved in checkpoints.
 """
 
 from __future__ import annotations

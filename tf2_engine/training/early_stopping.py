@@ -1,4 +1,4 @@
-"""Hooks that end training depending on the results of evaluations."""
+"""Hooks that end training because of the results of evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StopWhen:
     """Ends the training of a trainer once a function returns True.
 
     Args:
-        seconds, steps: how often to call the function; one of them is None.
+        seconds, steps: the interval between calls of the function. One of them must be None.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Makes a callback that ends the training of a `Trainer` once a function returns True.
+    """Creates a callback that ends the training of a `Trainer` once a function returns True.
 
     Args:
-        run_every_secs, run_every_steps: how often to call the function; one of them must be None.
+        run_every_secs, run_every_steps: the interval between calls. One must be None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither.
+        InvalidInput: both intervals are given, or both are None.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise errors.InvalidInput(
@@ -104,10 +104,10 @@ def stop_if_no_decrease_hook(
 
 
 stop_if_higher_hook = _crossed_hook(operator.gt)
-"""Makes a callback that ends training once a metric of an evaluation is above `threshold`.
+"""Creates a callback that ends training once a metric of an evaluation is above `threshold`.
 
-`eval_dir` has the event files of the evaluations, by default `estimator.eval_dir()`. Evaluations
-before `min_steps` are ignored. `run_every_secs` and `run_every_steps` are as for
+`eval_dir` is the folder of the evaluations' event files, by default `estimator.eval_dir()`.
+Evaluations before `min_steps` are ignored. `run_every_secs` and `run_every_steps` are as for
 `make_early_stopping_hook`.
 """
 

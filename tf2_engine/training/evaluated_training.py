@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: trains, evaluates each checkpoint, and exports."""
+"""`train_and_evaluate`: trains, and evaluates and exports each checkpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Results = dict[str, Object]
 def train_and_evaluate(
     estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[Results, list[Object]]:
-    """Trains; evaluates and exports each checkpoint when it is written.
+    """Trains, and evaluates and exports each checkpoint when it is written.
 
     Returns:
-        The metrics of the last checkpoint, and what each exporter returned for it.
+        The metrics of the last checkpoint, and the result of each exporter for this checkpoint.
     """
     evaluator = _Evaluator(estimator, eval_spec)
     estimator.train(
@@ -38,7 +38,6 @@ class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
         self._results: Results | None = None
 
     def after_save(self, session: None, step: int) -> None:
-        """Evaluates the checkpoint of the step; also exports it unless training ends with it."""
         spec = self._spec
         self._results = self._trainer.evaluate(
             spec.input_fn, spec.steps, spec.hooks, name=spec.name

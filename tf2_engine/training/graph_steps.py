@@ -1,6 +1,6 @@
-"""Steps that run only the ops that their results need, as a session does.
+"""Steps that run only the ops that their results depend on, as a session does.
 
-A tf.function runs every op with an effect, whether or not its result is used.
+A tf.function runs every op with a side effect, even if the result is not used.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ v1 = tf.compat.v1
 
 
 def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
-    """Traces a function of tensors in a graph of its own, whose ops wait for no others."""
+    """Traces a function of tensors in its own graph, without automatic control dependencies."""
 
     def compute() -> Nest:
-        # A model_fn may need gradients of its features, and captured tensors have none.
+        # A model_fn may need gradients of its features, which captured tensors cannot have.
         copies = tf.nest.map_structure(
             lambda each: None if each is None else tf.identity(each), inputs
         )
         return function(copies)
 
     step = v1.wrap_function(compute, [])
-    # A table that is made eagerly has None there.
+    # The initializer of a table that was created eagerly is None.
     initializers = [*filter(None, step.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))]
     if initializers:
-        with tf.init_scope():  # Once, as a session does at its start.
+        with tf.init_scope():  # Runs once, as at the start of a session.
             v1.wrap_function(lambda: _after(_imported(step.graph, initializers)), [])()
     return step
 
 
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
-    """Computes the results of a function by the ops that these need, in the current graph.
+    """Computes the results of a function in the current graph, with only the ops that they need.
 
-    There the ops with an effect run in the order in which the function made them.
+    Ops with side effects run in the order in which the function created them, after the reads of
+    variables that wait for no op.
     """
     step = traced(function, inputs)
     return packed(step.structured_outputs, _imported(step.graph, step.outputs))
 
 
 def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
-    """Copies tensors or ops, and the ops that they need, into the current graph."""
     names = _needed_by(wanted)
     graph_def = graph.as_graph_def()
-    kept = [each for each in graph_def.node if each.name in names]
+    kept = sorted((each for each in graph_def.node if each.name in names), key=_place)
     for each in kept:
-        each.attr.pop("_class", None)  # says where an op is that may not be needed
+        each.attr.pop("_class", None)  # colocation with an op that may not be copied
     del graph_def.node[:]
     graph_def.node.extend(kept)
     here = v1.get_default_graph()
@@ -57,6 +57,17 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
     elements = [each.name for each in wanted]
     copies = tf.graph_util.import_graph_def(graph_def, given, return_elements=elements, name="")
     return [*copies]
+
+
+def _place(node: Object) -> int:
+    """Puts reads of variables that wait for no op before all other ops.
+
+    A session starts such a read at once, and a tf.function when its turn comes, which may be after
+    an update. An example is the regularization loss of a batch norm's moving variance.
+    """
+    if node.op == "Placeholder":
+        return 0
+    return 1 if node.op == "ReadVariableOp" and len(node.input) == 1 else 2
 
 
 def _after(ops: Sequence[Op]) -> Tensor:
@@ -76,7 +87,7 @@ def _needed_by(wanted: Sequence[Tensor | Op]) -> set[str]:
 
 
 def packed(structure: Nest, tensors: Sequence[Tensor]) -> Nest:
-    """Puts tensors in the places of those of a structure; None stays."""
+    """Replaces the tensors of a structure by other tensors, in order, and keeps None."""
     results = iter(tensors)
     return tf.nest.map_structure(
         lambda each: None if each is None else next(results), structure, expand_composites=True

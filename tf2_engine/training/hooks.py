@@ -1,7 +1,8 @@
-"""Runs hooks of `tf.compat.v1.train` around the steps of a tf.function, as far as possible.
+"""Runs hooks of `tf.compat.v1.train` around the steps of a tf.function.
 
 While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that the
-hook requests become outputs of the step. Hooks that need a session or their own graph are refused.
+hook requests become outputs of the step. A hook that needs a session or its own graph raises an
+error.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 
 
 class _Session:
-    """Replaces a session for hooks: it reads variables and what the last step computed for hooks.
+    """Replaces a session for hooks: reads variables and the tensors that hooks requested.
 
-    A session would compute the tensors anew, from another batch, as a LoggingTensorHook asks at the
-    end. There is no such batch here.
+    A real session would compute the tensors again from the next batch, for instance when a
+    LoggingTensorHook ends. Here the values are those of the last step.
     """
 
     graph = None
@@ -34,10 +35,10 @@ class _Session:
         self.computed: dict[int, Tensor] = {}
 
     def run(self, fetches: Nest, feed_dict: Object = None) -> Nest:
-        """Returns the values of variables, and of tensors that hooks request of each step.
+        """Returns the values of variables, and of tensors that hooks request in each step.
 
         Raises:
-            OutOfOrder: a fetch is neither.
+            OutOfOrder: a fetch is another tensor or an op.
         """
         values = tf.nest.map_structure(self._value, fetches)
         if feed_dict or any(each is None for each in tf.nest.flatten(values)):
@@ -58,7 +59,7 @@ class HookRunner:
 
     Args:
         step: the global step.
-        hooks: SessionRunHooks. `trace` adds those of the model.
+        hooks: SessionRunHooks. `trace` adds the hooks of the model.
 
     Raises:
         InvalidInput: a hook needs a session.
@@ -80,9 +81,9 @@ class HookRunner:
     def trace(
         self, of_model: Sequence[Object] | None, step_before: Tensor
     ) -> list[list[Tensor | None]]:
-        """Begins the hooks while a step is traced; returns the tensors that each hook requests.
+        """Begins the hooks while a step is traced, and returns the tensors that each hook requests.
 
-        Hooks read `step_before`, because the train_op may count before they do.
+        Hooks read `step_before`, because the train_op may increment the step before the hooks run.
         """
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]
@@ -102,14 +103,13 @@ class HookRunner:
         return outputs
 
     def with_ops(self, results: Nest) -> Nest:
-        """Makes each tensor wait for the ops that hooks request."""
         if not self._ops:
             return results
         with tf.control_dependencies(self._ops):
             return tf.nest.map_structure(tf.identity, results, expand_composites=True)
 
     def _computed(self, fetch: Object) -> Tensor | None:
-        """Returns the output of a step that a hook requests; stores an op and returns None."""
+        """Returns the tensor that a hook requests. For an op, stores the op and returns None."""
         if isinstance(fetch, str):
             fetch = v1.get_default_graph().as_graph_element(fetch)
         if isinstance(fetch, tf.Operation):
@@ -128,11 +128,6 @@ class HookRunner:
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Passes each hook the values that it requested.
-
-        Raises:
-            OutOfOrder: a hook requests another tensor than while the step was traced.
-        """
         for hook, fetches, places, computed in zip(
             self._hooks, asked, self._fetched, values, strict=True
         ):
@@ -158,7 +153,7 @@ class HookRunner:
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Makes `get_global_step` return the traced step, whose op has a name, as hooks expect."""
+        """Makes `get_global_step` return a traced tensor, because hooks need the name of its op."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)

@@ -1,4 +1,4 @@
-"""Runs a model's host_call, which mostly writes summaries, after each step of any mode."""
+"""Runs a model's host_call, which usually writes summaries, after each step of any mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HostCall:
     """A host_call in its own graph and session, as legacy programs run it.
 
     Args:
-        host_call: the `host_call` of a `ModelSpec`. With None nothing runs.
+        host_call: the `host_call` of a `ModelSpec`, or None.
     """
 
     def __init__(self, host_call: tuple[Function, Nest] | None) -> None:

@@ -1,4 +1,4 @@
-"""What TensorFlow makes in graphs only, and programs make where there is none."""
+"""TensorFlow functions that need a graph, for programs that call them outside a graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from tf2_engine.types import Object, Tensor
 
 
 def placeholder(*args: Object, **settings: Object) -> Tensor:
-    """Makes a placeholder in the default graph, or one that only tells its type and shape."""
+    """Creates a placeholder in the default graph.
+
+    Outside a graph, it only has a type and a shape.
+    """
     if not tf.executing_eagerly():
         return tf.compat.v1.placeholder(*args, **settings)
     with tf.Graph().as_default():
@@ -16,7 +19,7 @@ def placeholder(*args: Object, **settings: Object) -> Tensor:
 
 
 def shared_embedding_columns(*args: Object, **settings: Object) -> list[Object]:
-    """Calls the function of this name of `tf.compat.v1.feature_column`, in a graph."""
+    """Calls this function of `tf.compat.v1.feature_column` in a graph."""
     with tf.Graph().as_default():
         columns: list[Object] = tf.compat.v1.feature_column.shared_embedding_columns(
             *args, **settings

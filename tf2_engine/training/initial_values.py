@@ -1,4 +1,4 @@
-"""Reads checkpoints of trainers by legacy names, and starts variables from them."""
+"""Reads checkpoints by legacy names, and starts variables with values from checkpoints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tf2_engine.types import Array, Object
 
 
 class CheckpointReader(NamedTuple):
-    """Reads a checkpoint, of a trainer or of a legacy program, by legacy names.
+    """Reads a checkpoint of a trainer or of a legacy program by legacy names.
 
     Attributes:
         reader: the reader of TensorFlow.
-        keys: its key of each variable, by legacy name.
+        keys: the key of each variable in the checkpoint, by legacy name.
     """
 
     reader: Object
@@ -64,19 +64,19 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
 
 
 def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
-    """Makes variables that a model_fn has made start with values of another checkpoint.
+    """Starts the variables of a model_fn with the values of another checkpoint.
 
-    If the model has a checkpoint of its own, that one is restored instead.
+    If the model has its own checkpoint, this checkpoint is restored instead.
 
     Args:
-        assignment_map: as in `tf.compat.v1.train.init_from_checkpoint`: names or scopes of the
-            checkpoint, and the variables, names or scopes of the model.
+        assignment_map: as in `tf.compat.v1.train.init_from_checkpoint`: maps names or scopes in the
+            checkpoint to variables, names or scopes in the model.
     """
     store = model_variables.current()
     made = {id(each): name for name, each in store.variables.items()}
     for old, new in assignment_map.items():
         if not isinstance(new, str):
-            # A partitioned variable comes as a list of its parts, here of one.
+            # A partitioned variable is a list of parts, here of a single part.
             variable = tf.nest.flatten(new)[0]
             store.starts[made.get(id(variable), _name(variable))] = ckpt_dir_or_file, old
         elif old.endswith("/"):

@@ -1,4 +1,4 @@
-"""Input functions of TensorFlow 1, which read arrays, or return what an iterator delivers."""
+"""Input functions of TensorFlow 1, which read arrays, or return an iterator's next element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Reading(threading.local):
 _here = _Reading()
 
 
-class _Wanted(BaseException):  # which no handler of a program catches
+class _Wanted(BaseException):  # not caught by `except Exception`
     def __init__(self, dataset: Dataset) -> None:
         super().__init__()
         self.dataset = dataset
@@ -37,7 +37,7 @@ class _Iterator:
 
 
 def make_iterator(dataset: Dataset, *unused: object, **others: object) -> _Iterator:
-    """Makes an iterator for an input function that a `Trainer` calls, of either kind."""
+    """Creates an iterator for an input function that a `Trainer` calls, of either kind."""
     return _Iterator(dataset)
 
 
@@ -50,11 +50,12 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Dataset]:
-    """Makes an input function of arrays, as that of `tf.compat.v1.estimator.inputs`.
+    """Creates an input function from arrays, as in `tf.compat.v1.estimator.inputs`.
 
     Args:
-        x, y: the features and the labels, in arrays or dicts of them. Without `y` there are none.
-        queue_capacity: the number of samples that are shuffled together.
+        x, y: the features and the labels, as arrays or dicts of arrays. Without `y` there are no
+            labels.
+        queue_capacity: the size of the shuffle buffer, in samples.
         num_threads: has no effect.
     """
 
@@ -69,7 +70,7 @@ def numpy_input_fn(
 def pandas_input_fn(
     x: Object, y: Object = None, *args: Object, target_column: str = "target", **settings: Object
 ) -> Callable[[], Dataset]:
-    """Makes an input function of a DataFrame, and of a Series or DataFrame with the labels.
+    """Creates an input function from a DataFrame, and a Series or DataFrame with the labels.
 
     Args:
         target_column: has no effect.
@@ -83,10 +84,10 @@ def pandas_input_fn(
 
 
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
-    """Calls an input function, and returns the dataset of all that it would deliver.
+    """Calls an input function, and returns a dataset of all batches that it would deliver.
 
-    If it asks an iterator for its next element, the function is called again for a symbolic
-    element, and becomes the last step of the dataset.
+    If the function asks an iterator for the next element, it becomes the last map of a dataset, and
+    is called again for a symbolic element.
     """
     try:
         return input_fn()
@@ -105,5 +106,5 @@ def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
         has_labels = not isinstance(result, tuple) or result[-1] is not None
         return result if has_labels else result[0]
 
-    # One after another, because the function may have effects, and ran so in an estimator.
+    # One after another as in an estimator, because the function may have side effects.
     return dataset.map(deliver)

@@ -18,14 +18,14 @@ from tf2_engine.types import Function, Nest, Object, Tensor
 
 v1 = tf.compat.v1
 
-_SECONDS = 600.0  # between two checkpoints, if the config does not say
+_SECONDS = 600.0  # between two checkpoints, by default
 
 
 class Loop:
     """Runs the steps of one call of `Trainer.train`.
 
     Args:
-        trainer: provides the step, the strategy and `stop_training`.
+        trainer: has the step, the strategy and `stop_training`.
         steps: the steps that signals may end.
         callbacks, listeners: as for `Trainer.train`.
     """
@@ -51,7 +51,7 @@ class Loop:
     ) -> Iterator[Sequence[Tensor]]:
         """Runs steps until `max_steps`, the end of the input, or a request to stop.
 
-        Yields the losses of each step's replicas.
+        Yields the losses of all replicas for each step.
         """
         self._host = HostCall(spec.host_call)
         self._hooks.start()
@@ -77,7 +77,7 @@ class Loop:
 
     def _finish_step(self, step: int, asked: list[Nest], outputs: dict[str, Nest]) -> None:
         self._checkpoints.at = None
-        # Counts once, even if the program counts too.
+        # Increments the step once, even if the program increments it too.
         self._trainer.step.assign(step)
         local = self._trainer.strategy.experimental_local_results
         self._hooks.after(asked, local(outputs["hooks"])[0])
@@ -161,7 +161,7 @@ class _Log:
     def _write_rate(self, step: int) -> None:
         (before, then), now = self._since, time.monotonic()
         self._since = step, now
-        if not self._first:  # its time includes starting up
+        if not self._first:  # the first interval includes the start
             rate = (step - before) / max(now - then, 1e-9)
             log.info("global_step/sec: %g", rate)
             self._events.scalars(step, {"global_step/sec": rate})

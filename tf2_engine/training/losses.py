@@ -1,7 +1,7 @@
 """Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside a graph.
 
-A regularizer belongs to the variable that was made with it. Each call here computes its loss from
-the variable anew.
+Regularizers are stored with their variables. Each call computes the losses from the variables'
+present values.
 """
 
 from __future__ import annotations
@@ -13,26 +13,34 @@ import tensorflow.compat.v1 as tf
 from tf2_engine.training import model_variables
 from tf2_engine.types import Tensor
 
+_OF_LAYER = "/Regularizer/"
+"""Layers of `tf.compat.v1.layers` add a loss of this scope, for a variable that also has one."""
+
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
     """Lists the regularization losses of the model, in the order of its variables.
 
+    After them come the losses that the model_fn added to the collection itself, with
+    `tf.compat.v1.losses.add_loss` or `tf.compat.v1.add_to_collection`.
+
     Args:
-        scope: a regular expression. Variables whose names do not match are left out.
+        scope: a regular expression. Variables and losses whose names do not match are left out.
     """
-    regularizers = model_variables.current().regularizers()
     computed = [
         regularizer()
-        for name, regularizer in regularizers.items()
+        for name, regularizer in model_variables.current().regularizers()
         if scope is None or re.match(scope, name)
     ]
-    return [loss for loss in computed if loss is not None]
+    added = [
+        loss for loss in tf.losses.get_regularization_losses(scope) if _OF_LAYER not in loss.name
+    ]
+    return [*(loss for loss in computed if loss is not None), *added]
 
 
 def get_regularization_loss(
     scope: str | None = None, name: str = "total_regularization_loss"
 ) -> Tensor:
-    """Sums the regularization losses; 0 if there are none."""
+    """Sums the regularization losses. The sum of no losses is 0."""
     losses = get_regularization_losses(scope)
     return tf.add_n(losses, name=name) if losses else tf.constant(0.0)
 

@@ -1,10 +1,10 @@
-"""A model_fn with its variables, tables and strategy, and how to call it for one replica."""
+"""A model_fn with variables, tables and a strategy, and the code that calls it for a replica."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -22,13 +22,13 @@ from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
 from tf2_engine.training.trainer_tables import Embedding, WithoutTables
-from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor
 
 PreparedBatch = dict[str, Nest]
 
 
 class Model:
-    """Calls a program's functions: the model_fn for a replica, and input_fns.
+    """Calls a program's functions: the model_fn for a replica, and the input_fns.
 
     Args:
         batch_sizes: the size of the global batch in each mode.
@@ -39,7 +39,7 @@ class Model:
         step: the global step.
         store: the variables.
         saver: the saver in the model_fn's latest result, or None.
-        changes: whether a step of evaluation or prediction may change variables, by mode.
+        changes: by mode, whether a step of evaluation or prediction may change variables.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class Model:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
         self.spec = WithoutTables() if embedding_config_spec is None else embedding_config_spec
-        # Only a TPUEstimator tells the program's functions the batch size.
-        self._tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
+        # Only a TPUEstimator passes the batch size to the program's functions.
+        self.tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
         with self.strategy.scope():
             self.step = tf.Variable(
                 0,
                 trainable=False,
                 dtype=tf.int64,
                 name="global_step",
-                # A program may count in its own train_op.
+                # A program may increment the step in its train_op.
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            # The FeatureConfigs, their optimizers, and the conversion of raw features to ids.
+            # Has the FeatureConfigs, their optimizers, and the conversion of raw features to ids.
             self.embedding = self.spec.to_tf2(step=self.read_step)
-            # A TPU is configured for one batch size; a host takes any.
+            # A TPU is configured for one batch size. On a host, batch sizes may vary.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
             engine_spec, driver = self.embedding.engine_spec, None
@@ -93,7 +93,7 @@ class Model:
                 else tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
             )
             if self._on_sparse_cores:
-                self.engine.build()  # Stacks cannot be made while a step is traced.
+                self.engine.build()  # Stacks cannot be created while a step is traced.
             self._dummies = dummies.create(table.name for table in engine_spec.tables)
         features = engine_spec.features
         self._tables = {key: features[at].table for key, at in engine_spec.structure.items()}
@@ -103,26 +103,26 @@ class Model:
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns what converts features to ids, weights and lengths, and the keys of the weights.
+        """Returns the conversion of features to ids, weights and lengths, and the weights' keys.
 
-        The input function gives the ids, as on a TPU.
+        As on a TPU, the input function returns ids.
         """
         preprocessing = self.embedding.preprocessing_of_ids
         parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns arguments for a program's function, with a mode's batch sizes in `params`."""
+        """Returns a program function's arguments, with the mode's batch sizes in `params`."""
         params = self.params
-        if self._tells_sizes:
+        if self.tells_sizes:
             context = ReplicaContext(self.strategy)
             params = {**params, "batch_size": self._batch_sizes[mode], "context": context}
         return {"mode": mode, "params": params, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
-        """Makes distributed batches of ids, weights, lengths, other features, and labels.
+        """Returns distributed batches of ids, weights, lengths, other features, and labels.
 
-        On a TPU, short batches of predictions are filled up.
+        On a TPU, short batches of predictions are padded.
         """
         prepare, weight_keys = self.preprocessing()
 
@@ -132,7 +132,7 @@ class Model:
                 return batch if labels is None else {**batch, "labels": labels}
             ids = prepare(self._with_sparse_ids(features, prepare.columns))
             batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
-            # The input of a strategy must not contain None.
+            # A strategy does not allow None in its input.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
             used = {*weight_keys, *prepare.columns}
@@ -152,11 +152,11 @@ class Model:
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
     def _with_sparse_ids(self, features: PreparedBatch, keys: Iterable[str]) -> PreparedBatch:
-        """Makes ids sparse. As in the legacy program, dense ids lose their zeros.
+        """Makes ids sparse. As in the legacy program, zeros in dense ids are dropped.
 
         Raises:
-            InvalidInput: ids are dense, and the program has no legacy spec, or they are not [batch,
-                length].
+            InvalidInput: there are dense ids, and the program has no legacy spec or the ids are not
+                [batch, length].
         """
         dense = [key for key in keys if isinstance(features[key], tf.Tensor)]
         ranks = {features[key].shape.rank for key in dense}
@@ -173,14 +173,15 @@ class Model:
     def call(
         self, mode: str, batch: PreparedBatch, outputs_of: Callable[[ModelSpec], tuple[Nest, Nest]]
     ) -> Nest:
-        """Calls the model_fn with the batch of a replica. In training it also updates the tables.
+        """Calls the model_fn with a replica's batch. In training, also updates the tables.
 
-        Only ops on which the outputs and, in training, the train_op depend run, as in a session.
-        For example, a train_op that the model_fn makes in every mode trains in training alone.
+        As in a session, only those ops run on which the outputs and, in training, the train_op
+        depend. For example, if the model_fn creates a train_op in every mode, the train_op only
+        runs in training.
 
         Args:
             outputs_of: computes the outputs of a step from the model_fn's result, and the final
-                values of metrics, a dict. The values are read once the outputs are computed, and
+                values of metrics, a dict. These values are read after the outputs are computed, and
                 become the output "metrics".
 
         Raises:
@@ -203,10 +204,12 @@ class Model:
         if trains:
             outputs = self._train(data, arguments_of, outputs_of, update)
         else:
-            outputs, changes = _fetched(
-                lambda inputs: outputs_of(self._result(mode, arguments_of(inputs))), data
-            )
-            self.changes[mode] = changes
+
+            def results(inputs: Nest) -> tuple[Nest, Nest]:
+                with self.store.graph_collections(self.step):
+                    return outputs_of(self._result(mode, arguments_of(inputs)))
+
+            outputs, self.changes[mode] = _fetched(results, data)
         self._traced_step = None
         return outputs
 
@@ -217,14 +220,16 @@ class Model:
         outputs_of: Callable[[ModelSpec], tuple[Nest, Nest]],
         update: Callable[[Nest], Op],
     ) -> Nest:
+        of_tables = [*self._dummies.values()]
+
         def step(inputs: Nest) -> Nest:
-            with differentiation.recorded(self._dummies) as differentiated:
-                arguments = arguments_of(inputs)
-                spec = self._result(ModeKeys.TRAIN, arguments, list(self._dummies.values()))
-            found, gradients = inputs["activations"], {}
-            if found:
-                gradients = differentiated.gradients(found, self._tables)
-            outputs, _ = outputs_of(spec)
+            with self.store.graph_collections(self.step, of_tables):
+                with differentiation.recorded(self._dummies) as differentiated:
+                    spec = self._result(ModeKeys.TRAIN, arguments_of(inputs))
+                found, gradients = inputs["activations"], {}
+                if found:
+                    gradients = differentiated.gradients(found, self._tables)
+                outputs, _ = outputs_of(spec)
             with tf.control_dependencies(_ops_of(spec.train_op)):
                 return {**outputs, "loss": tf.identity(outputs["loss"])}, gradients
 
@@ -236,15 +241,15 @@ class Model:
             update(gradients)
         return outputs
 
-    def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
+    def _result(self, mode: str, data: Nest) -> ModelSpec:
         arguments = self.arguments(mode, **data)
-        if self._tells_sizes:  # On every device tables are trained as on a TPU.
+        if self.tells_sizes:  # Tables are trained as on a TPU, on any device.
             arguments["params"] = {**arguments["params"], "use_tpu": bool(self._tables)}
         with _seeded(self.config.tf_random_seed):
-            return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
+            return self.store.call(lambda: self._call_model(arguments))
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
-        # Without tables, columns look up variables of the model.
+        # In a model without tables, columns look up variables of the model.
         columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
         with columns(), tf_compat.equal_by_identity():
             spec = ModelSpec.of(call(self.model_fn, arguments))
@@ -253,7 +258,7 @@ class Model:
         return spec
 
     def read_step(self) -> Tensor:
-        """Reads the step at the start of a traced step, because the model_fn may increment it."""
+        """Reads the step at the start of a traced step, before the model_fn can increment it."""
         return self.step if self._traced_step is None else self._traced_step
 
 
@@ -263,9 +268,9 @@ def _ops_of(train_op: Object) -> list[Object]:
 
 
 def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tuple[Nest, bool]:
-    """Computes the outputs of a function of tensors, and runs only the ops that they need.
+    """Computes the outputs of a function of tensors, and runs only the ops that the outputs need.
 
-    (A tf.function runs every op with an effect, whether or not its result is used.)
+    (A tf.function runs every op with a side effect, even if the result is not used.)
 
     Returns:
         The outputs, and whether computing them may change variables.
@@ -280,7 +285,8 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
     computed = pruned()
     outputs = graph_steps.packed(structure, computed)
     if metrics:
-        # Once inlined, a call of a function waits for the outputs of another one, not for the call.
+        # When functions are inlined, control dependencies on a call are lost, but those on its
+        # outputs remain.
         with tf.control_dependencies([tf.identity(each) for each in computed]):
             values = traced.prune([], traced.outputs[count:])()
         outputs = {**outputs, "metrics": tf.nest.pack_sequence_as(metrics, values)}
@@ -288,12 +294,11 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
 
 
 _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-"""Ops that have state but do not change it."""
+"""Ops that are stateful but do not change their state."""
 
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seeds Keras initializers, which use Python's random generator, inside the context."""
     if seed is None:
         yield
         return

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _OfThread(threading.local):
-    """The models whose model_fn this thread is calling, innermost last."""
+    """The models whose model_fn this thread is calling; the innermost is last."""
 
     def __init__(self) -> None:
         self.models: list[ModelVariables] = []
@@ -47,9 +47,9 @@ def trainable() -> list[Variable]:
 
 @functools.cache
 def _scope_class() -> type[tf.Module]:
-    """Makes the class of scopes in which `get_variable` and `tf.layers` reuse variables.
+    """Creates the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    It is only called when a model is made, so that a process without Keras 2 can import this
+    This is called only when a model is created, so that a process without Keras 2 can import this
     module.
     """
     keras = tf_compat.keras2_v1()
@@ -57,7 +57,7 @@ def _scope_class() -> type[tf.Module]:
     class TF1Scope(tf.Module):
         @keras.utils.track_tf1_style_variables
         def __call__(self, function: Callable[[], Result]) -> Result:
-            # Unnamed layers, Keras' and others, are numbered from the start in each call.
+            # Each call numbers unnamed layers from the start.
             keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
             with scope:
@@ -67,7 +67,6 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _check_is_of_keras_2(error: Exception) -> None:
-    """Raises OutOfOrder if an error of a model_fn comes from a layer, because of Keras 3."""
     is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
     if is_of_layer and not tf.keras.__version__.startswith("2."):
         raise errors.OutOfOrder(
@@ -78,13 +77,28 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Tells creators the collections of a variable, which the scope does not pass on."""
+    """Tells creators the collections of a variable, and the model its regularizer.
+
+    The scope passes neither on.
+    """
+    collections = settings.get("collections")
 
     def create(make: Callable[..., Variable], **others: Object) -> Variable:
-        return make(**{**others, "collections": settings.get("collections")})
+        return make(**{**others, "collections": collections})
 
     with tf.variable_creator_scope(create):
-        return getter(*args, **settings)
+        variable = getter(*args, **settings)
+    model, regularizer = current(), settings.get("regularizer")
+    if not _is_local(collections):  # The scope reuses variables without their creators.
+        model.collect(variable, collections)
+    if regularizer is not None:
+        model.regularize(variable, regularizer)
+    return variable
+
+
+def _is_local(collections: Sequence[str] | None) -> bool:
+    # Metrics of Keras are in no collection.
+    return collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
 
 
 class ModelVariables:
@@ -92,11 +106,14 @@ class ModelVariables:
 
     Attributes:
         variables: by legacy name.
-        of_dummies: the slots of the dummies of tables, by name; in no checkpoint.
-        local: variables in the collection of local variables, such as those of metrics; in no
-            checkpoint.
-        averaged: maps averages among the variables to the name of the averaged variable.
-        starts: a checkpoint and a name in it, by the name of a variable that starts from there.
+        of_dummies: the slots of the tables' dummies, by name; not saved in checkpoints.
+        local: variables in the collection of local variables, such as those of metrics; not saved
+            in checkpoints.
+        averaged: the name of the averaged variable, by name of the average.
+        starts: by the name of a variable, the checkpoint and the name in it from which the variable
+            starts.
+        regularizers_of_scopes: the functions that compute the losses of variables in the latest
+            call, by name. A variable of a layer may have another regularizer from the layer.
     """
 
     def __init__(self) -> None:
@@ -106,51 +123,66 @@ class ModelVariables:
         self._local_starts: dict[str, Array] = {}
         self.averaged: dict[str, str] = {}
         self.starts: dict[str, tuple[str, str]] = {}
+        self.regularizers_of_scopes: dict[str, functools.partial[Tensor | None]] = {}
+        self._all: list[Variable] = []
+        self._trainable: list[Variable] = []
         self._counts: collections.Counter[str] = collections.Counter()
         self._scope = _scope_class()("tf1_scope")
 
-    def call(
-        self, function: Callable[[], Result], step: Variable, of_tables: Sequence[Variable] = ()
-    ) -> Result:
-        """Calls a function that creates or reuses variables, with the collections of a graph.
-
-        The collections contain the step, the trainable variables and all variables.
+    @contextlib.contextmanager
+    def graph_collections(
+        self, step: Variable, of_tables: Sequence[Variable] = ()
+    ) -> Iterator[None]:
+        """Keeps the collections of a graph: the step, and the variables that a call has used.
 
         Args:
-            of_tables: the dummies of tables, which are the first trainable variables.
+            of_tables: the dummies of tables, which come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
-        kept = [
-            (collection(key), list(collection(key)))
+        references = [
+            collection(key)
             for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES)
         ]
-        (of_training, _), (of_all, _) = kept
-        trained = [each for each in self.variables.values() if each.trainable]
-        of_training[:] = [*of_tables, *trained]
-        of_all[:] = [*self.variables.values(), step]
+        before = [list(each) for each in references]
+        self._trainable, self._all = references
+        self._trainable[:], self._all[:] = of_tables, [step]
+        try:
+            yield
+        finally:
+            for reference, contents in zip(references, before, strict=True):
+                reference[:] = contents
 
-        def added(variable: Variable) -> None:
-            # A graph that adds new variables to its collections has already done so.
-            if all(each is not variable for each in of_all):
-                of_all.insert(-1, variable)
-                if variable.trainable:
-                    of_training.append(variable)
-
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Calls a function that creates or reuses variables."""
+        self._forget_regularizers()
         _here.models.append(self)
         try:
-            with self._creating_once(added):
+            with self._creating_once():
                 return self._scope(function)
         except (AttributeError, ValueError) as error:
             _check_is_of_keras_2(error)
             raise
         finally:
             _here.models.pop()
-            for reference, before in kept:
-                reference[:] = before
+
+    def collect(self, variable: Variable, named: Sequence[str] | None = None) -> None:
+        """Adds a variable that a model_fn creates or reuses to collections.
+
+        Args:
+            named: the collections that the model_fn names, for instance of its own.
+        """
+        keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
+        if variable.trainable:
+            keys[v1.GraphKeys.TRAINABLE_VARIABLES] = self._trainable
+        for key in (*keys, *(named or ())):
+            contents = keys.get(key, v1.get_collection_ref(key))
+            # A graph that adds new variables to its collections has already done so.
+            if all(each is not variable for each in contents):
+                contents.append(variable)
 
     def average_of(self, variable: Variable, name: str) -> Variable:
-        """Returns the average of a variable; the first call creates it."""
+        """Returns the average of a variable. The first call creates the average."""
         known = self._holding(name)
         if name not in known:
             # Initial values must not depend on the preceding update.
@@ -164,21 +196,41 @@ class ModelVariables:
                 )
             if known is self.variables:
                 self.averaged[name] = variable.name.partition(":")[0]
+        self.collect(known[name])
         return known[name]
 
     def start_local(self) -> None:
-        """Gives local variables their initial values, as each session of a legacy program does."""
+        """Sets local variables to their initial values, as in each session of a legacy program."""
         for name, variable in self.local.items():
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
-    def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
-        return tf_compat.tf1_style_regularizers(self._scope)
+    def regularize(self, variable: Variable, regularizer: Callable[..., Tensor | None]) -> None:
+        if variable.name not in self.regularizers_of_scopes:
+            loss = functools.partial(regularizer, variable)
+            self.regularizers_of_scopes[variable.name] = loss
+            # The scope has the regularizers of the variables that it creates, not of reused ones.
+            tf_compat.tf1_style_regularizers(self._scope).setdefault(variable.name, loss)
+
+    def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
+        """Yields the names of variables with functions that compute regularization losses."""
+        for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
+            of_scope = self.regularizers_of_scopes.get(name)
+            if of_scope is not None and of_scope.func is not getattr(latest, "func", None):
+                yield name, of_scope
+            yield name, latest
+
+    def _forget_regularizers(self) -> None:
+        """Removes the regularizers of the last call, whose mode may have had others."""
+        self.regularizers_of_scopes.clear()
+        known = tf_compat.tf1_style_regularizers(self._scope)
+        for name in [each for each in known if ":" in each]:  # Other names are of layers.
+            del known[name]
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph; adds these by name."""
+        """Calls a function that creates variables in the default graph, and adds them by name."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -194,23 +246,22 @@ class ModelVariables:
             _here.models.pop()
 
     @contextlib.contextmanager
-    def _creating_once(self, added: Callable[[Variable], None]) -> Iterator[None]:
+    def _creating_once(self) -> Iterator[None]:
         self._counts.clear()
         outside = tf.get_current_name_scope()
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
             collections = settings.get("collections")
-            # Metrics of Keras are in no collection.
-            is_local = collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
+            is_local = _is_local(collections)
             known = self.local if is_local else self._holding(name)
             if name not in known:
-                # Initial values with equal seeds are equal, as with the ops of a graph.
+                # Makes initial values with equal seeds equal, as with the ops of a graph.
                 tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
-                if not is_local:
-                    added(known[name])
+            if known is self.variables:
+                self.collect(known[name], collections)
             return known[name]
 
         with tf.variable_creator_scope(create_once):
@@ -219,8 +270,8 @@ class ModelVariables:
     def _numbered(self, name: str, outside: str = "") -> str:
         """Returns the name that a variable would have in a graph.
 
-        Keras layers give the last part, and the open scopes the parts before it. Variables with
-        equal names are numbered, for example Adam's powers.
+        The last part of the name comes from a Keras layer, and the parts before it from the open
+        scopes. Variables with equal names are numbered, for example Adam's powers.
         """
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")

@@ -17,15 +17,16 @@ _COPYING = (
     *(tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy),
     *(tf.distribute.ParameterServerStrategy, tf.distribute.experimental.CentralStorageStrategy),
 )
-"""Under these strategies several threads would trace a model_fn at once."""
+"""Strategies under which several threads would trace a model_fn at the same time."""
 
 
 def TPUClusterResolver(  # noqa: N802
     tpu: str | None = None, zone: str | None = None, project: str | None = None, **settings: Object
 ) -> Object:
-    """Returns the resolver of a TPU, or None if no TPU is named and this machine has none.
+    """Returns the resolver of a TPU, or None if no TPU is named and this machine has no TPU.
 
-    (TensorFlow's class raises instead.) A `RunConfig` without a cluster trains on the host.
+    (TensorFlow's class would raise an error.) With a `RunConfig` without a cluster, the host
+    trains.
 
     Args:
         tpu, zone, project, **settings: as for TensorFlow's class.
@@ -39,7 +40,7 @@ def TPUClusterResolver(  # noqa: N802
 
 
 def make_strategy(config: RunConfig) -> Strategy:
-    """Makes a TPUStrategy if the config names a TPU; otherwise returns the strategy in scope.
+    """Creates a TPUStrategy if the config names a TPU; otherwise returns the strategy in scope.
 
     Raises:
         InvalidInput: the strategy in scope copies variables to several devices or machines.

@@ -1,4 +1,4 @@
-"""Exports a model for predictions: a SavedModel that only needs TensorFlow."""
+"""Exports a model for predictions, as a SavedModel that needs only TensorFlow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def export(
             target = os.path.join(parts, "assets.extra", path)
             tf.io.gfile.makedirs(os.path.dirname(target))
             tf.io.gfile.copy(source, target)
-        tf.io.gfile.rename(parts, final)  # Servers see either all of it or nothing.
+        tf.io.gfile.rename(parts, final)  # A server never sees an incomplete export.
     finally:
         if tf.io.gfile.exists(parts):
             tf.io.gfile.rmtree(parts)
@@ -92,14 +92,14 @@ def _build_graph(
                 "serving_input_receiver_fn must return a ServingInputReceiver, of features "
                 f"and receiver_tensors; it returned {receiver!r}."
             )
-        arguments = {
-            **model.arguments(ModeKeys.PREDICT, features=_features(model, receiver), labels=None),
-            "params": {**model.params, "use_tpu": False},
-        }
+        data = {"features": _features(model, receiver), "labels": None}
+        arguments = model.arguments(ModeKeys.PREDICT, **data)
+        if model.tells_sizes:  # Else `params` may be any object, as for an Estimator.
+            arguments["params"] = {**model.params, "use_tpu": False}
         return receiver, call(model.model_fn, arguments)
 
     receiver, spec = store.call_in_graph(build)
-    # Local variables are initialized instead of exported.
+    # Local variables are initialized, not exported.
     exported = {id(variable) for variable in v1.global_variables()}
     variables = {name: each for name, each in store.variables.items() if id(each) in exported}
     return variables, _signatures(spec, receiver)
@@ -110,8 +110,8 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Lists exported variables by their names in the model, for a Saver.
 
-    A placeholder may have taken the name of a variable, for instance if a feature has the name of
-    its table. The variable's op then has another name.
+    If a placeholder has the name of a variable, for instance because a feature is called like its
+    table, the op of the variable has another name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -132,7 +132,7 @@ def _features(model: Model, receiver: Object) -> Nest:
         key, table = feature.name, tables[feature.table]
         if not isinstance(features.get(key), tf.Tensor):
             continue
-        # As in the legacy program, dense ids have no weights, and 0 is ignored in rows of ids.
+        # As in the legacy program, dense ids have no weights, and ids of 0 in rows are ignored.
         columns[key] = pre.Identity(key, table.vocabulary_size)
         if features[key].shape.rank == 2 and not feature.max_sequence_length:
             features[key] = tf.sparse.from_dense(features[key])
@@ -147,9 +147,9 @@ def _features(model: Model, receiver: Object) -> Nest:
 
 
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
-    """Cuts and pads sequences for columns, which look them up at full length.
+    """Cuts and pads sequences, because columns would look them up at full length.
 
-    The engine does the same in training. The spec's quirks decide whether an export does.
+    The engine does the same in training. For exports, the spec's quirks decide.
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:
@@ -164,7 +164,6 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
-    """The variables of each table by table name; empty for a table that is not used."""
     return {
         str(table.name): [
             variable

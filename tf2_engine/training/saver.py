@@ -1,4 +1,4 @@
-"""Replaces `Saver` and `Scaffold`: which names to restore from, and how much to keep."""
+"""Replaces `Saver` and `Scaffold`, which choose names to restore from and checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Saver:
     """Replaces `tf.compat.v1.train.Saver` in a `Scaffold`. `Trainer` writes the checkpoints.
 
     Attributes:
-        renamed: the variables to restore in evaluations and predictions, by the name to restore
-            from; see `ExponentialMovingAverage.variables_to_restore`.
-        max_to_keep, keep_checkpoint_every_n_hours: which checkpoints of a training are kept.
+        renamed: the variables to restore in evaluations and predictions, by name in the checkpoint;
+            see `ExponentialMovingAverage.variables_to_restore`.
+        max_to_keep, keep_checkpoint_every_n_hours: which checkpoints to keep.
     """
 
     renamed: Mapping[str, Variable]
@@ -50,4 +50,4 @@ class Scaffold:
     """Replaces `tf.compat.v1.train.Scaffold` in the result of a model_fn."""
 
     saver: Saver | None = None
-    summary_op: object = None  # has no effect: all summaries are written
+    summary_op: object = None  # has no effect, because all summaries are written

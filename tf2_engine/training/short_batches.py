@@ -1,4 +1,4 @@
-"""Fills batches of predictions up to the size that a TPU is configured for, and undoes it."""
+"""Pads batches of predictions to the size that a TPU is configured for, and removes the padding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tensorflow as tf
 from tf2_engine.types import Array, Nest, Tensor
 
 PRESENT = "short_batches/present"
-"""The key, in a filled batch and its predictions, that tells which samples are not padding."""
+"""The key, in a padded batch and its predictions, of a mask that is False for padding."""
 
 
 def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
-    """Fills a batch of at most `size` samples up to `size`.
+    """Pads a batch to `size` samples.
 
-    Added samples have no ids, zeros as numbers, and "" as strings.
+    Added samples have no ids, and consist of zeros and "".
 
     Args:
         batch: tensors whose first dimension is samples, and SparseTensors under "ids".
@@ -47,7 +47,6 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
 
 
 def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
-    """Removes the predictions of the padding. Batches that were not filled stay as they are."""
     present = predictions.get(PRESENT)
     return {
         key: value if present is None or not value.shape else value[present]

@@ -11,13 +11,13 @@ class TableSummaryHook(TableSummaries):
 
         trainer.train(input_fn, hooks=[training.TableSummaryHook()], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. The hook makes `train` trace the step again.
+    docs/tensorboard.md lists the statistics. With this hook, `train` traces the step again.
 
     Args:
         output_dir: the folder of the event files; by default the trainer's `model_dir`.
         every_n_steps: the interval. The first step is always written.
-        projector_rows: how many rows of each table the embedding projector gets when training ends.
-            0 writes no files for it.
+        projector_rows: the number of rows of each table for the embedding projector, written when
+            training ends. 0 writes no rows.
         labels: the names of the rows in the projector, by table.
 
     Raises:
@@ -26,7 +26,7 @@ class TableSummaryHook(TableSummaries):
     """
 
     def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
-        """Starts to watch the trainer's tables; called before the step is traced."""
+        """Starts to observe the trainer's tables. This is called before the step is traced."""
         self.watch([engine], model_dir)
 
     def on_train_batch_end(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""`Trainer`: trains, evaluates, predicts and exports with a model_fn, like an estimator."""
+"""`Trainer` trains, evaluates, predicts and exports with a model_fn, like an estimator."""
 
 from __future__ import annotations
 
@@ -49,26 +49,28 @@ class Trainer:
         model_dir: by default the config's.
         params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
-        embedding_config_spec: an `Embedding`, or a legacy spec. None is a model without tables.
+        embedding_config_spec: an `Embedding`, or a legacy spec. None means a model without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
-        arithmetic: "tpu" computes the numbers of the first TPU generations, "sparsecore" those of
-            TPU v5p, v6e and TPU7x: with `HostDriver(arithmetic="sparsecore")` on a host, and with
-            the SparseCores under a TPUStrategy. Settings that SparseCores lack raise InvalidSpec.
+        arithmetic: "tpu" computes the results of TPUs before v5p, "sparsecore" those of TPU v5p,
+            v6e and TPU7x, with `HostDriver(arithmetic="sparsecore")` on a host, and with the
+            SparseCores under a TPUStrategy. Settings that SparseCores do not support raise
+            InvalidSpec.
         sparse_core_limits: limits on the ids of a step on SparseCores: a
             `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
-            audit --sample` proposes. The default is stock's. A host has no limits.
+            audit --sample` proposes. The default is stock's default. A host has no limits.
 
     Attributes:
-        engine: the `tf2_engine.TPUEmbedding`, or its stand-in in a model without tables.
+        engine: the `tf2_engine.TPUEmbedding`, or a stand-in if the model has no tables.
         step: the global step.
-        variables: the variables of the model and its optimizers, by legacy name. The first batch
-            creates them.
-        stop_training: set this to end the training after the current step.
-        drive: takes an iterator to its end, which runs a step and yields the replicas' losses.
+        variables: the variables of the model and its optimizers, by legacy name. They are created
+            by the first batch.
+        stop_training: set this to True to end training after the current step.
+        drive: a function that consumes an iterator. Each item runs a step, and is the losses by
+            replica.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
-        """Creates the object. It exists so that `verify` can record the class."""
+        """Creates the object. This method exists so that `verify` can record the class."""
         declared.used(cls)
         return super().__new__(cls)
 
@@ -131,11 +133,11 @@ class Trainer:
 
     @tf_compat.eagerly()
     def restore(self, checkpoint: str) -> None:
-        """Restores the step at once, and the variables when the first batch creates them."""
+        """Restores the step immediately, and the variables when the first batch creates them."""
         self._checkpoints.restore(checkpoint, pinned=True)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns the directory of evaluations' event files; `name` distinguishes evaluations."""
+        """Returns the directory of the event files of evaluations called `name`."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def get_variable_names(self) -> list[str]:
@@ -167,10 +169,10 @@ class Trainer:
         *,
         callbacks: Sequence[Object] = (),
     ) -> Trainer:
-        """Trains to a global step, for a number of steps, or to the end of the input.
+        """Trains up to a global step, for a number of steps, or until the end of the input.
 
         After SIGTERM or Ctrl-C, training finishes the current step, writes a checkpoint, and then
-        lets the signal take effect. It does not wait for an input that delivers no batch; see
+        lets the signal take effect. If the input delivers no batch, training ends without it; see
         `tf2_engine.interruptions`.
 
         Args:
@@ -178,7 +180,7 @@ class Trainer:
             hooks: callbacks, and SessionRunHooks that need no session.
             steps, max_steps: the number of steps, or the global step at which to stop; not both.
             saving_listeners: objects with `before_save(None, step)` and `after_save(None, step)`.
-                Training ends if the latter returns True.
+                Training ends if `after_save` returns True.
             callbacks: as in Keras: `on_train_begin()` is called once all variables have their
                 values, `on_train_batch_end(step)` after each step, and `on_train_end()` at the end.
                 `observe(engine, model_dir)` is called before the step is traced. All are optional.
@@ -201,7 +203,7 @@ class Trainer:
         try:
             self._train(input_fn, run_hooks, callbacks, saving_listeners or (), max_steps)
         except KeyboardInterrupt as interrupt:
-            # The traceback starts at the user's call; our internal frames would only distract.
+            # The traceback starts at the user's call; internal frames would only distract.
             raise interrupt.with_traceback(None) from None
         finally:
             self._is_training = False
@@ -235,13 +237,13 @@ class Trainer:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Object]:
-        """Evaluates a number of batches; returns the metrics, the mean loss and the global step.
+        """Evaluates a number of batches, and returns metrics, the mean loss and the global step.
 
         The results are also written to an event file in `eval_dir(name)`.
 
         Args:
-            steps: None takes all batches.
-            checkpoint_path: by default the latest.
+            steps: the number of batches; by default all.
+            checkpoint_path: by default the latest checkpoint.
         """
         losses, metrics = [], None
         in_graph: dict[str, Object] = {}
@@ -278,7 +280,7 @@ class Trainer:
 
         Args:
             predict_keys: which predictions to keep; by default all.
-            checkpoint_path: by default the latest.
+            checkpoint_path: by default the latest checkpoint.
         """
         batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
         while True:
@@ -308,23 +310,24 @@ class Trainer:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel to a new directory named by the time, and returns its path.
+        """Writes a SavedModel to a new directory, named after the time, and returns its path.
 
-        It only needs TensorFlow: the model_fn builds a separate graph, in which columns look tables
-        up as they do without a TPU.
+        The SavedModel needs only TensorFlow: the model_fn builds a separate graph, in which columns
+        look up tables as they do without a TPU.
 
         Args:
             serving_input_receiver_fn: returns a `ServingInputReceiver`.
-            assets_extra: files to add, by their path below the directory `assets.extra`.
+            assets_extra: files to add, by path below the directory `assets.extra`.
             as_text: writes the graph as text.
-            checkpoint_path: by default the latest.
+            checkpoint_path: by default the latest checkpoint.
             table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
                 or a dict of these by table name. `small_types` gives bounds on the errors.
 
         Raises:
-            InvalidInput: there is no checkpoint, it lacks a variable, there is no default
-                signature, or a tf.function of the model_fn reads a table of a small type.
-            InvalidSpec: there is no such type or table, or a type cannot hold a row.
+            InvalidInput: there is no checkpoint, a variable is missing in it, there is no default
+                signature, or a tf.function of the model_fn reads a table that is stored in a small
+                type.
+            InvalidSpec: a type or table is unknown, or a row is out of a type's range.
         """
         checkpoint = checkpoint_path or self._latest()
         self._checkpoints.check(checkpoint)
@@ -377,9 +380,9 @@ class Trainer:
     def _prepared(
         self, mode: str, input_fn: Function, hooks: Sequence[Object]
     ) -> tuple[Iterator[Nest], Function]:
-        """Creates all variables; returns a mode's batches and the function that runs a step.
+        """Creates all variables. Returns the mode's batches and the function that runs a step.
 
-        If there are hooks, or were in the last call, the step is traced again.
+        The step is traced again if this call or the last call has hooks.
         """
         forks.check()
         batches = iter(self._model.batches(input_fn, mode))
@@ -428,18 +431,17 @@ class Trainer:
                 loss = tf.identity(spec.loss)
             final = {name: tf.convert_to_tensor(value) for name, (value, _) in metrics.items()}
             return {**outputs, "result": self._hooks.with_ops((loss, values))}, final
-        # A TPU cannot compute strings, and legacy programs write no summaries there either.
+        # A TPU cannot compute strings. Legacy programs do not write summaries on a TPU either.
         merged = None if self._model.on_tpu else v1.summary.merge_all()
         summaries = [] if merged is None else [merged]
         return {**outputs, "loss": spec.loss, "summaries": summaries}, {}
 
 
-# For `help`, because Python would show the signature of `__new__`.
+# For `help`, which would otherwise show the signature of `__new__`.
 Trainer.__new__.__signature__ = inspect.signature(Trainer.__init__)  # type: ignore[attr-defined]
 
 
 def _pair(metric: Object) -> tuple[Tensor, Op]:
-    """Returns the value of a metric and the op that updates it."""
     if hasattr(metric, "update_state"):
         return metric.result(), tf_compat.update_of_metric(metric) or tf.no_op()
     value, update = metric
@@ -465,7 +467,6 @@ def _hooks_of(spec: ModelSpec) -> list[Object]:
 
 
 def _merge_replicas(*parts: Tensor) -> Array:
-    """Joins the results of all replicas into one array. Scalars are averaged."""
     arrays: list[Array] = [part.numpy() for part in parts]
     if not arrays[0].shape:
         return sum(arrays) / len(arrays)

@@ -1,4 +1,4 @@
-"""Saves and ends a `Trainer` on a signal: after the current step, or while it waits for input."""
+"""Saves and ends a `Trainer` on a signal, after the current step or while it waits for input."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Arrivals:
 
     def __init__(self) -> None:
         with tf.device("/device:CPU:0"):
-            # Not a variable of the strategy or the model, and not saved.
+            # This is not a variable of the strategy or the model, and is not saved.
             self._number = tf_compat.plain_variable(
                 initial_value=0, trainable=False, dtype=tf.int64, name="batches_arrived"
             )
 
     def count(self, batch: Nest) -> None:
-        """Counts a batch as soon as it has arrived. Call it last while a step is traced.
+        """Counts a batch as soon as it has arrived. Must be called last while a step is traced.
 
-        Otherwise it would change the seeds that TensorFlow derives for later ops.
+        Otherwise the seeds that TensorFlow derives for later ops would change.
         """
         arrived = tf.nest.flatten(batch, expand_composites=True)
         with tf.control_dependencies(arrived), tf.device("/device:CPU:0"):
@@ -99,7 +99,7 @@ class TrainerReading(interruptions.ReadingSteps):
 
     Args:
         mode: "eval" or "infer".
-        start: where the values of variables come from.
+        start: the checkpoint from which variables have their values, for messages.
     """
 
     def __init__(self, mode: str, start: str) -> None:

@@ -1,4 +1,4 @@
-"""The arguments of a trainer: modes, the result of a model_fn, where and how to train."""
+"""The arguments of a trainer: modes, the result of a model_fn, and configurations."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class ModeKeys:
 
 
 class ModelSpec(NamedTuple):
-    """The result of a model_fn, with the fields of TPUEstimatorSpec in their order.
+    """The result of a model_fn, with the fields of TPUEstimatorSpec in the same order.
 
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
         loss: a scalar; required for training and evaluation.
-        train_op: ignored. In TensorFlow 2 the ops of a function run in program order, so all ops of
-            a training step have run when it ends. In other modes the train_op never runs.
-        eval_metrics: a pair: a function that returns metrics of `tf.compat.v1.metrics` by name, and
-            its arguments, [batch, ...] each, as a list or a dict.
+        train_op: the op that trains. It never runs in other modes than training.
+        eval_metrics: a pair of a function that returns metrics of `tf.compat.v1.metrics` by name,
+            and its arguments, [batch, ...] each, as a list or a dict.
         export_outputs: by signature, as in `tf.compat.v1.estimator.export`.
-        scaffold_fn: returns a `Scaffold`, which says what to restore and how much to keep.
-        host_call: a pair: a function that runs on the host after each step of any mode, for example
-            to write summaries, and its arguments.
+        scaffold_fn: returns a `Scaffold`, which chooses the names to restore from and the number of
+            checkpoints to keep.
+        host_call: a pair of a function that runs on the host after each step of any mode, for
+            example to write summaries, and its arguments.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
-        eval_metric_ops: (value, update) by name, as `tf.compat.v1.metrics` returns them. An
-            Estimator has them in the place of `eval_metrics`.
-        scaffold: a `Scaffold`, in the place of `scaffold_fn`.
-        training_chief_hooks: further hooks of a training.
+        eval_metric_ops: (value, update) by name, as `tf.compat.v1.metrics` returns them. Programs
+            for an Estimator set this instead of `eval_metrics`.
+        scaffold: a `Scaffold`, instead of `scaffold_fn`.
+        training_chief_hooks: further training hooks.
     """
 
     mode: str
@@ -57,7 +57,7 @@ class ModelSpec(NamedTuple):
 
     @classmethod
     def of(cls, spec: Object) -> ModelSpec:
-        """Returns the spec, or one with the fields of an estimator's spec."""
+        """Returns the spec itself, or converts an estimator's spec."""
         if isinstance(spec, cls):
             return spec
         fields: list[Object] = [getattr(spec, name, None) for name in cls._fields]
@@ -66,20 +66,21 @@ class ModelSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a training. The defaults are those of estimators.
+    """The configuration of a trainer. The defaults are those of estimators.
 
     Attributes:
         model_dir: the directory of checkpoints and event files.
         tf_random_seed: the seed of initial values and random ops.
-        save_summary_steps: steps between two writes of summaries. 0 or None writes none.
-        save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints; 600 seconds if
-            neither is given. The last step is always saved.
+        save_summary_steps: the interval of summaries in steps. 0 or None writes no summaries.
+        save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints, by default 600
+            seconds. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
-        keep_checkpoint_every_n_hours: also keeps one checkpoint for each period of this length.
-        log_step_count_steps: steps between two lines of the log. 0 or None logs none.
-        cluster: a cluster resolver of the TPU. None takes the strategy in scope.
+        keep_checkpoint_every_n_hours: also keeps one checkpoint per period of this length.
+        log_step_count_steps: the interval of log lines in steps. 0 or None disables these lines.
+        cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
-        session_config, device_fn, protocol, tpu_config: have no effect. Calls with `**` pass them.
+        session_config, device_fn, protocol, tpu_config: have no effect. They exist for calls that
+            pass them with `**`.
     """
 
     model_dir: str | None = None
@@ -111,7 +112,7 @@ class RunConfig:
 
 
 class TrainSpec(NamedTuple):
-    """How `train_and_evaluate` trains: arguments of `Trainer.train`."""
+    """Configures the training of `train_and_evaluate`: arguments of `Trainer.train`."""
 
     input_fn: Function
     max_steps: int | None = None
@@ -120,13 +121,13 @@ class TrainSpec(NamedTuple):
 
 
 class EvalSpec(NamedTuple):
-    """How `train_and_evaluate` evaluates: arguments of `Trainer.evaluate`.
+    """Configures the evaluation of `train_and_evaluate`: arguments of `Trainer.evaluate`.
 
     Attributes:
         exporters: one or several objects with a `name` and `export(estimator, export_path,
             checkpoint_path, eval_result, is_the_final_export)`.
-        start_delay_secs, throttle_secs: have no effect, because each checkpoint is evaluated at
-            once.
+        start_delay_secs, throttle_secs: have no effect, because each checkpoint is evaluated
+            immediately.
     """
 
     input_fn: Function
@@ -139,14 +140,14 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """Which variables and tables to initialize from another model's checkpoint.
+    """Selects the variables and tables to initialize from another model's checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: an object-based checkpoint, or the directory of one.
-        vars_to_warm_start: a regular expression that has to match at the start of the name of a
-            table or of a trainable variable; or several, which may match other variables too.
-        var_name_to_prev_var_name: names in that checkpoint, by the names in this model, where they
-            differ.
+        ckpt_to_initialize_from: an object-based checkpoint, or its directory.
+        vars_to_warm_start: a regular expression that must match at the start of the name of a table
+            or trainable variable; or several expressions, which may also match other variables.
+        var_name_to_prev_var_name: maps names in this model to names in the checkpoint, where the
+            names differ.
     """
 
     ckpt_to_initialize_from: str
@@ -154,7 +155,7 @@ class WarmStartSettings(NamedTuple):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def old_name(self, name: str, *, trainable: bool = True) -> str | None:
-        """Returns the name from which a variable starts; None if it does not start from there."""
+        """Returns the name in the checkpoint from which a variable is initialized, or None."""
         wanted = self.vars_to_warm_start
         if isinstance(wanted, str):
             wanted = [wanted] if trainable else []
@@ -163,7 +164,7 @@ class WarmStartSettings(NamedTuple):
         return (self.var_name_to_prev_var_name or {}).get(name, name)
 
     def old_name_of_table(self, table: str) -> str | None:
-        """Returns the name from which a table starts; None if it does not start from there."""
+        """Returns the name in the checkpoint from which a table is initialized, or None."""
         names = checkpoint_names.in_legacy_programs(table)
         found = {name: old for name in names if (old := self.old_name(name)) is not None}
         renamed = [old for name, old in found.items() if old != name]

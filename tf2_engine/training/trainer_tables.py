@@ -20,13 +20,13 @@ class Embedding:
         training.Embedding({"word": tf.tpu.experimental.embedding.FeatureConfig(table)})
 
     Attributes:
-        feature_config: a FeatureConfig per feature. Every table has its own optimizer.
-        preprocessing_of_ids: makes ids, weights and lengths from the input's features. By default
-            the features are ids without weights.
-        gradient_multiplier: computes the factor for the gradients of all activations.
+        feature_config: a FeatureConfig per feature. Every table must have an optimizer.
+        preprocessing_of_ids: converts features to ids, weights and lengths. By default the features
+            are ids without weights.
+        gradient_multiplier: computes a factor for the gradients of all activations.
 
     Raises:
-        InvalidSpec, WrongType: as `tf2_engine.TPUEmbedding`, when it is used.
+        InvalidSpec, WrongType: as in `tf2_engine.TPUEmbedding`, when a trainer uses this object.
     """
 
     feature_config: Mapping[str, Object]
@@ -40,11 +40,10 @@ class Embedding:
 
     @functools.cached_property
     def engine_spec(self) -> specs.EngineSpec:
-        """The spec for the engine."""
         return specs.from_feature_config(dict(self.feature_config))
 
     def to_tf2(self, step: Object = None) -> Embedding:
-        """Returns this object. A legacy spec would be translated here."""
+        """Returns this object, for code that would translate a legacy spec."""
         return self
 
     def _columns(self) -> list[tuple[str, preprocessing.Column]]:
@@ -58,7 +57,10 @@ class Embedding:
 
 
 class WithoutTables(tf.Module):
-    """Replaces both the `Embedding` and the engine of a model without tables."""
+    """Replaces the `Embedding` and the engine in a model without tables.
+
+    Its methods do nothing, because there are no tables.
+    """
 
     engine_spec: Object = types.SimpleNamespace(tables=(), features=(), structure={})
     gradient_multiplier = None
@@ -70,20 +72,19 @@ class WithoutTables(tf.Module):
         self.preprocessing_of_ids = preprocessing.Preprocessing({})
 
     def to_tf2(self, step: Object = None) -> WithoutTables:
-        """Returns this object. A legacy spec would be translated here."""
         return self
 
     def differentiable_lookup(
         self, *batch: Nest, **options: Object
     ) -> tuple[dict[str, Object], Callable[[Nest], None]]:
-        """Returns no activations, and an update that does nothing."""
+        """There are no tables: returns an empty dict, and an update function that does nothing."""
         return {}, lambda gradients: None
 
     def load(self) -> None:
-        """Does nothing."""
+        """There is nothing to load."""
 
     def retrieve(self) -> None:
-        """Does nothing."""
+        """There is nothing to retrieve."""
 
     def observe(self, observer: Object) -> None:
-        """Does nothing."""
+        """There are no lookups to observe."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from compat_tests.support import legacy_checkpoints
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.fault import Fault, of_engine, of_program
 from compat_tests.verify.power.program import CLIPPED, ROWS, constant, falling
-from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.runtime.step import table_variables
 
 
@@ -408,15 +408,11 @@ SUMS = {
 
 def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
     """Writes a start with a table's rows in the order in which "mod" stores them for two hosts."""
-    reader = tf.train.load_checkpoint(checkpoint)
-    writer = Writer(changed)
-    for name in sorted(reader.get_variable_to_shape_map()):
-        value = reader.get_tensor(name)
-        if name == "users":
-            value = np.concatenate([value[0::2], value[1::2]])
-        writer.value(name, value)
-    writer.finish()
-    return changed
+
+    def permuted(name: str, value: Any) -> Any:
+        return legacy_checkpoints.permuted(value, 2, "mod") if name == "users" else value
+
+    return legacy_checkpoints.changed(checkpoint, changed, permuted)
 
 
 def _decaying_rows() -> Any:

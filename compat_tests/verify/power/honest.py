@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.support import legacy_checkpoints
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.comparing import Recorded, Run
 from compat_tests.verify.power.other_version import OtherVersion, RunElsewhere
 from compat_tests.verify.power.program import ROWS, Model, Program
-from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.verification.perturbation import perturbed
 
 _PLAIN = Model(amplified=("", 0.0), ticks=0.0)
@@ -81,12 +81,9 @@ def _rounded_otherwise() -> Iterator[None]:
 
 def _perturbed(checkpoint: str, changed: str) -> str:
     """Writes a start in which each float is the next one up or down."""
-    reader = tf.train.load_checkpoint(checkpoint)
-    writer = Writer(changed)
-    for name in sorted(reader.get_variable_to_shape_map()):
-        writer.value(name, perturbed(name, np.asarray(reader.get_tensor(name)), 1))
-    writer.finish()
-    return changed
+    return legacy_checkpoints.changed(
+        checkpoint, changed, lambda name, value: perturbed(name, np.asarray(value), 1)
+    )
 
 
 class Pair(NamedTuple):

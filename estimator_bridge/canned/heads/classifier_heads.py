@@ -36,7 +36,7 @@ _TABLES = {
 
 
 class LabelClasses:
-    """Classes with ids from 0 up; without a vocabulary their names are their ids as strings."""
+    """Classes with ids from 0 up. Without a vocabulary, the class names are the ids as strings."""
 
     def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
         self.count, self.vocabulary = count, vocabulary
@@ -67,7 +67,7 @@ class LabelClasses:
         return output(scores=scores, classes=self.all_names(scores))
 
     def _table(self, key: str) -> Object:
-        # A table belongs to its graph; eagerly, it serves every batch.
+        # A table belongs to its graph. Eager calls use one table for all batches.
         tables = self._eager_tables if tf.executing_eagerly() else {}
         if key not in tables:
             if self.vocabulary is None:
@@ -153,7 +153,8 @@ class BinaryClassHead(SingleHead):
     """Two classes: the logit's sigmoid is the probability of class 1.
 
     The loss of an example is the sigmoid cross entropy of its label and logit. Labels are 0 and 1,
-    of any numeric type, or strings of the vocabulary: [batch, 1] or [batch], as the logits.
+    of any numeric type, or strings of the vocabulary. Like the logits, they are [batch, 1] or
+    [batch].
 
     Args:
         weight_column: a numeric feature column, or its key, with a weight for each example.
@@ -224,14 +225,16 @@ class BinaryClassHead(SingleHead):
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
-        # Stock computes it again, and also uses it for the metrics after the regularization.
+        # Stock computes the probabilities again, and uses them for the metrics after the
+        # regularization.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
         self._update_all(metrics, of_ids, losses, predictions[PredictionKeys.CLASS_IDS])
         self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, chances, losses.weights)
         self._update_mean(metrics, MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
-        # The accuracy of always predicting the more frequent class, from the mean of the labels.
+        # The baseline is the accuracy of always predicting the more frequent class, from the mean
+        # label.
         label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
         baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
         baseline.add_update(tf.no_op())  # An Estimator requires metrics to have an update.

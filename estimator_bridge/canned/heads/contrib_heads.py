@@ -61,7 +61,7 @@ class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
     """Several heads that share the logits of a model; see `MultiHead`.
 
     As in TensorFlow 1, it takes no regularization losses. Its heads, which may be the program's
-    own, only need the members of `_Head`.
+    own, need only the members of `_Head`.
     """
 
     def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:

@@ -1,6 +1,6 @@
 """The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
 
-By default their loss is the sum over a batch. AUC is integrated in another way than in Keras.
+By default their loss is the sum over a batch. The AUC is integrated differently than in Keras.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """The shared base of the heads of TensorFlow 1; mixed into a public head.
+    """Base class of the heads of TensorFlow 1; mixed into a public head.
 
     Scopes and the order of ops are stock's, because programs refer to tensors by name, such as
     `head/truediv`.
@@ -138,7 +138,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 class GraphMultiClassHead(GraphHead, MultiClassHead):
     """One of several classes; see `MultiClassHead`."""
 
-    _any_vocabulary = True  # As in stock, its length may differ from the number of classes.
+    _any_vocabulary = True  # as in stock, the length may differ from the number of classes
     _first_predictions = ALL_CLASSES
 
     def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
@@ -147,7 +147,7 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
 
 
 class GraphRegressionHead(GraphHead, RegressionHead):
-    """Numbers; see `RegressionHead`."""
+    """Predicts numbers; see `RegressionHead`."""
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
         logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -161,13 +161,16 @@ class GraphRegressionHead(GraphHead, RegressionHead):
         return {
             MetricKeys.LOSS_MEAN: tf.metrics.mean(losses.of_examples, weights=weights),
             key: _spread_mean(key, predictions[PredictionKeys.PREDICTIONS], weights),
-            # As in stock: the program's own labels, of any shape.
+            # As in stock, these are the program's own labels, of any shape.
             MetricKeys.LABEL_MEAN: tf.metrics.mean(labels, weights=weights),
         }
 
 
 class GraphMultiLabelHead(GraphHead, MultiLabelHead):
-    """Classes that do not exclude each other; see `MultiLabelHead`. It predicts no names."""
+    """Classes that do not exclude each other; see `MultiLabelHead`.
+
+    It does not predict class names.
+    """
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
         count = self.logits_dimension

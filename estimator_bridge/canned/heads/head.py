@@ -36,7 +36,7 @@ class HeadCall(NamedTuple):
 
 
 class Head(abc.ABC):
-    """Turns the logits of a model into loss, predictions, metrics and a train op.
+    """Computes loss, predictions, metrics and a train op from the logits of a model.
 
     A subclass overrides the abstract members, and either `create_estimator_spec` or
     `_create_tpu_estimator_spec`.
@@ -45,7 +45,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """Added to the names of metrics and summaries; may be None."""
+        """Part of the names of metrics and summaries; may be None."""
 
     @property
     @abc.abstractmethod
@@ -84,7 +84,7 @@ class Head(abc.ABC):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates metrics that `metrics` made with a batch, and returns them."""
+        """Updates the metrics that `metrics` created with a batch, and returns them."""
 
     def create_estimator_spec(
         self,
@@ -106,7 +106,7 @@ class Head(abc.ABC):
             logits: [..., logits_dimension]; a dict by head for `MultiHead`.
             labels: the expected results; None in prediction.
             optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
-            trainable_variables: what the optimizer updates.
+            trainable_variables: the variables that the optimizer updates.
             train_op_fn: takes the loss, returns the train op.
             update_ops: ops to run with the train op, such as those of batch normalization.
             regularization_losses: scalars that are added to the loss.
@@ -151,7 +151,7 @@ def check_one_way_to_train(call: HeadCall) -> None:
 
 
 def per_replica(loss: Tensor, reduction: str) -> Tensor:
-    """Scales a replica's loss for a mean over all replicas, because their gradients are summed."""
+    """Scales a replica's loss so that the sum over all replicas is a mean."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if reduction == MEAN and replicas > 1:
         loss *= 1.0 / replicas

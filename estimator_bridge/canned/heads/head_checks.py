@@ -1,7 +1,7 @@
 """Checks the inputs of heads.
 
-Functions raise InvalidInput eagerly, and for shapes that are known in a graph. Otherwise they
-return their tensor behind an assertion, which raises InvalidArgumentError.
+The functions raise InvalidInput eagerly, and in a graph if shapes are known. Otherwise they return
+their tensor with an assertion that raises InvalidArgumentError.
 """
 
 from __future__ import annotations
@@ -94,8 +94,7 @@ def checked_labels(
     """Checks that labels are dense and have the shape of the logits, but with `width` values.
 
     Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
-    `labels/Shape` is the shape of the labels, as in TensorFlow 1; otherwise it is the shape of the
-    logits.
+    `labels/Shape` is the shape of the labels, as in TensorFlow 1; otherwise that of the logits.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)

@@ -27,15 +27,16 @@ keras = tf_compat.keras2()
 class MultiHead(Head):
     """Several heads that share the logits of a model; the loss is the sum of their losses.
 
-    Labels are a dict by the name of each head. Logits are such a dict, or one tensor whose last
-    axis has the logits of all heads in order. Predictions are by (head, key).
+    Labels are a dict by the name of each head. Logits are a dict by name too, or one tensor whose
+    last axis has the logits of all heads in order. Predictions are a dict by (head, key).
 
     Args:
         heads: heads with names.
         head_weights: a factor for the loss of each head; None means 1.
 
     Raises:
-        InvalidInput: there is no head, or one without a name, or not as many weights as heads.
+        InvalidInput: there are no heads, a head has no name, or the numbers of weights and heads
+            differ.
     """
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:

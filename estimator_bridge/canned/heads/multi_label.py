@@ -37,7 +37,7 @@ class MultiLabelHead(SingleHead):
 
     Args:
         n_classes: the number of classes, more than 1.
-        classes_for_class_based_metrics: classes, by id or name, with metrics of their own.
+        classes_for_class_based_metrics: ids or names of the classes that get separate metrics.
 
     The other arguments are the same as in `BinaryClassHead`.
     """
@@ -147,7 +147,6 @@ class MultiLabelHead(SingleHead):
     def _of_classes(
         self, chances: Tensor, losses: Losses
     ) -> Iterator[tuple[list[str], Tensor, Losses]]:
-        """Yields each class's keys of metrics, probabilities, and losses with labels."""
         for id_, name in self._own_metrics.items():
             outer = [tf.rank(chances) - 1]
             begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)

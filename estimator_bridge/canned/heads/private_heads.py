@@ -21,7 +21,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, a scalar, and its inputs; with several heads, dicts by head."""
+    """The loss of a batch, a scalar, and its inputs. With several heads, each is a dict by head."""
 
     training_loss: Tensor
     unreduced_loss: Nest
@@ -30,7 +30,7 @@ class LossSpec(NamedTuple):
 
 
 class _Head:
-    """The base class of a program's own heads of TensorFlow 1.
+    """Base class for heads of TensorFlow 1 that a program defines.
 
     A subclass has `name`, `logits_dimension` and `create_loss`, and either `create_estimator_spec`
     or `_create_tpu_estimator_spec`. As in stock, this is not checked.
@@ -39,7 +39,7 @@ class _Head:
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """Added to the names of metrics and summaries."""
+        """Part of the names of metrics and summaries."""
 
     @property
     @abc.abstractmethod
@@ -80,7 +80,7 @@ class _Head:
 
 
 class PrivateHead(GraphHead, _Head):
-    """The shared base of the heads that functions of this module make."""
+    """Base class of the heads that the functions of this module return."""
 
     create_estimator_spec = _Head.create_estimator_spec  # type: ignore[assignment]
 
@@ -98,7 +98,7 @@ class ClassHead(PrivateHead, GraphMultiClassHead):
 
 
 class NumberHead(PrivateHead, GraphRegressionHead):
-    """Numbers; see `RegressionHead`."""
+    """Predicts numbers; see `RegressionHead`."""
 
 
 BINARY = "weight_column thresholds label_vocabulary loss_reduction loss_fn name"

@@ -18,13 +18,13 @@ _KEYS = (PredictionKeys.PREDICTIONS, PredictionKeys.LOGITS)
 
 
 class RegressionHead(SingleHead):
-    """Numbers: the logits, or a function of them, are the predictions.
+    """Predicts numbers: the logits, or a function of the logits.
 
     The loss of a logit is its squared difference from the label. Labels are [batch,
-    label_dimension], or [batch] if it is 1; weights may have the same shape.
+    label_dimension], or [batch] if label_dimension is 1; weights may have the same shape.
 
     Args:
-        label_dimension: how many numbers an example has.
+        label_dimension: how many numbers to predict for an example.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch,
             label_dimension].
         inverse_link_fn: computes predictions from the logits; may be None.
@@ -78,7 +78,7 @@ class RegressionHead(SingleHead):
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
-        # As in stock: the program's own labels, of any shape.
+        # As in stock, these are the program's own labels, of any shape.
         self._metric(metrics, MetricKeys.LABEL_MEAN).update_state(
             values=labels, sample_weight=losses.weights
         )
@@ -87,7 +87,7 @@ class RegressionHead(SingleHead):
 
 
 class PoissonRegressionHead(RegressionHead):
-    """Counts: a logit is the logarithm of the mean of a Poisson distribution.
+    """Predicts counts: a logit is the logarithm of the mean of a Poisson distribution.
 
     Args:
         compute_full_loss: adds Stirling's approximation of the loss's constant part.
@@ -114,7 +114,7 @@ class PoissonRegressionHead(RegressionHead):
 
 
 class LogisticRegressionHead(RegressionHead):
-    """Probabilities: labels and predictions are in [0, 1]; predictions are the logits' sigmoids.
+    """Predicts probabilities, the logits' sigmoids. Labels are in [0, 1].
 
     The loss is the sigmoid cross entropy; the arguments are the same as in `RegressionHead`.
     """

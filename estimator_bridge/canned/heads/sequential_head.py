@@ -15,7 +15,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class SequentialHead(Head):
-    """A head of sequences; a mask among the features says which steps exist.
+    """Applies a head to every step of a sequence; a mask among the features marks the real steps.
 
     Args:
         static_head: the head of one step.

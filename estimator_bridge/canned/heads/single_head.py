@@ -53,8 +53,10 @@ class SingleHead(Head):
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
     _range_scope = "check_label_range"
-    _shapes_first = False  # of labels, see `head_checks.checked_labels`
-    _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
+    _shapes_first = False  # order of label checks; see `head_checks.checked_labels`
+    _compared_predictions: Sequence[str] | None = (
+        None  # predictions that metrics use; None means all
+    )
     _reductions: Sequence[str] = REDUCTIONS
 
     def __init__(
@@ -97,7 +99,7 @@ class SingleHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Computes the loss of a batch: the sum of weighted losses, and regularization losses.
+        """Computes the loss of a batch: the sum of weighted losses, plus regularization losses.
 
         SUM_OVER_BATCH_SIZE divides by the number of losses, not by the sum of the weights.
         """
@@ -133,8 +135,8 @@ class SingleHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        # As in stock, they are computed again, which names the ops `predictions/...` without the
-        # head.
+        # As in stock, predictions are computed again, so their ops are `predictions/...` without
+        # the head.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})

@@ -44,11 +44,11 @@ def model_to_estimator(
 
     Args:
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
-            The weights of a program's own subclass of Model are not copied.
+            For a program's own subclass of Model, the weights are not copied.
         keras_model_path: where such a model was saved; instead of `keras_model`.
         custom_objects: the program's own layers and functions by name.
-        checkpoint_format: 'checkpoint' (the default): keys of `tf.train.Checkpoint`; or 'saver':
-            names of variables, the only one for subclasses of Model.
+        checkpoint_format: 'checkpoint' (the default) for keys of `tf.train.Checkpoint`, or 'saver'
+            for names of variables. Subclasses of Model need 'saver'.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
         export_outputs: for each output of the model, the class of its export signature.
@@ -196,7 +196,7 @@ def _save_weights(source: KerasSource, config: RunConfig, folder: str) -> str:
         tf.random.set_random_seed(config.tf_random_seed)
         tf.train.create_global_step()
         model = clone(source, ModeKeys.TRAIN)
-        # Creates the optimizer's variables, which belong in the checkpoint.
+        # This creates the optimizer's variables, which belong in the checkpoint.
         tf_compat.keras_train_op(model, is_training=True)
         with tf.Session(config=config.session_config) as session:
             if weights:

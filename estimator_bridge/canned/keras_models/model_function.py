@@ -21,8 +21,8 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 class KerasBatch(NamedTuple):
     """A batch in the form that a Keras model takes.
 
-    Inputs are in the model's order or by name, and targets in order. `weights` are the weights of
-    the examples, or None, as the program gives them.
+    Inputs are in the model's order or by name, and targets in order. `weights` are the program's
+    weights of the examples, or None.
     """
 
     inputs: Nest
@@ -188,9 +188,9 @@ def clone(
     labels: Nest = None,
     optimizer_settings: Object = None,
 ) -> Object:
-    """Copies a source's model into the default graph, compiled unless for predictions.
+    """Copies a source's model into the default graph, and compiles it unless it only predicts.
 
-    Without features its inputs are placeholders.
+    Without features, its inputs are placeholders.
     """
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)

@@ -1,4 +1,4 @@
-"""`numpy_input_fn` and `pandas_input_fn`: batches of arrays, and of a DataFrame."""
+"""`numpy_input_fn` and `pandas_input_fn`, which feed arrays or the rows of a DataFrame."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numpy_input_fn(
         y: labels in the same form, or None.
         batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
         num_epochs: passes over the rows; None means no end.
-        shuffle: whether the order is random; it must be given.
+        shuffle: whether the order is random. Required.
         queue_capacity, num_threads: the size of the queue, and how many threads fill it.
 
     Returns:
@@ -136,13 +136,13 @@ def pandas_input_fn(
 ) -> Callable[[], Nest]:
     """Makes an input_fn that feeds the rows of a DataFrame through a queue of the graph.
 
-    The arguments that are not listed are the same as in `numpy_input_fn`.
+    Arguments that are not listed are the same as in `numpy_input_fn`.
 
     Args:
         x: a DataFrame, whose columns are the features.
         y: labels: a Series, or a DataFrame for labels by name, with the index of x.
         queue_capacity: None means the number of rows, times four with `shuffle`.
-        target_column: the name of the labels in the queue, which no feature may have.
+        target_column: the name of the labels in the queue; must not be the name of a feature.
 
     Raises:
         InvalidInput: `shuffle` is not a bool; x and y have different indices; `target_column` is a

@@ -98,7 +98,7 @@ class FeedingRunner(tf.train.QueueRunner):
 
 
 class Rows(NamedTuple):
-    """Data in memory. `take` returns the numbers of the rows at given positions, and the rows."""
+    """Data in memory. `take` returns the row numbers at given positions, and the rows."""
 
     length: int
     dtypes: list[DType]
@@ -136,8 +136,8 @@ def _array_of(column: Object, name: Object) -> Array:
         missing = int(column.isna().sum())
         if missing and code != "f":
             raise errors.InvalidInput(
-                f"The column {name!r} lacks {missing} values; TensorFlow has no missing value for "
-                f"the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
+                f"The column {name!r} has {missing} missing values, which TensorFlow cannot "
+                f"represent in the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
             )
         # Missing floats become NaN.
         options = {"na_value": np.nan} if missing else {}
@@ -155,7 +155,7 @@ def _array_of(column: Object, name: Object) -> Array:
 class _RowFeed:
     """Feeds consecutive rows, for `num_epochs` epochs or without end.
 
-    With `random_start` an epoch begins at a random row, and ends at the row before it.
+    With `random_start`, an epoch starts at a random row, and ends at the row before this start.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    There are as many ops as in stock's queues, because TensorFlow derives seeds from the number.
-    With `shuffle`, the queue holds at least `min_after_dequeue` rows, by default a quarter of the
-    capacity. Each thread passes `num_epochs` times over the rows; None means no end.
+    There are as many ops as in stock's queues, because TensorFlow derives seeds from the number of
+    ops. With `shuffle`, the queue contains at least `min_after_dequeue` rows, by default a quarter
+    of the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

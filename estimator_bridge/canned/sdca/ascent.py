@@ -24,7 +24,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Four numbers for each example, by the hash of its name; saved in checkpoints."""
+    """Stores four numbers for each example, by the hash of its name; saved in checkpoints."""
 
     def __init__(self, num_shards: int) -> None:
         with tf.name_scope(_NAME):
@@ -33,7 +33,7 @@ class ExampleTable:
                     tf.int64,
                     tf.float32,
                     default_value=[0.0] * _WIDTH,
-                    # No hash of SdcaFprint equals one of these.
+                    # No hash of SdcaFprint equals one of these keys.
                     empty_key=[0, 0],
                     deleted_key=[1, 1],
                     name=f"{_NAME}-{number}-of-{num_shards}",
@@ -48,7 +48,7 @@ class ExampleTable:
         sums: list[Tensor] = []
         for shard in self._shards:
             _, values = shard.export()
-            # One after another, because each copies a table in double precision.
+            # The sums run one after another, because each copies a table in double precision.
             with tf.control_dependencies(sums):
                 sums.append(tf.reduce_sum(tf.cast(values, tf.float64), 0))
         return tf.add_n(sums)
@@ -77,14 +77,14 @@ class ExampleTable:
 
 Parts = list[Variable]
 
-_FEW = 1.0  # Below this, l2 is smaller than the method is meant for.
+_FEW = 1.0  # the method is not meant for an l2 below this
 
 
 class Ascent:
     """A linear model that is trained on a batch.
 
     A step changes "unshrunk" copies of the weights. `update_weights` computes the model's weights
-    by shrinking the copies by l1 / l2.
+    by shrinking these copies by l1 / l2.
     """
 
     def __init__(self, optimizer: LinearSDCA, examples: Examples, loss_type: str) -> None:
@@ -159,7 +159,7 @@ class Ascent:
                 l1 = settings.symmetric_l1_regularization * self._sum_of_weights(tf.abs)
             with tf.name_scope("sdca/l2_loss"):
                 l2 = settings.symmetric_l2_regularization * self._sum_of_weights(tf.square) / 2.0
-            # The l2 loss is in the primal and in the dual problem.
+            # The l2 loss is part of the primal and of the dual problem.
             return (primal + dual + l1 + 2.0 * l2) / importance
 
     def _sum_of_weights(self, of_each: Callable[[Tensor], Tensor]) -> Tensor:

@@ -19,8 +19,8 @@ class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
     It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
-    rate. It keeps four numbers for every example, so examples need names. It is for classifiers of
-    two classes and regressors of one number, with columns of `tf.feature_column`.
+    rate. It stores four numbers for every example, so examples need names. It works for classifiers
+    of two classes and regressors of one number, with columns of `tf.feature_column`.
 
     Args:
         example_id_column: the feature with the name of each example, a string.
@@ -83,7 +83,7 @@ class Examples(NamedTuple):
     Attributes:
         sparse: the categories of each categorical column.
         sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
-        dense: the numbers of each dense column, [batch, width] float32, and ones for the bias.
+        dense: the values of each dense column, [batch, width] float32, and ones for the bias.
         dense_weights: the variable of each dense column, and the bias, or their parts.
         labels, importance, names: [batch].
     """

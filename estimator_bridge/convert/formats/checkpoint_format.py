@@ -49,11 +49,11 @@ class StoredTable(NamedTuple):
     """A table in a checkpoint."""
 
     known: KnownTable
-    kind: str  # its optimizer, a key of `OPTIMIZERS`
+    kind: str  # optimizer, a key of `OPTIMIZERS`
     parameters: StoredTensor
     slots: Mapping[str, StoredTensor | None]  # None if the checkpoint lacks the slot
-    variable: str | None = None  # of a legacy estimator; None if unknown
-    # The places of its rows in the tensors; None if they are in the order of their ids.
+    variable: str | None = None  # variable of a legacy estimator; None if unknown
+    # The place of each row in the tensors. None if rows are in the order of their ids.
     layout: Layout | None = None
 
     @property
@@ -90,10 +90,10 @@ class Contents:
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
     # Missing parts of tables, and tensors below a table that are not its slots.
     gaps: Sequence[Gap] = ()
-    doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
+    doubtful: Sequence[Gap] = ()  # ordinary variables that may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    root: Path | None = None  # of the object that holds the tables; None if there are no objects
+    root: Path | None = None  # path of the object with the tables; None if there are no objects
     notes: Sequence[str] = ()
 
     def step(self) -> int | None:
@@ -107,7 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts; tables in `whole` are on a single one."""
+    """How a writer spread tables over hosts. Tables in `whole` are on a single host."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -133,7 +133,6 @@ class CheckpointTarget(abc.ABC):
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves: ...
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
-        """Yields the tensors that the new checkpoint has besides `targets`."""
         yield from ()
 
     def writer(
@@ -149,14 +148,14 @@ class CheckpointTarget(abc.ABC):
         return Reader(prefix)
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the files beside the tensors, once TensorFlow sees all tensors."""
-        import tensorflow as tf  # Inspecting, which uses this module, works without it.
+        """Writes the checkpoint's other files, after TensorFlow can read all tensors."""
+        import tensorflow as tf  # inspecting, which uses this module, works without TensorFlow
 
         folder, name = os.path.split(prefix)
         with self.reader(prefix) as result:
             if {seen for seen, _ in tf.train.list_variables(prefix)} != set(result.tensors):
                 raise errors.CannotWrite(
-                    f"{prefix}: TensorFlow does not see everything that was written."
+                    f"{prefix}: TensorFlow cannot read everything that was written."
                 )
         state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
         bundle.write_durably(os.path.join(folder, "checkpoint"), state.encode())
@@ -200,7 +199,7 @@ class Format(abc.ABC):
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
-        """Plans a new checkpoint; the old one has its rows in the order of `strategy`."""
+        """Plans a new checkpoint. In the old checkpoint, rows are in the order of `strategy`."""
 
 
 def _no_hosts(side: str, why: str) -> errors.InvalidInput:

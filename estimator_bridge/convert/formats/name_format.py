@@ -62,13 +62,13 @@ class NameFormat(common.Format):
         return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        # By table: the number of parts into which it is divided, and the number of its rows.
+        # By table: the number of its parts, and the number of its rows.
         slices = {t.parameters.name: (t.parameters.hosts, t.shape[0]) for t in contents.tables}
         whole = _whole(slices)
         slices = {name: count for name, count in slices.items() if name not in whole}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
-        # If another program restored and saved the checkpoint, its slices are gone.
+        # If another program restored and saved the checkpoint, the slices no longer show the hosts.
         if stored > 1 and any(count != min(rows, hosts) for count, rows in slices.values()):
             raise errors.InvalidInput(
                 f"`from_hosts`={hosts}, but the tables are stored in slices of {stored} hosts: "
@@ -184,7 +184,7 @@ def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
-    # A table with one row in each slice may have had more hosts than slices.
+    # If each slice has one row, there may have been more hosts than slices.
     exact = {count for count, rows in slices.values() if count < rows}
     at_least = max((count for count, _ in slices.values()), default=1)
     hosts = exact.pop() if len(exact) == 1 else at_least

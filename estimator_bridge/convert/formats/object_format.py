@@ -47,21 +47,22 @@ class ObjectFormat(common.Format):
         if like is None:
             if old.form == self.form:
                 raise errors.InvalidInput(
-                    "The old checkpoint is an object checkpoint already, which any number of hosts "
-                    "reads. For other objects, give a checkpoint that has them (`like`)."
+                    "The old checkpoint is already an object checkpoint; any number of hosts can "
+                    "read it. To convert it for a program with other objects, give a checkpoint of "
+                    "that program as `like`."
                 )
             return ObjectTarget(options, old)
         if object_graph.KEY not in like.tensors:
             raise errors.InvalidInput(
-                f"`like`: {like.prefix} is not an object checkpoint, so it cannot say where things "
-                "go in one. Give one that the TF2 program saved."
+                f"`like`: {like.prefix} is not an object checkpoint, so it cannot say where "
+                "tensors belong in the new one. Give a checkpoint that the TF2 program saved."
             )
         contents = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
         return TemplateTarget(contents, options.rename)
 
 
 class ObjectTarget(common.CheckpointTarget):
-    """A new object checkpoint; variables of an `old` one for SparseCores stay in place."""
+    """A new object checkpoint. Variables of an `old` checkpoint for SparseCores stay in place."""
 
     basename = "ckpt"
     registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
@@ -74,7 +75,7 @@ class ObjectTarget(common.CheckpointTarget):
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
                 "`rename` does not apply between these two forms, where variables keep their "
-                "places. For other places, give a checkpoint that has them (`like`)."
+                "places. To move variables, give a checkpoint with the new places as `like`."
             )
 
     def key(self, part: str, name: str) -> str:
@@ -92,7 +93,7 @@ class ObjectTarget(common.CheckpointTarget):
         if self._base is not None:
             yield common.variable_move(tensor, tensor.name)
             return
-        assert name is not None  # A name-based checkpoint has names for all variables.
+        assert name is not None  # a name-based checkpoint has names for all variables
         name = self._options.rename.get(name, name)
         path = (common.GLOBAL_STEP,) if name == common.GLOBAL_STEP else (_VARIABLES, name)
         yield common.variable_move(tensor, object_graph.key_of(path))
@@ -123,7 +124,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of a template, such as one of a Keras program."""
+    """An object checkpoint with all objects of a template, such as a Keras program's checkpoint."""
 
     basename = "ckpt"
 
@@ -223,7 +224,7 @@ def other_variables(
 
 
 def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    """Finds the one optimizer that has these slots; if not `strict`, the first of several."""
+    """Finds the only optimizer with these slots; if not `strict`, the first of several."""
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(
@@ -243,7 +244,7 @@ def _tables(
     if not objects.embeddings and not strict:
         return
     children = objects.children(_embedding(objects, options.root))
-    # Without a spec: the variables of a TPUEmbedding that are not slots of other variables.
+    # Without a spec, tables are the variables of a TPUEmbedding that are not slots of others.
     of_others = {name for name in children for other in children if name.startswith(f"{other}/")}
     others = [KnownTable(name) for name in children if name not in of_others]
     for table in common.known_tables(options) or others:

@@ -1,10 +1,10 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
-Tables are stored in stacks, as the SparseCores hold them. The checkpoint contains the layout of the
+Tables are stored in stacks, as on the SparseCores. The checkpoint contains the layout of the
 stacks, which depends on the numbers of cores and SparseCores, but not on hosts or the kind of TPU.
 
-Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. Their
-restore into another layout keeps the tables and silently resets their slots.
+Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. When they
+restore a checkpoint into another layout, tables keep their values, and slots are silently reset.
 """
 
 from __future__ import annotations
@@ -187,11 +187,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
-    """Counts the padding rows of a table that ids outside of the vocabulary have trained.
-
-    A slot of such a row differs from its initial value: 0, or the smallest accumulator in the
-    padding.
-    """
+    """Counts the padding rows of a table that ids outside of the vocabulary have trained."""
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
         return None

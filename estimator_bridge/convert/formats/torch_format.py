@@ -7,7 +7,7 @@
 Reference: torchrec/modules/embedding_modules.py, `EmbeddingFusedOptimizer` in
 torchrec/distributed/batched_embedding_kernel.py and `get_optimizer_state` in
 fbgemm_gpu/split_table_batched_embeddings_ops_training.py, all of TorchRec 1.9 and FBGEMM 1.8. The
-start `state.` and the dots are those of `flatten_optimizer_state_dict` in
+start `state.` and the dots come from `flatten_optimizer_state_dict` in
 torch/distributed/checkpoint/state_dict.py.
 """
 
@@ -44,7 +44,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
     "ProximalAdagradParameters": {"accumulators": "momentum1"},
     "AdamParameters": {"momenta": "momentum1", "velocities": "exp_avg_sq"},
 }
-"""TorchRec's names of slots. FBGEMM lacks the other optimizers, so their slots keep their names."""
+"""TorchRec's names of slots. Slots of optimizers that FBGEMM lacks keep their names."""
 
 # Other names of these slots: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in
 # torch.optim.
@@ -192,7 +192,6 @@ def _key(options: ConversionOptions, table: str) -> str:
 def _tables(
     reader: Reader, keys: Mapping[str, str], options: ConversionOptions, strict: bool
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables; `keys` are the keys of tensors by the names that `rename` gives them."""
     assert isinstance(reader, (SafetensorsReader, torch_files.StateDictReader))
     remembered = json.loads(reader.metadata.get(_METADATA, "{}"))
     found = _names_of_tables(keys, options.root)

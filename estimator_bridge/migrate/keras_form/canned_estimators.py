@@ -78,8 +78,9 @@ _OF_PART: Mapping[str, str] = {
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""Default rates of the parts whose rate is the same in every API; combined estimators lack these
-parts.
+"""Default rates of the parts whose rate is the same in every API.
+
+Combined estimators lack these.
 """
 
 CLIP_NORM = "5.0"
@@ -134,6 +135,5 @@ def canned(source: Source, node: ast.AST) -> Canned | None:
 
 
 def class_name(source: Source, node: ast.AST) -> str:
-    """Returns NAME for a call of `tf.estimator.NAME`; "" for other nodes."""
     short = source.called(node)
     return short.rpartition(".")[2] if short.startswith("estimator.") else ""

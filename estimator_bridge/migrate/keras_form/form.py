@@ -67,15 +67,14 @@ def migrate_to_keras(
     """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
     Args:
-        name: what error messages call the program.
+        name: the program's name in errors.
         target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
             for the batch size. Features that SparseCores lack are not checked.
 
     Raises:
         InvalidInput: the source is not Python 3.
         Untranslatable: the model_fn is not simple enough for a class, parts of the program cannot
-            be carried over (the message lists all of them), or it has no tables although `target`
-            is given.
+            be carried over, or `target` is given for a program without tables.
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):
@@ -141,7 +140,6 @@ def _without_tabs(source: str) -> str:
 
 
 def _of_tables(program: Source, site: sites.Site, target: str | None) -> Text:
-    """Makes a class of the model_fn; raises NotSimple if that has more than a class can have."""
     calls = CallWriter(program, site)
     root, model = models.write(program, site, target)
     calls.write()
@@ -180,7 +178,6 @@ def _is_keras_form(program: Source) -> bool:
 
 
 def _apply_rules(program: Source, left_out: Sequence[ast.FunctionDef] = ()) -> None:
-    """Applies the rules to all code that stays."""
     _drop_v1(program)
     _imports(program)
     dead = [*_dropped_statements(program), *left_out]
@@ -220,7 +217,7 @@ def _estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Whether a node is the callee of a layer, optimizer or other call rewritten as a whole."""
+    """Whether a node is the function of a layer, optimizer or other call rewritten as a whole."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)
@@ -241,7 +238,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Whether a name needs no rule: a mode key (here replaced by a string) or GraphKeys."""
+    """Whether a name needs no rule: a mode key, which becomes a string, or GraphKeys."""
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:

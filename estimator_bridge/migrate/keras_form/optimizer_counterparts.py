@@ -1,4 +1,4 @@
-"""Optimizers of TensorFlow 1, and their counterparts that compute the same numbers."""
+"""Optimizers of TensorFlow 1, and the Keras optimizers that compute the same results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Counterpart(NamedTuple):
     Attributes:
         new: the class, in `tf` or else in `tf2_engine`.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
-            changes no number. The rate comes first and is passed without a name.
+            changes no results. The rate comes first and is passed without a name.
         default: an argument to write out because the new default differs.
         rate: the old default rate, if the new one differs.
         starts: the initial slot values, if they differ.
@@ -97,10 +97,7 @@ OF_TABLES: Mapping[str, Counterpart] = {
 
 
 def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:
-    """Writes a Keras optimizer that applies `rule`, an update rule of the engine.
-
-    `starts` are the initial slot values, if they differ from the rule's own.
-    """
+    """Writes a Keras optimizer that applies `rule`, an update rule of the engine."""
     source.need(KERAS if rule.startswith("Keras") else "tf2_engine", rule)
     source.need(KERAS, "RuleOptimizer")
     after = [starts] if starts else []

@@ -1,4 +1,4 @@
-"""The rules by which the Keras form refuses programs: the id and the subject of each."""
+"""The rules by which the Keras form refuses programs: the id and the subject of each rule."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ _TEXTS: Mapping[str, str] = {
 }
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
-"""The rules by id. Only refusals have rules: replacements are all needed, because no estimator call
-can stay in Keras.
+"""The rules by id, all of them refusals.
+
+Replacements have no rules, because all are needed: no estimator call can stay in Keras.
 """

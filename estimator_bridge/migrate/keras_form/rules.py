@@ -1,6 +1,7 @@
 """Rules for names and calls anywhere in a program.
 
-A name without a rule stays if TensorFlow 2 has the same object under it, and is refused otherwise.
+A name without a rule stays if TensorFlow 2 has the same object under this name. Otherwise it is
+refused.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _SAME_NUMBERS = (
     *("where", "lookup.StaticHashTable", "name_scope", "device", "map_fn", "hessians", "size"),
     *("zeros_initializer", "ones_initializer", "zeros_like", "ones_like"),
 )
-"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1` though TensorFlow 2 does the
-same.
+"""Functions that TensorFlow's upgrade tables map to `tf.compat.v1`.
+
+Their versions in TensorFlow 2 do the same.
 """
 
 _WITH_STATE = re.compile(
@@ -47,7 +49,7 @@ _WITH_STATE = re.compile(
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
 _OF_CONTRIB = ("tf_slim.", "estimator_bridge.run.tf1.", "tf2_engine.tf_compat.")
-"""What names of tf.contrib become when a program is ported; they need a graph."""
+"""The replacements of tf.contrib's names in a ported program; they need a graph."""
 
 _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
 
@@ -115,11 +117,10 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 _OF_GRAPHS = frozenset(
     ["train.ExponentialMovingAverage", "Variable", "trainable_variables", "gradients"]
 )
-"""Variables outside of the model's layers, and what finds variables in a graph."""
+"""Variables outside of the model's layers, and functions that find variables in a graph."""
 
 
 def counterpart(full: str) -> Upgrade | None:
-    """Returns the TensorFlow 2 counterpart of a full name; None if no equivalent is known."""
     short = short_name(full)
     if short in _OF_GRAPHS or short.split(".")[0] in ("estimator", _COLUMNS):
         return None
@@ -148,7 +149,6 @@ def _object(module: object, name: str) -> object:
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
-    """Rewrites all calls and names that have rules, and refuses those that cannot stay."""
     for call in nodes_in(source.tree, ast.Call):
         if not skip(call):
             short = source.called(call)
@@ -165,7 +165,6 @@ def write(source: Source, call: ast.Call, writer: Writer) -> None:
 
 
 def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:
-    """Passes positional arguments by their TensorFlow 2 names, and renames or drops keywords."""
     for number, each in enumerate(call.args):
         name = upgrade.order[number] if number < len(upgrade.order) else ""
         if name and not isinstance(each, ast.Starred):
@@ -247,7 +246,6 @@ def known_arguments(
     """Returns the arguments of a call by name; reports each one that would be lost.
 
     Args:
-        names: the known arguments, in positional order.
         required: names that must be present.
         unused: keywords that make no difference in the new program.
         lost: names that are not carried over.
@@ -262,7 +260,9 @@ def known_arguments(
     for key in required.split():
         if key not in by_name:
             source.problem(call, "keras-argument", f"{key} is not written out", f"Write {key}=...")
-            by_name[key] = call.func  # a placeholder: the program is refused, so nothing uses it
+            by_name[key] = (
+                call.func
+            )  # a placeholder that nothing uses, because the program is refused
     return by_name
 
 
@@ -353,7 +353,6 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
 
 
 def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
-    """Returns the Keras schedule for a decaying rate, and the step argument of the old call."""
     name, names = SCHEDULES[source.called(call)]
     by_name = known_arguments(source, call, names, unused="")
     step = by_name.pop("global_step", None)
@@ -392,8 +391,6 @@ def _piecewise(source: Source, call: ast.Call) -> str:
 
 
 def _mean_of(written: str, names: str) -> Writer:
-    """Creates a writer for a mean loss; a loss with further arguments stays in `compat.v1`."""
-
     def write(source: Source, call: ast.Call) -> str:
         by_name, others = arguments(call, names.split())
         if len(by_name) != len(names.split()):
@@ -439,14 +436,14 @@ def placeholder(source: Source, call: ast.Call) -> str:
 
 
 def _input(source: Source, call: ast.Call) -> str:
-    """Replaces an `Input` by the tensor it wraps, because Keras layers take any tensor."""
+    """Replaces an `Input` by its tensor, because Keras layers take any tensor."""
     names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
     by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
-    """Keeps the old op: `tf.strings.split` keeps empty words and splits differently."""
+    """Keeps the old op, because `tf.strings.split` keeps empty words and splits differently."""
     by_name = known_arguments(source, call, "source sep skip_empty delimiter input")
     strings = by_name.get("source") or by_name.get("input")
     if strings is None:
@@ -468,7 +465,7 @@ WARM_START = (
 WARM_CARRIED = (
     "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
 )
-"""The carried arguments of WarmStartSettings and their new names, in the syntax of `renamed`."""
+"""The arguments of WarmStartSettings that are carried over, in the syntax of `renamed`."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:

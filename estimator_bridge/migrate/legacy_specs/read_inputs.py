@@ -1,4 +1,4 @@
-"""Translates feature columns of any TensorFlow version to `preprocessing` columns, as id makers."""
+"""Translates feature columns of any TensorFlow version to `preprocessing` columns that make ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def read_input(column: Object) -> preprocessing.Column:
 
 
 def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
-    """Collects the preprocessing of each feature of TPU embedding columns."""
     return {
         column.get_feature_key_name(): read_input(column.categorical_column) for column in columns
     }

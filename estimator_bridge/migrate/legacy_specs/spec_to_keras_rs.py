@@ -1,7 +1,7 @@
 """Settings that `keras_rs.layers.DistributedEmbedding` lacks, and steps that a program must add.
 
 On the TensorFlow backend the layer takes the FeatureConfigs of TPUEmbeddingV2 and creates a
-TPUEmbeddingV2 itself. Written for, and tested with, keras-rs 0.4.0.
+TPUEmbeddingV2 itself. Tested with keras-rs 0.4.0.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ _BY_HAND = (
         "layer.get_embedding_tables() fails for tables that share a stack.",
     ),
 )
-"""For each change: what it is, the state before and after, and the reason."""
+"""The setting, its value before and after, and the reason, for each change."""
 
 
 def refusals(legacy: LegacySpec) -> Iterator[str]:
-    """Yields a line for each table whose optimizer the layer refuses."""
     for table in legacy.tables:
         optimizer = table.optimizer or legacy.optimizer
         if optimizer is not None and optimizer.kind == _LACKED:
@@ -60,7 +59,6 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
 
 
 def changes() -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for each step that a program must add for the layer."""
     for each in _BY_HAND:
         fields = dict(zip(("setting", "was", "now", "why"), each, strict=True))
         yield {"where": str(SPEC), **fields, "effect": "by hand"}

@@ -19,14 +19,13 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""Rows of the catalogue that a program cannot lose without training something else."""
+"""Rows of the catalogue that a program cannot lose without computing other results."""
 
-# These need no remark: the objects carry them, or they depend on the program's input.
+# These rows need no remark: the objects include them, or they depend on the program's input.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
 def check(legacy: LegacySpec, target: str) -> None:
-    """Raises Untranslatable with the names of all settings that the target cannot honour."""
     if target == spec_to_keras_rs.TARGET:
         name, besides = spec_to_keras_rs.LAYER, spec_to_keras_rs.refusals(legacy)
         on_sparse_cores.check(legacy, REFUSED, besides, target=f"{name} on SparseCores")
@@ -35,7 +34,6 @@ def check(legacy: LegacySpec, target: str) -> None:
 
 
 def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for each setting that works differently on SparseCores."""
     if target == spec_to_keras_rs.TARGET:
         yield from spec_to_keras_rs.changes()
     for note in notes_of_spec(legacy):

@@ -43,10 +43,13 @@ class Change:
 
     Attributes:
         where: the owner of the setting, such as "table 'words'".
-        setting: its legacy name.
-        was, now: the old and new value as source text; `now` is empty if nothing replaces it.
+        setting: the legacy name of the setting.
+        was: the old value as source text.
+        now: the new value as source text; empty if nothing replaces the setting.
         why: a sentence.
-        effect: one of `EFFECTS`.
+        effect: one of `EFFECTS`. setting: its legacy name. was,
+        now: the old and new value as source text; `now` is empty if nothing replaces it. why: a
+        sentence. effect: one of `EFFECTS`.
     """
 
     where: str
@@ -73,7 +76,6 @@ class Report:
         yield from map(str, self.changes)
 
     def as_dict(self) -> dict[str, Object]:
-        """Converts the report to values for JSON."""
         return {"changes": [dataclasses.asdict(change) for change in self.changes]}
 
     def __str__(self) -> str:
@@ -90,8 +92,7 @@ class TF2Embedding:
 
     Attributes:
         feature_config: a FeatureConfig by feature, for `tf2_engine.TPUEmbedding` and the Keras
-            layer; every table has its own optimizer. Stock's TPUEmbedding takes it if
-            `for_stock`.
+            layer; every table has its own optimizer. Stock's TPUEmbedding takes it if `for_stock`.
         options: further arguments of `TPUEmbedding`.
         engine_spec: the whole spec for `tf2_engine.TPUEmbedding`, including settings that a
             FeatureConfig cannot express: mod partitioning, hot ids, lookup statistics.
@@ -117,13 +118,11 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The TensorFlow 2 optimizer of a table; `reason` says why it is not stock's, if so."""
-
     optimizer: Object
     kind: str
     reason: str | None
     legacy_kind: str
-    rate: Object  # the legacy one
+    rate: Object  # the legacy rate
 
 
 def to_tf2(
@@ -134,7 +133,7 @@ def to_tf2(
     target: str | None = None,
     batch_size: int | None = None,
 ) -> TF2Embedding:
-    """Translates a legacy spec, stock's or ours, to TensorFlow 2.
+    """Translates a legacy spec, stock's or the bridge's, to TensorFlow 2.
 
     The objects are of stock's classes where its public API has them, otherwise of this project's.
 
@@ -232,7 +231,10 @@ def _for_target(
 
 
 def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
-    """Makes the optimizer of each table, by table name; equal optimizers are one object."""
+    """Makes the optimizer of each table, by table name.
+
+    Tables with equal optimizers share one object.
+    """
     optimizer_of = functools.cache(stock_optimizer)
     optimizers = {}
     for table in tables:
@@ -245,7 +247,7 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Makes stock's optimizer with every setting, and None; otherwise the engine's, and why."""
+    """Makes stock's optimizer with every setting, and None; or else the engine's, and why."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:
@@ -280,7 +282,6 @@ def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | No
 def _changes(
     legacy: LegacySpec, optimizers: Mapping[str, _Optimizer], unknown_columns: list[Note]
 ) -> Iterator[Change]:
-    """Yields the changes of the spec: table by table, then the features."""
     notes = [*_notes(legacy, optimizers), *unknown_columns]
     order = [SPEC, *(Place("table", table.name) for table in legacy.tables)]
     positions = {place: position for position, place in enumerate(order)}
@@ -293,10 +294,10 @@ def _changes(
 
 
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
-    """Yields the notes of a spec, worded for the objects of TensorFlow 2.
+    """Yields the notes of a spec, for the objects of TensorFlow 2.
 
-    There every table has an optimizer of its own, so a note on the spec's optimizer is repeated for
-    each table that uses it.
+    In TensorFlow 2 every table has its own optimizer, so a note on the spec's optimizer is repeated
+    for each table that uses it.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

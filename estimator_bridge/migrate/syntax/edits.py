@@ -61,7 +61,7 @@ class Edits:
         self._replacements[offset, offset] = before + text
 
     def apply(self) -> str:
-        """Computes the new text. A replacement inside a longer one has no effect."""
+        """Computes the new text. A replacement inside a longer replacement has no effect."""
         new = {
             span: text.replace("\r\n", "\n").replace("\n", self._newline)
             for span, text in self._replacements.items()
@@ -70,7 +70,7 @@ class Edits:
 
 
 def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span) -> str:
-    """Applies replacements to a span of a text; those inside longer replacements are ignored.
+    """Applies replacements to a span of a text; replacements inside longer ones are ignored.
 
     Args:
         new: the replacement of each span, or a function that returns it.

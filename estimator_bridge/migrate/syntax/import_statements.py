@@ -1,4 +1,4 @@
-"""Reads import statements of stock's estimator, and writes those of the replacements."""
+"""Reads import statements of stock's estimator, and writes the imports that replace them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Imported:
 
     Attributes:
         bound: the name in the program; None for a star import.
-        place: its place in the bridge; None if that depends on the names below it.
+        place: its replacement in the bridge; None if it depends on the names that are read from it.
         comment: the comment after the name in a list in brackets.
     """
 
@@ -93,7 +93,7 @@ def _comment(alias: cst.ImportAlias) -> str:
 
 
 def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
-    """Yields one import statement, with its comment, for each module with some of the places."""
+    """Yields one import statement, with its comment, for each module of the replacements."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for each in imported:
         assert each.place is not None
@@ -112,7 +112,6 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
 
 
 def of_names(module: str, names: Sequence[str]) -> str:
-    """Writes the import of names from a module, on several lines if it is too long for one."""
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= _WIDTH:
         return line
@@ -121,7 +120,6 @@ def of_names(module: str, names: Sequence[str]) -> str:
 
 
 def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) -> ImportStatement:
-    """Keeps those names of an import statement whose full names are in `names`."""
     bound = read(statement, modules)
     kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -151,11 +149,7 @@ def is_preface(statement: cst.CSTNode) -> bool:
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
-    """Finds the position of TensorFlow's last import in the group of imports from `first`.
-
-    It is `first - 1` if the statement there is not an import line but a block that contains
-    imports.
-    """
+    """Finds the position of TensorFlow's last import in the group of imports from `first`."""
     last = first - 1
     for position, each in enumerate(statements[first:], first):
         if not is_import_line(each):
@@ -167,9 +161,8 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 class Aliases:
     """Chooses the names under which a new program imports modules of the bridge.
 
-    Args:
-        taken: names that the program uses.
-        namespace_names: names under which the program imports the bridge's namespace itself.
+    `taken` are names that the program uses; `namespace_names` are names under which it imports the
+    bridge's namespace itself.
     """
 
     def __init__(self, taken: set[str], namespace_names: Iterable[str]) -> None:
@@ -196,7 +189,7 @@ class Aliases:
         return statements
 
     def free(self, name: str) -> str:
-        """Finds and reserves a name that the program does not use, if possible the given one."""
+        """Finds and reserves a name that the program does not use, if possible the given name."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)

@@ -14,8 +14,8 @@ class Modules:
     Attributes:
         name: the full name of the module itself; "" for a single program.
         is_package: whether it is the `__init__.py` of its package.
-        names: maps the full name of each name that a module imports or assigns to what it stands
-            for, such as "job.common.tf" to "tensorflow.compat.v1".
+        names: maps the full name of each name that a module imports or assigns to the full name of
+            its value, such as "job.common.tf" to "tensorflow.compat.v1".
         source: the source of all modules, one after another.
     """
 
@@ -38,7 +38,6 @@ class Modules:
         return name
 
     def absolute(self, name: str) -> str:
-        """Resolves the dots of a relative import at the start of a name."""
         level = len(name) - len(name.lstrip("."))
         if not level:
             return name
@@ -51,5 +50,4 @@ ALONE = Modules()
 
 
 def written_module(statement: ast.ImportFrom) -> str:
-    """The module of an import as written, with the dots of a relative import."""
     return "." * statement.level + (statement.module or "")

@@ -1,9 +1,8 @@
 """Follows names to the modules, classes and functions that they stand for, by data flow.
 
-A program can give a module or function another name in many ways: by
-`fc, tpu = tf.feature_column, tf.tpu.experimental`, as an attribute of a class or of `self`, as a
-default argument, as the result of a function, or through `functools.partial`. `NameFlow` finds the
-full name behind each of them.
+A program can give a module or function another name by `fc, tpu = tf.feature_column,
+tf.tpu.experimental`, as an attribute of a class or of `self`, as a default argument, as the result
+of a function, or through `functools.partial`.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class NameFlow:
         return names if _agree(names) or not self._is_assigned(node) else []
 
     def names_at(self, node: ast.AST, dotted: str) -> list[str]:
-        """Lists the full names of a dotted name in the scope of a node."""
         first, *rest = dotted.split(".")
         values = self._of_name(self._scope(node), first)
         for part in rest:
@@ -111,7 +109,6 @@ class NameFlow:
         return False
 
     def may_be_none(self, node: ast.AST | str | None, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether the value of an expression may also be None."""
         if isinstance(node, ast.Constant):
             return node.value is None
         if isinstance(node, ast.Name) and node.id not in seen:
@@ -132,7 +129,7 @@ class NameFlow:
         return any(self.may_be_none(each, seen | {name}) for each in self._bindings(scope, name))
 
     def _is_a_value(self, scope: ast.AST, name: str) -> bool:
-        """Whether a name is used in another way than as a module or a function, if not None."""
+        """Whether a name is used other than as a module or a function, if it is not None."""
         bindings = self._bindings(scope, name)
         uses = [
             each
@@ -142,7 +139,7 @@ class NameFlow:
         return not all(map(self.is_base, uses))
 
     def is_base(self, node: ast.AST) -> bool:
-        """Whether an expression is called, or has attributes read, so that it is not None."""
+        """Whether the program calls an expression or reads its attributes, so it is not None."""
         up = self._parents.get(node)
         return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
@@ -160,7 +157,6 @@ class NameFlow:
         )
 
     def partial(self, node: ast.AST | None) -> ast.Call | None:
-        """Finds the call of `functools.partial` behind a node, which may be a name."""
         if isinstance(node, ast.Name):
             bindings = self._bindings(self._scope(node), node.id)
             only = bindings[0] if len(bindings) == 1 else None
@@ -170,13 +166,11 @@ class NameFlow:
         return None
 
     def top_level(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the names at the top level of the module, with their full names."""
         for scope, name in [*self._bound]:
             if scope is self.tree and (names := _strings(self._of_name(scope, name))):
                 yield name, names
 
     def _enter(self, node: ast.AST, scope: ast.AST) -> None:
-        """Records the scope and the parent of all nodes below a node."""
         for child in ast.iter_child_nodes(node):
             self._parents[child] = node
             outside = isinstance(node, _SCOPES) and not isinstance(node, (ast.Module, ast.Lambda))
@@ -257,7 +251,6 @@ class NameFlow:
                 self._bind(owner, target.attr, value)
 
     def _class_of_self(self, scope: ast.AST, name: str) -> ast.ClassDef | None:
-        """Finds the class if the scope is a method whose first parameter (`self`) has this name."""
         above = self._parents.get(scope)
         if not isinstance(scope, _FUNCTIONS) or not isinstance(above, ast.ClassDef):
             return None
@@ -291,7 +284,7 @@ class NameFlow:
                 yield (each.asname, each.name) if each.asname else (first, first)
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
-        """Lists what a name is bound to in the innermost scope that binds it."""
+        """Lists the values to which a name is bound in the innermost scope that binds it."""
         start: ast.AST | None = scope
         while start is not None:
             is_visible = start is scope or not isinstance(start, ast.ClassDef)
@@ -307,7 +300,7 @@ class NameFlow:
             return None
         key = (id(scope), name)
         if key in self._open:
-            return _NOTHING  # `x = x` adds nothing to the other values of x.
+            return _NOTHING  # `x = x` adds no value to the others of x
         self._open.add(key)
         values = [self._of_binding(each) for each in bindings]
         if any(isinstance(each, str) for each in bindings):
@@ -326,7 +319,6 @@ class NameFlow:
         return None if binding is None else self._values(binding)
 
     def _of_parameter(self, parameter: ast.arg) -> _Values:
-        """Lists the possible values of a parameter: its default, and the arguments of calls."""
         function = self._parents[self._parents[parameter]]
         owner = self._class_of_self(function, parameter.arg)
         if owner is not None:
@@ -352,7 +344,7 @@ class NameFlow:
     def _values(self, node: ast.AST) -> _Values:
         if node not in self._known or self._open:
             values = self._computed(node)
-            if self._open:  # Inside a cycle the result is incomplete.
+            if self._open:  # inside a cycle the result is incomplete
                 return values
             self._known[node] = values
         return self._known[node]
@@ -369,7 +361,7 @@ class NameFlow:
         if isinstance(node, ast.NamedExpr):
             return self._values(node.value)
         if isinstance(node, ast.Constant) and node.value is None:
-            return _NOTHING  # Attributes of None are never used.
+            return _NOTHING  # attributes of None are never used
         return self._of_call(node) if isinstance(node, ast.Call) else None
 
     def _of_call(self, call: ast.Call) -> _Values:
@@ -400,7 +392,7 @@ class NameFlow:
 
 
 def _union(values: Iterable[_Values]) -> _Values:
-    """Joins all values. None if one of them is unknown, or if there are none."""
+    """Joins all values. None if one of them is unknown, or if `values` is empty."""
     every = [*values]
     if not every or None in every:
         return None
@@ -408,13 +400,12 @@ def _union(values: Iterable[_Values]) -> _Values:
 
 
 def _strings(values: _Values) -> list[str]:
-    """Lists full names; empty if some values are definitions of the program."""
     names = [each for each in values or () if isinstance(each, str)]
     return sorted(names) if len(names) == len(values or ()) else []
 
 
 def _agree(names: Iterable[str]) -> bool:
-    """Whether full names only differ in the version of TensorFlow (compat.v1 or v2)."""
+    """Whether full names differ only in the version of TensorFlow (compat.v1 or v2)."""
     return len({_VERSION.sub("tensorflow.", f"{each}.") for each in names}) == 1
 
 
@@ -424,7 +415,6 @@ def _parameters(function: ast.AST) -> list[str]:
 
 
 def _passed(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
-    """Finds the argument that a call passes for a parameter."""
     by_name: Mapping[str | None, ast.AST] = {each.arg: each.value for each in call.keywords}
     by_place = dict(zip(_parameters(function), call.args, strict=False))
     return by_name.get(name) or by_place.get(name)

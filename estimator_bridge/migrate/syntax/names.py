@@ -41,7 +41,6 @@ def is_on_library(program: ParsedProgram) -> bool:
 
 
 def names_in(program: ParsedProgram) -> Iterator[str]:
-    """Yields the names that a program binds, except by imports that are removed."""
     for scope in set(program.scopes.values()):
         for assignment in scope.assignments if scope is not None else ():
             node = getattr(assignment, "node", None)

@@ -11,14 +11,12 @@ import libcst as cst
 
 
 def find(root: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[Any]:
-    """Lists the nodes of these kinds in a tree, including the root, in the order of the text."""
     finder = _Finder(kinds)
     root.visit(finder)
     return finder.found
 
 
 def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
-    """Maps each node of a tree to its parent, in the order of the text."""
     visitor = _Parents()
     root.visit(visitor)
     return visitor.parents

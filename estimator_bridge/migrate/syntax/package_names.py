@@ -1,4 +1,4 @@
-"""Renames a package in the code of its own modules: a migrated package gets a new name."""
+"""Renames a package in its own modules, because a migrated package gets a new name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class _Renaming(cst.CSTVisitor):
         self._rename_use(node)
 
     def _rename_use(self, node: cst.Name | cst.Attribute) -> bool:
-        """Renames the package in uses of its full name through `import package.module`."""
         text = get_full_name_for_node(node)
         return (
             text == self._old and text in self._program.imported_names(node) and self._rename(node)

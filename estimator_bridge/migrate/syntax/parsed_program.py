@@ -53,7 +53,6 @@ class ParsedProgram:
         self._parents = parents_in(module)
 
     def find(self, *kinds: type[cst.CSTNode]) -> list[Any]:
-        """Lists the nodes of these kinds, in the order of the text."""
         return [each for each in self._parents if isinstance(each, kinds)]
 
     def position(self, node: cst.CSTNode) -> metadata.CodeRange:
@@ -63,7 +62,6 @@ class ParsedProgram:
         return int(self._positions[node].start.line)
 
     def last_line(self, statement: cst.CSTNode) -> int:
-        """The last line of a statement, without the comments below its block."""
         body = getattr(statement, "body", None)
         if isinstance(body, cst.IndentedBlock) and not getattr(statement, "orelse", None):
             return max(self.last_line(each) for each in body.body)
@@ -78,24 +76,21 @@ class ParsedProgram:
         return [] if found is None else self.flow.full_names(found)
 
     def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
-        """Lists the full names that a dotted name may have at the position of a node."""
         found = self._ends.get(self._end(place))
         return [] if found is None else self.flow.names_at(found, dotted)
 
     def in_flow(self, node: cst.CSTNode) -> ast.AST | None:
-        """Finds the same name or attribute in `flow`: the one that ends at the same position."""
+        """Finds the name or attribute of `flow` that ends at the same position."""
         kinds = {cst.Name: ast.Name, cst.Attribute: ast.Attribute}
         last = node.attr if isinstance(node, cst.Attribute) else node
         found = self._ends.get(self._end(last))
         return found if type(node) in kinds and isinstance(found, kinds[type(node)]) else None
 
     def is_alias(self, node: cst.CSTNode) -> bool:
-        """Whether a name or attribute is an alias of a full name."""
         found = self.in_flow(node)
         return found is not None and self.flow.is_alias(found)
 
     def is_followed(self, value: cst.CSTNode) -> bool:
-        """Whether every place that receives this value has a known full name."""
         found = self.in_flow(value)
         return found is not None and self.flow.is_followed(found)
 
@@ -115,7 +110,6 @@ class ParsedProgram:
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
-        """Finds the innermost node of these kinds that contains a node, or is the node itself."""
         while node is not None and not isinstance(node, kinds):
             node = self.parent(node)
         return node
@@ -124,7 +118,6 @@ class ParsedProgram:
         return self.enclosing(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
     def dotted_name_of(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Finds the longest dotted name that starts with a node."""
         above = self.parent(node)
         while isinstance(above, cst.Attribute):
             node, above = above, self.parent(above)
@@ -132,7 +125,7 @@ class ParsedProgram:
 
 
 def parsed(source: str, name: str, modules: Modules = ALONE) -> ParsedProgram:
-    """Parses a program; the last one of a single file is kept for its other forms."""
+    """Parses a program, and caches the last single file for its other forms."""
     return _alone(source, name) if modules is ALONE else ParsedProgram(source, name, modules)
 
 
@@ -142,7 +135,6 @@ def _alone(source: str, name: str) -> ParsedProgram:
 
 
 def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.expr]]:
-    """Yields names, attributes and strings with the line and column of their end."""
     lines = re.split("\r\n|\n|\r", source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute | ast.Constant):
@@ -154,10 +146,7 @@ def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.e
 def check_source(source: str, name: str) -> ast.Module:
     """Parses a program.
 
-    Raises InvalidInput if Python would not run it, or if it is too deeply nested to parse.
-
-    Python refuses some programs only when it compiles them, for instance for a repeated keyword
-    argument or a `return` outside a function.
+    Raises InvalidInput if Python would not run the program, or if it is too deeply nested to parse.
     """
     try:
         tree = ast.parse(source)
@@ -183,7 +172,6 @@ def _check_depth(tree: ast.AST, name: str) -> None:
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """The source of a node on one line."""
     return " ".join(cst.Module([]).code_for_node(node).split())
 
 
@@ -192,5 +180,4 @@ def keyword_of(argument: cst.Arg) -> str:
 
 
 def comment_lines(rule: str, reasons: Collection[str]) -> list[cst.EmptyLine]:
-    """Writes a comment line for each reason, which leaves something to a person."""
     return [cst.EmptyLine(comment=cst.Comment(f"{TODO} {rule}: {each}.")) for each in reasons]

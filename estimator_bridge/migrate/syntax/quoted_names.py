@@ -25,7 +25,6 @@ class QuotedName(NamedTuple):
 
 
 def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedName]:
-    """Yields the dotted names in a string that is an annotation or part of one."""
     value = str(string.raw_value)
     if not _is_annotation(program, string) or string.prefix or not value.isascii():
         return
@@ -43,7 +42,6 @@ def read(program: ParsedProgram, string: cst.SimpleString) -> Iterator[QuotedNam
 
 
 def _outermost(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """Yields the dotted names below a node, except those that are part of a longer one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name | ast.Attribute):
             yield child

@@ -1,4 +1,4 @@
-"""Statements and arguments to leave out, with those that depend on them."""
+"""Finds the statements and arguments to leave out, and what depends on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Removal:
     Attributes:
         harmless: the statements whose removal loses nothing.
         rules: the ids of the rules that remove statements, where a rule is the cause.
-        users: for a statement removed because nothing uses it any more, where its names were used.
+        users: for a statement removed because nothing uses it any more, the old uses of its names.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -30,7 +30,6 @@ class Removal:
         self.users: dict[cst.CSTNode, list[cst.CSTNode]] = {}
 
     def removed_part(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Finds the outermost removed statement or argument that contains a node."""
         outermost, each = None, node
         while each is not None:
             if each in self.arguments or each in self.reasons:
@@ -42,18 +41,15 @@ class Removal:
         return self.removed_part(node) is not None
 
     def cause(self, statement: cst.CSTNode) -> str:
-        """Explains why a statement is removed, including the cause if it depends on another one."""
         reason, cause = self.reasons[statement], self._causes.get(statement, "")
         return reason if not cause or cause.endswith(f": {reason}") else f"{reason} ({cause})"
 
     def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
-        """Removes the statement of a node and those that depend on it.
+        """Removes the statement of a node and the statements that depend on it.
 
         A function is removed with a statement that returns its result. A statement that uses a name
-        is removed if no other statement binds the name.
-
-        Args:
-            cause: the reason for the first statement that this one depends on; by default its own.
+        is removed if no other statement binds the name. `cause` is the reason for the first
+        statement on which this one depends.
         """
         if self.is_removed(node):
             return
@@ -78,7 +74,6 @@ class Removal:
                     self.remove(access.node, why, cause=cause)
 
     def remove_harmless(self, statement: cst.CSTNode, reason: str, rule: str) -> None:
-        """Removes only this statement, whose removal loses nothing."""
         self.reasons[statement] = reason
         self.rules[statement] = rule
         self.harmless.add(statement)
@@ -116,12 +111,11 @@ class Removal:
         return bool(statements)
 
     def _dead_statement(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        """Finds the statement that only binds this name and is still kept."""
         if node is None or self.is_removed(node):
             return None
         statement = self._program.statement_of(node)
         if isinstance(self._program.parent(statement), cst.Module | None):
-            return None  # Other modules may use it.
+            return None  # other modules may use it
         if isinstance(node, cst.FunctionDef):
             return None if node.decorators else node
         if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
@@ -133,8 +127,8 @@ class Removal:
         return statement
 
     def collapse(self) -> None:
-        """Removes each `if` whose whole body is removed, instead of the statements in it."""
-        # The innermost ones come last in the order of the program.
+        """Removes each `if` whose whole body is removed, instead of the statements in the body."""
+        # The innermost `if` statements come last in the order of the program.
         for each in reversed(self._program.find(cst.If)):
             if each.orelse is not None:
                 continue
@@ -169,7 +163,7 @@ class Removal:
                         break
 
     def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Whether a name is bound whenever a later node of the program is reached."""
+        """Whether a name is always bound when a later node of the program is reached."""
         statement = self._program.statement_of(binding)
         block = self._program.parent(statement)
         above: cst.CSTNode | None = node
@@ -187,7 +181,6 @@ _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
 
 
 def _is_pure(expression: cst.CSTNode) -> bool:
-    """Whether an expression changes nothing and binds nothing."""
     calls = find(expression, cst.Call)
     names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)

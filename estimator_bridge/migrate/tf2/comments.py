@@ -30,7 +30,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
-        """Moves some arguments of a call, with their comments, into a comment above it.
+        """Moves some arguments of a call, with their comments, into a comment above the call.
 
         Args:
             name: the name of the called object.
@@ -99,7 +99,6 @@ class Comments:
             remarks[argument] += "".join(f"{indent}{each}\n" for each in comments)
 
     def _ends_line(self, argument: cst.Arg, after: cst.Arg | None) -> bool:
-        """Whether the next argument starts a line, with no comment in between."""
         return (
             after is not None and self._starts_line(after) and "#" not in self._gap(argument, after)
         )
@@ -114,13 +113,11 @@ class Comments:
         return not before.strip()
 
     def _first_line(self, argument: cst.Arg, before: cst.Arg | None) -> int:
-        """Finds the first line of an argument, or of the comments above it."""
         line = self._program.line(argument)
         lowest = int(self._program.position(before).end.line) + 1 if before is not None else line
         return self._first_with_comments(line, lowest)
 
     def write(self) -> list[Line]:
-        """Writes all comments into the text and reports each of them."""
         for statement, comment in self._above.items():
             if not self._removal.is_removed(statement):
                 self._edits.insert(self._edits.line_start(self._program.line(statement)), comment)
@@ -131,13 +128,11 @@ class Comments:
         self._above[statement] = self._above.get(statement, "") + text
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
-        """Adds a comment, and commented-out code, above a statement."""
         indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
         self._above[statement] = f"{before}{_wrapped(comment, indent)}{code}"
 
     def _comment_out_statements(self) -> Iterator[Line]:
-        """Comments out the removed statements and yields a report line for each."""
         removed: dict[cst.CSTNode, int] = {}
         for statement, reason in self._removal.reasons.items():
             block: cst.CSTNode = self._program.parent(statement)
@@ -164,7 +159,7 @@ class Comments:
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Whether no comment remains, because of the statement's rule or those of all its users."""
+        """Whether the rule of a statement, or of all its users, leaves no comment."""
         users = [
             self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
         ]
@@ -178,7 +173,6 @@ class Comments:
         return self._leaves_no_comment(part)
 
     def _first_with_comments(self, line: int, lowest: int = 1) -> int:
-        """Finds the first comment line directly above a line, or the line itself."""
         while (
             line > lowest
             and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"
@@ -192,7 +186,6 @@ def sentence(why: str) -> str:
 
 
 def _wrapped(comment: str, indent: str) -> str:
-    """Wraps a comment."""
     return (
         textwrap.fill(
             comment,
@@ -211,7 +204,6 @@ def _wrapped(comment: str, indent: str) -> str:
 def _runs(
     arguments: Sequence[cst.Arg], dropped: Collection[cst.Arg]
 ) -> Iterator[tuple[list[cst.Arg], cst.Arg | None, cst.Arg | None]]:
-    """Yields runs of dropped arguments, each with the kept arguments before and after it."""
     kept_before, run = None, []
     for argument in (*arguments, None):
         if argument in dropped:

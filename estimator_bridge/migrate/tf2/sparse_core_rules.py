@@ -1,7 +1,7 @@
 """The rules of `migrate --target sparsecore`: settings that SparseCores lack or treat differently.
 
-Each rule refers to a row of the catalogue of settings, which has the words for reports, and says
-what becomes of a program with this setting.
+Each rule refers to a row of the catalogue of settings, which has the texts for reports, and says
+what happens to a program with this setting.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REPORTED: Mapping[str, tuple[Action, str]] = {
     "weight_limits": (Action.OTHER, f"it is {on_sparse_cores.KEPT['weight_limits']}"),
     "sequence": (Action.OTHER, f"it is {on_sparse_cores.KEPT['sequence']}"),
 }
-"""By row of the catalogue: the code that stays in a program, and the remark on it."""
+"""The code that stays in a program, and the remark on it, by row of the catalogue."""
 
 _ADDED, _LATER = "sparsecore-arithmetic", "sparsecore-computed"
 
@@ -71,13 +71,13 @@ RULES: Mapping[str, NameRule] = {
     **{_rule_id(row): _refusal(row) for row in _REFUSED},
     **{_rule_id(row): NameRule(action, why) for row, (action, why) in _REPORTED.items()},
 }
-"""By id. The rules of the tf2 form are applied as well."""
+"""The rules by id. The rules of the tf2 form are applied as well."""
 
 
 def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
     """Refuses or reports the settings of a call that SparseCores lack or treat differently.
 
-    A call that makes a Trainer also gets the argument for SparseCore arithmetic.
+    A call that creates a Trainer also gets the argument for SparseCore arithmetic.
     """
     if is_trainer:
         _add_arithmetic(tf2_edits, call)
@@ -110,7 +110,7 @@ def _check(tf2_edits: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst
         if when is None or row not in (*_REFUSED, *_REPORTED):
             continue
         if row == "sequence" and value == 0:
-            continue  # The value means that the setting is not used.
+            continue  # this value turns the setting off
         is_known = value is not _COMPUTED or (when is is_set and row in _REPORTED)
         shown = f"{setting}={code_of(node)}"
         if not is_known:
@@ -135,7 +135,6 @@ def _say(tf2_edits: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> No
 
 
 def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Yields the arguments of a call with their names; for optimizers also positional ones."""
     # These classes derive from TensorFlow's, which take five seconds to load.
     from estimator_bridge.legacy import parameters
 

@@ -18,6 +18,8 @@ from estimator_bridge.settings import quirks
 
 _TABLES = "embedding_config_spec"
 _OBJECT = "object"
+_ADDING = ("add_loss", "add_to_collection")
+"""Functions that add to a collection."""
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name or the call of a method, the id of its rule, and the rule."""
@@ -38,7 +40,7 @@ class Tf2Actions:
         self._edits = tf2_edits.edits
         self.to_remove: list[tuple[cst.CSTNode, str, str]] = []
         self.of_names: Mapping[Action, Handler] = {
-            Action.CALL_ALONE: self._replace_call,
+            Action.READ: self._replace_reading,
             Action.IMPORT: self._import_name,
             Action.UNWRAP: self._unwrap,
             Action.UNWRAP_TENSOR: self._unwrap_tensor,
@@ -55,9 +57,8 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Schedules a name's statement for removal; the rule decides whether a comment stays."""
-        # Wait for the end of the visit: users of left-out arguments are removed with their own
-        # users.
+        # Removal waits for the end of the visit: users of left-out arguments are removed with their
+        # own users.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         if rule.action is not Action.DROP or not self._drop_from_line(node, reason, rule_id):
             self.to_remove.append((node, reason, rule_id))
@@ -79,7 +80,6 @@ class Tf2Actions:
         self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
-        """Moves arguments that are not carried over into a comment; refuses required ones."""
         add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
@@ -95,11 +95,10 @@ class Tf2Actions:
             if keyword_of(each) in rule.refused:
                 why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
-        kept = rule.refused  # They are marked, and fail when they run.
+        kept = rule.refused  # they are marked, and fail when they run
         self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
-        """Moves the named arguments that are to be dropped into a comment."""
         dropped = [
             each
             for each in call.args
@@ -112,7 +111,6 @@ class Tf2Actions:
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
     def check_partitioner(self, call: cst.Call) -> None:
-        """Refuses partitioned variables, which the library does not have."""
         by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
         if by_keyword.get("partitioner", "None") != "None":
             why = "variables of TensorFlow 2 are not partitioned, and would have other names"
@@ -144,7 +142,6 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", name.text, new, rule_id)
 
     def _replace_by_object(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces an annotation whose name is no longer imported."""
         self._edits.replace_node(node, _OBJECT)
         self._tf2_edits.say(node, "name", code_of(node), _OBJECT, rule_id)
 
@@ -169,7 +166,6 @@ class Tf2Actions:
         return self._is_annotation(node) or self._is_tested_for(node)
 
     def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
-        """Selects the rule of a name at this place: as a type it creates no object."""
         is_annotation = self._is_annotation(node)
         if is_annotation or self._is_tested_for(node):
             return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
@@ -182,29 +178,30 @@ class Tf2Actions:
         call = self._program.enclosing(node, cst.Call)
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
-    def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call whose only argument is this name."""
+    def _replace_reading(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces a call that reads the collection of this name; one that adds to it stays."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
-        if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
-            why = f"only a call with it alone can become {rule.new}()"
+        if isinstance(call, cst.Call) and code_of(call.func).rpartition(".")[2] in _ADDING:
+            return
+        if not isinstance(call, cst.Call) or argument not in call.args[:1] or len(call.args) > 2:
+            why = f"only a call that reads it can become {rule.new}()"
             self._tf2_edits.blockers.add(node, rule_id, why)
             return
-        new = f"{self._tf2_edits.import_name(rule.new, rule.module)}()"
+        others = ", ".join(code_of(each) for each in call.args[1:])
+        new = f"{self._tf2_edits.import_name(rule.new, rule.module)}({others})"
         self._edits.replace_node(call, new)
         self._tf2_edits.say(call, "name", code_of(call), new, rule_id)
 
     def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its first argument."""
         call = self._program.parent(node)
-        # Further arguments may ask for something else, which the library refuses by name.
+        # The library itself refuses further arguments that it does not support.
         if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
             self._import_name(node, rule_id, rule)
             return
         self._replace_by(call, call.args[0].value, rule_id, rule)
 
     def _unwrap_tensor(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call by its `tensor` argument, if it has one."""
         call = self._program.parent(node)
         arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
         for each in arguments:
@@ -235,7 +232,7 @@ class Tf2Actions:
         if not all(each.startswith("tensorflow") for each in names):
             return
         if names and self._tf2_edits.rule_of(names[0]) is not None:
-            return  # That rule is applied to the name.
+            return  # the rule of the function is applied to the name
         new = self._tf2_edits.import_name(rule.new, rule.module, call)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
@@ -246,12 +243,12 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method of what is surely an estimator, and its arguments."""
+        """Renames a method, and its arguments, if the object is certainly an estimator."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
         is_model = code_of(call.func.value) in self._tf2_edits.models
         has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
         if not has_data or any(each.star for each in call.args):
-            return  # A `TrainerModel` has methods of these names too.
+            return  # a `TrainerModel` has methods of these names too
         for old, new in (("input_fn", "x"), ("hooks", "callbacks")):
             if old in by_name and (old != "hooks" or rule.new == "fit"):
                 self._edits.replace_node(by_name[old].keyword, new)
@@ -259,7 +256,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", call.func.attr.value, rule.new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Keeps a call that exports a model for predictions; refuses other exports."""
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if keyword_of(each) == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
@@ -291,6 +287,5 @@ def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bo
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The parts of a tuple; any other expression is its own only part."""
     is_tuple = isinstance(node, cst.Tuple)
     return [each.value for each in node.elements] if is_tuple else [node]

@@ -20,10 +20,9 @@ class Tf2Edits:
     """The changes of one program and their lines in the report.
 
     Attributes:
-        program, edits, removal, comments, blockers: of this program.
         imported: the names that are imported from each module.
         keras: whether the program becomes a `TrainerModel`.
-        models: the names that are assigned such a model.
+        models: the names to which a `TrainerModel` is assigned.
         left: first parts of dotted names that stay because their rule is not selected.
     """
 
@@ -47,7 +46,6 @@ class Tf2Edits:
         return tf2_rules.of_name(full, keras=self.keras)
 
     def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:
-        """Whether a rule is applied at a node; if it is not, adds that to the report."""
         if self._selected.takes(rule_id, rule.effect):
             return True
         self.say(node, "skipped", code_of(node).partition("(")[0], "", rule_id)
@@ -59,16 +57,13 @@ class Tf2Edits:
         return False
 
     def takes_other(self, rule_id: str) -> bool:
-        """Whether a rule of `tf2_rules.OTHERS` is applied."""
         return self._selected.takes(rule_id, tf2_rules.OTHERS[rule_id].effect)
 
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
         """Imports a name from a module and returns the name to write.
 
-        Args:
-            node: the only place of use. If the program uses a name of the library for something
-                else,
-                the name is written with the library's module there, such as `training.minimize`.
+        If the program uses the name for something else, the only place of use, `node`, gets the
+        name with its module, such as `training.minimize`.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)
@@ -87,5 +82,4 @@ class Tf2Edits:
         self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))
 
     def lines(self) -> list[Line]:
-        """Lists the report lines whose code is not left out."""
         return [line for node, line in self._lines if not self.removal.is_removed(node)]

@@ -46,13 +46,13 @@ def migrate(
     Args:
         name: the program's name in errors.
         selected: the rules to apply; if some are left out, the program may not run.
-        modules: the other modules of its package, one of which makes the TPUEstimator.
+        modules: the other modules of its package, one of which creates the TPUEstimator.
         target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
-        keras: writes a `TrainerModel` of `tf2_engine.keras` in the place of every estimator.
+        keras: writes a `TrainerModel` of `tf2_engine.keras` in place of every estimator.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Refused: nothing would be left to train, or the program would train something else.
+        Refused: nothing would be left to train, or the program would train differently.
     """
     program = parsed(source, name, modules)
     if names.is_on_library(program):
@@ -73,20 +73,17 @@ def migrate(
             f"{name}: the new program would not be valid Python: {error}. Put each import and each "
             "statement on a line of its own, imports at the top."
         ) from error
-    if modules is ALONE:  # Another module may read what one defines.
+    if modules is ALONE:  # another module may read what this one defines
         lines = sorted([*lines, *unread_flags.unread(source, new)], key=lambda line: line.line)
     return Rewritten(new, tuple(lines), trains)
 
 
 def no_training(name: str) -> Blocker:
-    """Makes the refusal of a program whose trained variables are unknown."""
     rule = tf2_rules.OTHERS[NO_TRAINING]
     return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
 
 class _RuleVisitor(cst.CSTVisitor):
-    """Applies the rules to the names, methods and arguments of a program, by editing its text."""
-
     def __init__(
         self, program: ParsedProgram, tf2_edits: Tf2Edits, target: str | None = None
     ) -> None:
@@ -158,7 +155,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return self._visit_name(node)
 
     def _replace_value(self, node: cst.Attribute) -> None:
-        """Reads a size without `.value`, which sizes of TensorFlow 2 do not have."""
         edits = self._tf2_edits.edits
         function = self._tf2_edits.import_name("dimension_value", "tensorflow.compat.v1", node)
         start, end = edits.span(node.value)
@@ -190,7 +186,7 @@ class _RuleVisitor(cst.CSTVisitor):
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)
             if self._program.is_alias(node):
-                return False  # The rule is applied where the alias is made.
+                return False  # the rule is applied where the alias is assigned
             if self._tf2_edits.takes(node, rule_id, rule):
                 self._actions.of_names[rule.action](node, rule_id, rule)
             return False
@@ -209,13 +205,13 @@ class _RuleVisitor(cst.CSTVisitor):
             self._remove_alias(node)
             return False
         if isinstance(node, cst.Attribute) and stock_replacements.is_stock(above):
-            return True  # A part may have a rule: ModeKeys of ModeKeys.TRAIN.
+            return True  # a part may have a rule: ModeKeys of ModeKeys.TRAIN
         dotted = self._program.dotted_name_of(node)
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
         if self._tf2_edits.takes(dotted, "other-stock", rule):
             if dotted is node and stock_replacements.module_of(full) == NAMESPACE:
-                # The module is passed around; the bridge's has the same names.
+                # The module is passed around; the bridge's module has the same names.
                 new = self._tf2_edits.import_name("estimator", "estimator_bridge")
                 self._tf2_edits.edits.replace_node(dotted, new)
             elif not self._tf2_edits.keras:
@@ -225,7 +221,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return False
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
-        """Removes the assignment of a module of stock, whose names are replaced where used."""
         if not isinstance(self._program.parent(node), cst.Assign | cst.AnnAssign):
             self._tf2_edits.edits.replace_node(node, "None")
             why = "Its names are imported where they are used"
@@ -236,7 +231,6 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.removal.remove_harmless(statement, reason, "import-stock")
 
     def _check_module(self, node: cst.CSTNode, full: str) -> None:
-        """Refuses a module that is passed around if some of its names have rules."""
         below = stock_replacements.below_tensorflow(full)
         parent = self._program.parent(node)
         if below not in ("tpu", "tpu.experimental"):
@@ -250,14 +244,12 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
-        """Refuses an optimizer's method that is passed around: its variables are unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)
             self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
 
     def _check_setting(self, node: cst.Attribute) -> None:
-        """Refuses settings of a config that the library's config does not have."""
         owner = getattr(node.value, "attr", node.value)
         rule = tf2_rules.NOT_IN_CONFIG.get(f"config.{node.attr.value}")
         named = isinstance(owner, cst.Name) and owner.value.lower().endswith("config")
@@ -268,11 +260,8 @@ class _RuleVisitor(cst.CSTVisitor):
     def finish(self) -> tuple[list[Line], bool]:
         """Makes the remaining edits after the visit.
 
-        Returns:
-            The lines of the report, and whether the program makes a TPUEstimator.
-
-        Raises:
-            Refused: nothing would be left to train, or the program would train something else.
+        Returns the lines of the report, and whether the program creates a TPUEstimator. Raises
+        Refused if nothing would be left to train, or the program would train differently.
         """
         tf2_edits = self._tf2_edits
         for node, reason, rule_id in self._actions.to_remove:
@@ -293,7 +282,6 @@ class _RuleVisitor(cst.CSTVisitor):
         return sorted(lines, key=lambda line: line.line), trains
 
     def _check(self, trains: bool) -> None:
-        """Raises Refused if nothing is left to train, or the program would train something else."""
         blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
         if blockers and self._tf2_edits.keras:
@@ -326,12 +314,10 @@ class _RuleVisitor(cst.CSTVisitor):
         return tf2_rules.of_method(node.attr.value, keras=self._tf2_edits.keras)
 
     def _uses_keras(self) -> bool:
-        """Whether the program uses Keras; matters for modules in which nothing else changes."""
         attributes = self._program.find(cst.Attribute)
         return any(each.attr.value in ("keras", "layers") for each in attributes)
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
-        """Finds the last part of an imported name that has a rule, and the rule."""
         if isinstance(node, cst.Name | cst.Attribute):
             for full in self._program.imported_names(node):
                 rule = self._tf2_edits.rule_of(full)
@@ -341,7 +327,6 @@ class _RuleVisitor(cst.CSTVisitor):
 
 
 def _is_of_dimension(node: cst.Attribute) -> bool:
-    """Whether a node is like `x.shape[1].value`."""
     if node.attr.value != "value" or not isinstance(node.value, cst.Subscript):
         return False
     of = code_of(node.value.value).removesuffix(".dims")

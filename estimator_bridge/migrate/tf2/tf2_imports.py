@@ -14,7 +14,6 @@ _RULE = "import-stock"
 
 
 def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
-    """Whether a star import is from a module of stock, or from a module with names of stock."""
     (imported,) = import_statements.read(statement, program.modules)
     if imported.place or imported.by_use:
         return True
@@ -25,7 +24,6 @@ def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
 
 
 def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
-    """Removes the names of stock from an import statement, except those that are still used."""
     imported = import_statements.read(statement, tf2_edits.program.modules)
     kept = {
         each.full
@@ -39,7 +37,7 @@ def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
     if kept:
         rest = import_statements.only(statement, kept, program.modules)
         edits.replace_node(statement, code_of(rest))
-    elif len(line.body) > 1:  # The line contains other statements.
+    elif len(line.body) > 1:  # the line contains other statements
         edits.replace_node(statement, "pass")
     else:
         position, block = program.position(line), program.parent(line)
@@ -50,7 +48,6 @@ def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
 
 
 def insert(tf2_edits: Tf2Edits) -> list[str]:
-    """Inserts and returns the imports that the program now needs, and the choice of Keras."""
     program, edits = tf2_edits.program, tf2_edits.edits
     statements = list(program.module.body)
     added = [
@@ -65,7 +62,7 @@ def insert(tf2_edits: Tf2Edits) -> list[str]:
     first = statements.index((of_tensorflow or rest)[0])
     last = import_statements.last_of_tensorflow(statements, first)
     start = edits.line_start(program.line(statements[first]))
-    if last < first:  # The import is in a block that may not run, or there is none.
+    if last < first:  # the import is missing, or in a block that may not run
         while import_statements.is_import_line(statements[last + 1]) and not of_tensorflow:
             last += 1
     if last < first:

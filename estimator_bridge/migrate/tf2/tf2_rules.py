@@ -1,7 +1,6 @@
 """The rules of the tf2 form: the action on each name, method and argument, and its reason.
 
-A row holds what is recognised, the action, and the reason for the report and the comment in the
-program. To support another name, or to give another reason, add a row.
+To support another name, or to give another reason, add a row.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Action(enum.Enum):
     UNWRAP = "the first argument of the call replaces the call"
     UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
-    CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
+    READ = "a call of the function `new` replaces the call that reads the collection"
     FIT = "the method `new` of a Keras model replaces it, with `x` and `callbacks`"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
@@ -47,12 +46,12 @@ class NameRule(NamedTuple):
 
     Attributes:
         new: the replacement of the name.
-        module: where the replacement is imported from.
+        module: the module from which the replacement is imported.
         arguments: the arguments that calls keep; None keeps all except `dropped`.
         positional: how many arguments mean the same when passed by position.
-        refused: arguments without which the program would do something else.
+        refused: arguments that cannot be dropped without changing what the program does.
         way_out: what to do about a refusal; by default, to do without the code.
-        unpacked: whether calls may have arguments of `**`, all of which are carried.
+        unpacked: whether calls may have arguments of `**`, all of which are carried over.
     """
 
     action: Action
@@ -67,11 +66,9 @@ class NameRule(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """The effect on the user: a key of `selection.CLASSES`."""
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
-        """Whether calls keep an argument of this name."""
         return self.arguments is None or argument in self.arguments
 
 
@@ -103,7 +100,6 @@ _TF2 = "the program runs in TensorFlow 2 now"
 _TAPE = (
     "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
 )
-_NO_COLLECTION = "outside of a graph the collection is empty"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"
@@ -113,12 +109,12 @@ _DATASET = "Return the tf.data.Dataset from the input_fn"
 def _training(
     new: str, arguments: str | None = None, positional: int | None = None, refused: str = ""
 ) -> NameRule:
-    """Makes the rule of a name that the training library has too, perhaps under another name.
+    """Makes the rule for a name that has a counterpart in the training library.
 
     Args:
-        arguments: those that calls keep; by default all.
-        positional: how many of them may be positional; by default all that calls keep.
-        refused: those without which the program would do something else.
+        arguments: the arguments that calls keep; by default all.
+        positional: how many of these may be positional; by default all that calls keep.
+        refused: arguments that cannot be dropped without changing what the program does.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional
@@ -190,7 +186,7 @@ _OF_TRAIN = "tensorflow.compat.v1.train"
 ESTIMATORS = (ESTIMATOR, "Estimator")
 
 _MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
-"""The rule of both estimators where the program becomes a `TrainerModel`."""
+"""The rule of both estimators if the program becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(
     [
@@ -210,7 +206,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why other names of stock are commented out; keyed by one part of the dotted name."""
+"""Why other names of stock are commented out, by one part of the dotted name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -233,10 +229,9 @@ TENSORFLOW: Mapping[str, NameRule] = {
     "losses.get_regularization_losses": _training("get_regularization_losses"),
     "losses.get_total_loss": _training("get_total_loss"),
     "GraphKeys.REGULARIZATION_LOSSES": NameRule(
-        Action.CALL_ALONE, new="get_regularization_losses", module=TRAINING
+        Action.READ, new="get_regularization_losses", module=TRAINING
     ),
     "GradientTape": NameRule(Action.REFUSE, _TAPE),
-    **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),
     **{
         f"train.{name}": _training(name)
         for name in ("init_from_checkpoint", "list_variables", "load_variable", "load_checkpoint")
@@ -313,7 +308,6 @@ _METHODS_OF_KERAS: Mapping[str, NameRule] = {
 
 
 def of_method(name: str, *, keras: bool = False) -> NameRule | None:
-    """Finds the rule of a method; see `of_name`."""
     return (_METHODS_OF_KERAS if keras else {}).get(name) or METHODS.get(name)
 
 
@@ -323,7 +317,7 @@ NOT_IN_CONFIG: Mapping[str, NameRule] = {
     )
     for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
 }
-"""Attributes of an object called config, written with that name in front."""
+"""Attributes of a config, as the program writes them after the name `config`."""
 
 NOT_IN_REPLACE = (
     *("tpu_config", "session_config", "evaluation_master", "device_fn", "protocol"),
@@ -332,7 +326,7 @@ NOT_IN_REPLACE = (
 """Arguments of a config's `replace` that are dropped."""
 
 EXPORTED_MODE = ("experimental_mode", "PREDICT")
-"""The argument of exports that names a mode, and the one supported mode."""
+"""The argument of exports that chooses a mode, and the one supported mode."""
 
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy chooses the device, and on every device tables train as on a TPU",
@@ -388,7 +382,6 @@ _LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
 
 
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
-    """Finds the rule of a full name used as a type, where no object is created."""
     if not stock_replacements.is_stock(full):
         return rule
     # `isinstance` with `object` would be true for everything.
@@ -397,7 +390,6 @@ def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
 
 
 def stock_reason(names: Iterable[str], written: str) -> str:
-    """Explains why a name is commented out, from its possible full names and its text."""
     refusals = (stock_replacements.refusal_of(name) for name in names)
     reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
     return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)
@@ -411,7 +403,6 @@ def rule_id(name: str) -> str:
 
 
 def id_of(full: str, rule: NameRule) -> str:
-    """Makes the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
     for name in ("annotation", _CANNED):
@@ -431,7 +422,6 @@ def leaves_no_comment(rule_id: str) -> bool:
 
 
 def argument_rule(name: str) -> str:
-    """Makes the id of the rule that leaves out an argument."""
     return f"argument-{rule_id(name)}" if name in ARGUMENTS else "argument-other"
 
 
@@ -505,7 +495,6 @@ def listed(*, keras: bool = False) -> dict[str, NameRule]:
 
 
 def becomes(rule: NameRule) -> str:
-    """Describes the effect of a rule in words."""
     if rule.action is Action.OTHER:
         return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"

@@ -11,7 +11,6 @@ _WHY = "Nothing reads --{} any more; it stays for command lines that have it"
 
 
 def unread(old: str, new: str) -> list[Line]:
-    """Makes a report line for each flag that only the old program reads."""
     before, after = ast.parse(old), ast.parse(new)
     kept = {flag for flag, _ in _flags(after)} - _read(after)
     read_before = _read(before)
@@ -23,7 +22,6 @@ def unread(old: str, new: str) -> list[Line]:
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Yields the flags of absl and argparse with their defining statements, in order."""
     statements = [each for each in ast.walk(tree) if isinstance(each, ast.Expr | ast.Assign)]
     for statement in sorted(statements, key=lambda each: each.lineno):
         call = statement.value
@@ -44,7 +42,6 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _read(tree: ast.Module) -> set[object]:
-    """Collects the attributes and constants outside the definitions of flags."""
     defined = {each for _, one in _flags(tree) for each in ast.walk(one)}
     return {
         each.attr if isinstance(each, ast.Attribute) else each.value

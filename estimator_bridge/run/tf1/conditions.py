@@ -17,10 +17,10 @@ from estimator_bridge.run import keras_choice, public_names
 from tf2_engine.types import Object
 
 UNKNOWN = object()
-"""The value of an expression whose value is only known when the program runs."""
+"""Stands for a value that is only known when the program runs."""
 
 ASKED = object()
-"""The same, if the value depends on the installed version of TensorFlow."""
+"""Stands for a value that depends on the installed version of TensorFlow."""
 
 
 class PublicName(NamedTuple):
@@ -43,8 +43,6 @@ class Answer(NamedTuple):
 
 @functools.total_ordering
 class _Version:
-    """A version that compares with other versions and, like `LooseVersion`, with strings."""
-
     def __init__(self, text: object) -> None:
         self.version = self.release = [int(part) for part in re.findall(r"\d+", str(text))][:3]
         self.major, self.minor, self.micro = (*self.release, 0, 0, 0)[:3]
@@ -67,7 +65,7 @@ VERSIONS = SimpleNamespace(
         ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
     )
 )
-"""Stands for `distutils`, `packaging` and `pkg_resources`, which programs parse versions with."""
+"""Stands for `distutils`, `packaging` and `pkg_resources`, with which programs parse versions."""
 VERSIONS.version = VERSIONS
 
 _BUILTINS: Mapping[str, Object] = {
@@ -100,7 +98,7 @@ PYTHON: Mapping[str, Object] = {
     "typing": SimpleNamespace(TYPE_CHECKING=False),
     "six": SimpleNamespace(PY2=False, PY3=True),
 }
-"""The known values of modules that tell one Python from another."""
+"""The known values in modules that distinguish Python versions."""
 
 
 def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
@@ -113,10 +111,10 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 
 
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
-    """Whether a part of a condition without a known value depends on the installed TensorFlow.
+    """Whether an unknown part of a condition depends on the installed TensorFlow.
 
     Args:
-        attributes: names of attributes of objects that depend on it.
+        attributes: names of object attributes that depend on the installed TensorFlow.
     """
     if isinstance(test, ast.BoolOp):
         unknown = (each for each in test.values if truth(each, known) is None)
@@ -125,7 +123,7 @@ def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str
 
 
 def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
-    """Whether a node by itself, without its parts, asks which TensorFlow is installed."""
+    """Whether a node, apart from its parts, asks which TensorFlow is installed."""
     public = public_name(node, known)
     if public is not None:
         return public.parts[-2:] == ("tf2", "enabled") or not _OF_VERSION.isdisjoint(public.parts)
@@ -135,7 +133,7 @@ def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collecti
         owner = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
         return node.attr in attributes or getattr(owner, node.attr, None) is ASKED
     if isinstance(node, ast.Call):
-        # If a name is computed, the program decides about it, not the version.
+        # A computed name depends on the program, not on the version.
         is_known = all(isinstance(each, ast.Constant) for each in node.args[1:])
         is_lookup = last_name(node.func) in _LOOKUPS and len(node.args) > 0
         return is_lookup and is_known and _is_tensorflow(node.args[0], known)
@@ -177,7 +175,7 @@ def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
         return UNKNOWN
     try:
         return _Evaluation(known).of(node)
-    except Exception:  # The program's own errors, which it will raise when it runs.
+    except Exception:  # the program will raise its own errors when it runs
         return UNKNOWN
 
 
@@ -193,8 +191,6 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions without side effects. An unknown name raises KeyError."""
-
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 

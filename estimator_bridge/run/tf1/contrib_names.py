@@ -1,4 +1,4 @@
-"""The names of `tf.contrib` that TF1 programs find, and the home of each name."""
+"""The names of `tf.contrib` that TF1 programs can use, and where each name is defined."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _RESOLVERS = (
     "cluster_resolver.python.training.cluster_resolver"
 )
 
-# Maps modules below `tensorflow.contrib` to homes, and homes to names. A home that begins with a
-# dot is a module of the bridge; "old=new" is a name that its home calls differently. Modules
-# include the private ones that defined the names, because programs import from them as well.
+# Maps modules below `tensorflow.contrib` to homes, and homes to names. A home is the module that
+# defines the names; if it begins with a dot, it is a module of the bridge. "old=new" is a name that
+# its home calls `new`. Private modules that defined the names are included, because programs import
+# from them.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
     "tpu.python.tpu.tpu_estimator tpu.python.tpu._tpu_estimator_embedding": {

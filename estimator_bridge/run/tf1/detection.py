@@ -1,4 +1,4 @@
-"""Finds out whether a program is written for TensorFlow 1, without running it."""
+"""Detects whether a program is written for TensorFlow 1, without running it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
     """Finds the first use of a name that only TensorFlow 1 has, in a script and its imports.
 
     Code that does not run with TensorFlow 2 does not count. If the program imports `tf.compat.v1`
-    when it finds TensorFlow 2, only names that every run uses count. Imported modules are read if
-    they are in `folder` (by default the script's folder) or on PYTHONPATH, and belong to no
-    library.
+    when it finds TensorFlow 2, only names count that every run uses. Imported modules are read if
+    they are in `folder` or on PYTHONPATH, and belong to no library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
@@ -78,7 +77,7 @@ class _Files:
             self._readings[path] = None
             try:
                 tree = ast.parse(pathlib.Path(path).read_bytes())
-            except (OSError, SyntaxError, ValueError):  # Reported when the program runs.
+            except (OSError, SyntaxError, ValueError):  # the program reports the error when it runs
                 return None
             self._readings[path] = Reading(path, tree, self._module)
         return self._readings[path]
@@ -100,7 +99,6 @@ class _Files:
 
 
 def _unreached(readings: list[Reading]) -> set[str]:
-    """Lists the functions, classes and files that only unreached code mentions, by name."""
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
     more = defined & {each.name for each in mentions if not each.is_reached}

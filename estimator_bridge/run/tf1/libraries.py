@@ -1,4 +1,4 @@
-"""Distinguishes the files of libraries from the files of a program.
+"""Distinguishes a program's files from the files of libraries.
 
 Libraries are the standard library, the bridge, and everything that an installer installed.
 """
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import tf2_engine
 
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
-"""Folders that installers fill, for this Python and for others that a path may lead to."""
+"""Folders into which installers write, for this Python and for others that a path may lead to."""
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -43,7 +43,7 @@ class Libraries:
 
     def have(self, path: str) -> bool:
         if path not in self._known:
-            # An installed file may be a link, or be reached through one.
+            # An installed file may be a symbolic link, or be reached through one.
             written, real = os.path.abspath(path), os.path.realpath(path)
             installed = self._is_installed(written) or self._is_installed(real)
             is_packaged = bool(self._package) and real.startswith(self._package)
@@ -55,7 +55,7 @@ class Libraries:
             return True
         if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
             return True
-        # If folders of both kinds contain it, the innermost decides.
+        # If folders of both kinds contain the file, the innermost folder decides.
         linked, named = (
             max((len(each) for each in folders if path.startswith(each)), default=0)
             for folders in (self._linked, self._named)
@@ -97,7 +97,6 @@ def _linked_folders() -> Iterator[str]:
 
 @functools.cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Lists the files that an installer, not a project's `.egg-info`, recorded in a folder."""
     return frozenset(
         os.path.normpath(os.path.join(folder, file))
         for distribution in importlib.metadata.distributions(path=[folder])

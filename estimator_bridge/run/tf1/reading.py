@@ -1,7 +1,6 @@
 """Reads a module's source the way Python would run it with TensorFlow 2 installed.
 
-If a version check lets only TensorFlow 1 pass, the code behind it is not reached, and its names do
-not count as used.
+Names in code that a version check hides from TensorFlow 2 do not count as used.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _CATCHERS: Mapping[str, str] = {
 _BROAD = ("Exception", "BaseException")
 _ENDS = (ast.Return, ast.Continue, ast.Break)
 _EXITS = ("exit", "_exit", "quit")
-# A handler with one of these does more than report the error.
+# A handler that contains one of these does more than report the error.
 _ALTERNATIVES = (
     *(ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Return),
     *(ast.Pass, ast.Continue),
@@ -65,9 +64,9 @@ class Use(NamedTuple):
 
 
 class FoundUse(NamedTuple):
-    """A use, and the error that TensorFlow 2 raises there.
+    """A use, and the error that it raises with TensorFlow 2.
 
-    `is_sure` says that it runs whenever its scope runs, whatever its conditions evaluate to.
+    `is_sure` is true if every run of the scope reaches the use, whatever its conditions are.
     """
 
     use: Use
@@ -91,14 +90,11 @@ class Mention(NamedTuple):
 
 
 class Reading(ast.NodeVisitor):
-    """The uses of TensorFlow 1 in a module, and the other names that it mentions.
+    """The uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
-    Args:
-        find: takes a module's name, the importing file and the level of a relative import; returns
-            the reading of the module, or None if it does not belong to the program.
-
-    Attributes:
-        adapts: whether the module uses `tf.compat.v1` when it finds TensorFlow 2.
+    `find` takes a module's name, the importing file and the level of a relative import, and returns
+    the reading of the module, or None if it does not belong to the program. `adapts` is true if the
+    module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -192,7 +188,7 @@ class Reading(ast.NodeVisitor):
                 self._asked_attributes.add(last_name(target))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if self._asks(node.slice):  # of a dict of functions by version
+        if self._asks(node.slice):  # a dict of functions by version
             self._skip([node.value])
         else:
             self.generic_visit(node)
@@ -322,8 +318,8 @@ class Reading(ast.NodeVisitor):
     ) -> bool:
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
-        `before` are the known values before every block except the first, if they differ. With
-        `is_sure`, every run with TensorFlow 2 executes the first block.
+        `before` are the known values before every block but the first. With `is_sure`, every run
+        with TensorFlow 2 executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)
@@ -358,7 +354,7 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Whether an exception handler goes on without the failed code, and reports no error."""
+        """Whether an exception handler continues without the failed code, and reports no error."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False
@@ -372,7 +368,7 @@ class Reading(ast.NodeVisitor):
         )
 
     def _is_idle(self, handler: ast.ExceptHandler, body: Sequence[ast.stmt]) -> bool:
-        """Whether an exception handler waits for an error that TensorFlow 2 does not raise."""
+        """Whether an exception handler is for an error that TensorFlow 2 does not raise."""
         caught = _caught(handler.type)
         nodes = [each for statement in body for each in ast.walk(statement)]
         has_import = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes)
@@ -408,7 +404,6 @@ class Reading(ast.NodeVisitor):
         return value if value is UNKNOWN or value is ASKED else Answer(value)
 
     def _answers_by_version(self, function: ast.AST) -> bool:
-        """Whether a function only returns which TensorFlow is installed."""
         nodes = [*ast.walk(function)]
         if not any(is_question(each, self.known, self._asked_attributes) for each in nodes):
             return False
@@ -497,7 +492,7 @@ def _is_of_tf1(parts: Sequence[str]) -> bool:
         return True
     if not parts or loads_keras(parts):
         return False
-    # Imported late, so that sources without such names are read quickly.
+    # TensorFlow is imported here, so that sources without such names are read quickly.
     tf = public_names.tensorflow()
     new: Object = tf
     old: Object = tf.compat.v1

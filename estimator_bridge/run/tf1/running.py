@@ -16,8 +16,7 @@ from tf2_engine import tf_compat
 def as_tf1(script: str | None = None) -> Iterator[None]:
     """Makes a program import TensorFlow 1 inside the context, and disables TensorFlow 2's behavior.
 
-    The call of `disable_v2_behavior` stays in effect after the context, because it cannot be
-    undone.
+    The effect of `disable_v2_behavior` cannot be undone and stays after the context.
     """
     import tensorflow as tf
 
@@ -43,8 +42,7 @@ def as_needed(
     """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
 
     If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
-    program fails. `view` makes the program import TensorFlow 1. `folder` is the folder from which
-    the program imports, by default its own.
+    program fails. `folder` is the folder from which the program imports, by default its own.
     """
     use = None
     if tf1 is None:

@@ -23,16 +23,16 @@ VERSION = "1.15.5"
 _ROOT = "tensorflow"
 _CONTRIB = f"{_ROOT}.contrib"
 
-# Packages of TensorFlow that are not attributes of a public module; they stay as they are.
+# Packages of TensorFlow that are not attributes of a public module; the view has them unchanged.
 _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`, by its path in it; names are loaded on first use."""
+    """A module of `tf.contrib`, by its path below `tf.contrib`. Names are loaded on first use."""
 
     def __init__(self, path: str, view: TF1View) -> None:
         super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
-        self.__path__: list[str] = []  # makes imports find only what the view has
+        self.__path__: list[str] = []  # imports find only what the view has
         self._path, self._view = path, view
         self.__all__ = sorted(contrib_names.MODULES[path])
 
@@ -148,7 +148,7 @@ def _load(target: str, path: str) -> Object:
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
     """Makes `import tensorflow` in the program's modules return `view`, inside the context.
 
-    The bridge and libraries, which `script` helps to recognize, still get TensorFlow itself.
+    The bridge and libraries still get TensorFlow itself. `script` helps to recognize libraries.
     """
     # Only this function learns which module imports. A finder on sys.meta_path, or another entry in
     # sys.modules, would change TensorFlow for libraries too.
@@ -169,9 +169,7 @@ def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]
             return view
         for each in () if isinstance(module, ContribModule) else fromlist:
             if each != "*" and not hasattr(module, each):
-                with contextlib.suppress(
-                    ImportError
-                ):  # The import itself will say what is missing.
+                with contextlib.suppress(ImportError):  # the import itself will say what is missing
                     setattr(module, each, view.module(f"{name}.{each}"))
         return module
 

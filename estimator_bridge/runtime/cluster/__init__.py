@@ -1,1 +1,1 @@
-"""The tasks of a cluster: their software, how they end, and a watchdog for the chief."""
+"""The tasks of a cluster: their software, how they end, and the chief's watchdog."""

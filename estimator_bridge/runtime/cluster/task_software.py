@@ -1,8 +1,6 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-The chief asks in every session, because a restarted task may be on another machine. A graph that
-uses native ops would fail on a task without them, and tasks with different TF_CONFIGs would wait
-for each other forever.
+The chief asks in every session, because a restarted task may be on another machine.
 """
 
 from __future__ import annotations
@@ -23,16 +21,17 @@ from tf2_engine import log
 from tf2_engine.native import loading, source_digest
 from tf2_engine.types import Session
 
-_NAME = "estimator_bridge/software"  # name of the queue with a task's report
-_SECONDS_OF_SILENCE = 30.0  # then the log names the tasks that do not serve yet
+_NAME = "estimator_bridge/software"  # name of the queue that contains a task's report
+_SECONDS_OF_SILENCE = 30.0  # after this time the log names the tasks that have not started
 
 
 class TaskReport(NamedTuple):
-    """The versions of a task, its native sources, and whether it has loaded them.
+    """What a task reports about its software.
 
     Attributes:
         tasks: the addresses in its TF_CONFIG, by job; None from older versions of this package.
-        trains: whether it runs its own training loop, without use_tpu=True; None like `tasks`.
+        trains: whether the task runs its own training loop, without use_tpu=True. None from older
+            versions.
     """
 
     tensorflow: str = "unknown"
@@ -77,8 +76,8 @@ def of_this_process() -> TaskReport:
 def native_devices(cluster: Cluster) -> frozenset[str]:
     """Lists the devices of the tasks that have native ops; empty if this process has none.
 
-    Waits for tasks that have not started yet, as a session does. Raises InvalidInput for a task
-    with other versions, with another TF_CONFIG, or with its own training loop.
+    Waits until all tasks have started. Raises InvalidInput for a task with other versions, with
+    another TF_CONFIG, or with its own training loop.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -156,7 +155,7 @@ def _say(cluster: Cluster, report: TaskReport) -> None:
 
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
-    cluster.target()  # starts the server in one thread only
+    cluster.target()  # starts the server in a single thread
     answers: dict[str, TaskReport | Exception] = {}
     for _, _, device in others:
         arguments = (cluster, device, answers)
@@ -175,9 +174,9 @@ def _ask_until_it_serves(
             if not report.trains or time.monotonic() > end:
                 answers[device] = report
             else:
-                time.sleep(0.5)  # it may be about to finish its own training
+                time.sleep(0.5)  # the task may be about to finish its own training
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
-            time.sleep(0.5)  # it is just ending or starting
+            time.sleep(0.5)  # the task is just ending or starting
         except Exception as error:  # the waiting thread raises it
             answers[device] = error
 

@@ -1,7 +1,7 @@
 """The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-When the chief's program ends, it tells all other tasks. Parameter servers, and workers that only
-run the chief's ops, then exit; workers with their own training loop stop after a step.
+The chief tells all other tasks when its program ends. Parameter servers, and workers that only run
+the chief's ops, then exit. Workers with their own training loop stop after the current step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tf2_engine import log
 from tf2_engine.types import Object
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
-_END = "estimator_bridge/end"  # queue by which other tasks hear of the chief's end
-_LEFT = "estimator_bridge/left"  # tells the chief which workers have stopped training
+_END = "estimator_bridge/end"  # name of the queue that tells other tasks that the chief has ended
+_LEFT = "estimator_bridge/left"  # name of the queue that tells the chief which workers have stopped
 _ENDED, _TRAIN_YOURSELF = 0, 1  # the messages in the queue `_END`
-_PATIENCE_MS = 5000  # to tell a task about the end; a dead task never answers
-_LONG_PATIENCE_MS = 60_000  # to tell a worker that it has to train; nothing waits for this
+_PATIENCE_MS = 5000  # timeout for telling a task about the end; a dead task never answers
+_LONG_PATIENCE_MS = 60_000  # the same, for telling a worker that it has to train
 
 _STARTING = threading.Lock()
 
@@ -52,7 +52,7 @@ class Cluster:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The devices of the tasks that run cores: the workers, or the chief without workers."""
+        """The devices of the tasks that run cores: the workers, or the chief if there are none."""
         return self.other_workers or (self.chief,)
 
     @property
@@ -79,7 +79,7 @@ class Cluster:
         return f"{counts}; this is {self.task_type} {self.task_id}"
 
     def target(self) -> str:
-        with _STARTING:  # several threads talk to other tasks
+        with _STARTING:  # several threads connect to other tasks
             return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
@@ -174,7 +174,7 @@ class Cluster:
             log.warning("%s did not hear %s: %s", device, what, error.message)
 
     def session(self, device: str) -> tf.Session:
-        # Without the filter a session waits for every task of the cluster.
+        # Without the filter, a session waits for every task of the cluster.
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own_device)])
         return tf.Session(self.target(), config=config)
 
@@ -232,15 +232,14 @@ def _tell_all_at_exit(cluster: Cluster, workers_train: bool) -> None:
 
 
 class ChiefHasEnded(Exception):
-    """The chief's program has ended, so nothing initializes or saves variables any more."""
+    """Raised when the chief's program has ended, so that nothing initializes or saves variables."""
 
 
 class WorkerEnd:
     """Waits for the end of the chief, and tells the chief when this worker stops training.
 
-    Parameter servers serve until all workers have left. If the worker's step does not end in time
-    after the chief, the process exits, because nothing it computes would be saved. `come` is set
-    once the chief has ended.
+    If the worker's step does not end soon after the chief, the process exits, because its results
+    would not be saved. The event `come` is set once the chief has ended.
     """
 
     def __init__(self, cluster: Cluster) -> None:

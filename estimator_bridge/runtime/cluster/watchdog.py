@@ -1,9 +1,8 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
-Sessions recover when a process dies, because that resets its connections. When a machine freezes, a
-session, and any attempt to cancel its step, waits forever. So a thread polls every task, and ends
-the chief if one is silent for too long. The system that restarts tasks also restarts the chief,
-which continues from the last checkpoint.
+Sessions recover when a process dies, but if a machine freezes they wait forever, and cannot even
+be cancelled. So a thread polls every task, and ends the chief if a task is silent for too long.
+The system that restarts tasks also restarts the chief.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ STATUS = os.EX_TEMPFAIL
 """Exit status 75: the program continues when it is started again."""
 
 _ASKS_PER_PATIENCE = 10
-_LONGEST_INTERVAL = 10.0  # seconds between two questions to a task
+_LONGEST_INTERVAL = 10.0  # seconds between two polls of a task
 
 
 @dataclasses.dataclass
 class Watched:
-    """A task, and for how many seconds it has been silent (None before its first answer)."""
+    """A task, and how many seconds it has been silent (None before its first answer)."""
 
     name: str
     address: str
@@ -70,7 +69,10 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads how many seconds a task may be silent. Returns None (forever) for a setting of 0."""
+    """Reads how many seconds a task may be silent.
+
+    The setting 0 gives None, which means forever.
+    """
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)
@@ -91,7 +93,7 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
     if cluster is None or patience is None:
         yield
         return
-    cluster.target()  # starts the server in one thread only
+    cluster.target()  # starts the server in a single thread
     tasks = [Watched(*each) for each in cluster.others()]
     ended = threading.Event()
     silences = Silences(tasks, patience)
@@ -113,7 +115,7 @@ def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Even
         with (
             contextlib.suppress(
                 tf.errors.OpError
-            ),  # it died: a new session waits for its successor
+            ),  # the task died: a new session waits for its successor
             tf.Graph().as_default(),
             cluster.session(task.device) as session,
         ):
@@ -137,7 +139,6 @@ def _watch(silences: Silences, ended: threading.Event) -> None:
 
 
 def _end(task: Watched, patience: float) -> None:
-    """Exits at once, because the main thread is in a step that does not return."""
     log.error(
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
         "has started it again. This process ends, because a step that waits for the task "

@@ -70,7 +70,7 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        # As in stock, a program that replaces this method (even by a static one) may override any
+        # As in stock, a program that overrides this method, even by a static one, may override any
         # member.
         type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
@@ -130,7 +130,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> ModelFn:
-        """The model_fn with this estimator's params: takes features, labels, mode and config."""
+        """The model_fn with this estimator's params. It takes features, labels, mode and config."""
 
         def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             batch = {"features": features, "labels": labels}
@@ -151,8 +151,8 @@ class Estimator:
     ) -> _Self:
         """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
-        After SIGTERM or Ctrl-C, training finishes the current step, or cancels it if it still waits
-        for its input. It then writes a checkpoint and lets the signal take effect.
+        After SIGTERM or Ctrl-C, training finishes the current step, or cancels a step that still
+        waits for input. It then writes a checkpoint and lets the signal take effect.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -163,8 +163,8 @@ class Estimator:
             InvalidInput: `steps` or `max_steps` is invalid, or this process is an evaluator.
             WrongType: a hook or listener has the wrong type.
             CannotWrite: the model_dir is a file or read-only.
-            SystemExit: in a parameter server, or a worker with use_tpu=True, when the chief has
-                ended.
+            SystemExit: the chief has ended, and this process is a parameter server or a worker with
+                use_tpu=True.
         """
         self._serve_if_told()
         end = self._join_cluster()
@@ -184,7 +184,9 @@ class Estimator:
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
-                log.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                log.info(
+                    "Nothing to train: the global step has already reached max_steps=%d.", max_steps
+                )
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
@@ -219,8 +221,8 @@ class Estimator:
         Args:
             input_fn: as for `train`.
             steps: the number of batches. None evaluates until the input ends.
-            checkpoint_path: None takes the latest checkpoint, or initial values without one.
-            name: the suffix of the events' directory, which keeps several evaluations apart.
+            checkpoint_path: None takes the latest checkpoint, or initial values if there is none.
+            name: a suffix for the directory of events, so that several evaluations do not mix.
 
         Returns:
             The value of each metric, the mean loss as "loss", and the step as "global_step".
@@ -282,7 +284,8 @@ class Estimator:
 
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
-            serving_input_receiver_fn: returns the tensors to feed, and the features they give.
+            serving_input_receiver_fn: returns the tensors to feed, and the features computed from
+                them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
@@ -294,7 +297,7 @@ class Estimator:
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
                 or a tf.function of the model_fn reads a table of a small type.
-            InvalidSpec: there is no such type or table, or a type cannot hold a row.
+            InvalidSpec: there is no such type or table, or a row is out of the type's range.
             NotTrained: there is no checkpoint.
         """
         functions = {
@@ -340,15 +343,15 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, if there is one."""
+        """Returns the path of the latest checkpoint, or None."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Lists the variables of the latest checkpoint; raises NotTrained without one."""
+        """Lists the variables of the latest checkpoint; raises NotTrained if there is none."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
     def get_variable_value(self, name: str) -> Array:
-        """Reads a value from the latest checkpoint; raises NotTrained without one."""
+        """Reads a value from the latest checkpoint; raises NotTrained if there is none."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
     def _job(
@@ -360,7 +363,7 @@ class Estimator:
                 warm_starting.warm_start(self._warm_start, self._tables())
             return dataclasses.replace(step, tables=self._tables())
 
-        # An engine holds one copy of the tables, and its model runs on TPU cores, not on replicas.
+        # An engine has one copy of the tables, and its model runs on TPU cores, not on replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
         checked = checked_hooks(hooks, "Each hook must be a SessionRunHook")
@@ -506,7 +509,7 @@ class Estimator:
         if path is None:
             raise errors.NotTrained(
                 f"Could not find trained model in model_dir {self.model_dir!r}: there is no "
-                "checkpoint. `train` comes first."
+                "checkpoint. Call `train` first."
             )
         return path
 

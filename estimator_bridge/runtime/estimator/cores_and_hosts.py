@@ -43,7 +43,7 @@ def input_hosts(
     """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
     As on a TPU pod, evaluations use several hosts only in PER_HOST_V2 mode. Predictions and
-    BROADCAST mode only use this process.
+    BROADCAST mode use only this process.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1
@@ -72,19 +72,19 @@ def _is_read_by_all(mode: str, input_mode: int) -> bool:
 def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
     return (
         f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
-        "and does not ask for which: all read the same data. Let it shard them by "
-        "params['context'].current_input_fn_deployment()[1:3], the number of the call and that of "
-        "all calls; or have the chief read for all workers, with `estimator-bridge run "
-        f"--input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
+        "but does not ask which host calls it, so all hosts read the same data. To give each host "
+        "its own part, shard the data by params['context'].current_input_fn_deployment()[1:3] (the "
+        "number of this call, and the number of calls). Or let the chief read for all workers, "
+        f"with `estimator-bridge run --input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
     )
 
 
 def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
     return (
-        f"The input_fn {_name(input_fn)} does not ask which host calls it: the chief reads for all "
-        f"{num_hosts} workers, as on one machine. For each to read its own part, let it shard the "
-        "data by params['context'].current_input_fn_deployment()[1:3]; or have all read the same "
-        f"with `estimator-bridge run --input_hosts {num_hosts}` or "
+        f"The input_fn {_name(input_fn)} does not ask which host calls it, so the chief reads for "
+        f"all {num_hosts} workers, as on one machine. To let each worker read its own part, shard "
+        "the data by params['context'].current_input_fn_deployment()[1:3]. To let all workers read "
+        f"the same data, use `estimator-bridge run --input_hosts {num_hosts}` or "
         f"{INPUT_HOSTS_VARIABLE}={num_hosts}."
     )
 
@@ -92,9 +92,9 @@ def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
 def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
-        f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}), which the chief "
-        f"alone has: it reads for all {num_hosts} worker(s). Ops of TensorFlow alone are run by "
-        "each worker itself."
+        f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}). Only the chief has "
+        f"these functions, so it reads for all {num_hosts} worker(s). With TensorFlow's ops only, "
+        "each worker would read for itself."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the arguments of estimators, and calls program functions with what they accept."""
+"""Reads the arguments of estimators, and passes a program's functions the arguments they take."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def maybe_overwrite_model_dir_and_session_config(
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Reads the strategy of each mode; None for prediction, which keeps the input's order.
 
-    With `between_graph`, a version 1 ParameterServerStrategy is None too, because a cluster in
+    With `between_graph`, a version 1 ParameterServerStrategy gives None too, because a cluster in
     TF_CONFIG already trains like this strategy.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)

@@ -11,7 +11,7 @@ from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 from tf2_engine.types import Object
 
 _HOST = "/replica:0/task:0/device:CPU:0"
-_HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens it like this
+_HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens the device in the same way
 
 
 class TPUContext:
@@ -21,7 +21,7 @@ class TPUContext:
 
     Args:
         input_fn_call: the number of this call of the input_fn, from 0. None for a model_fn.
-        device_assignment: with model parallelism, computes the cores of each replica.
+        device_assignment: computes the cores of each replica, for jobs with model parallelism.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TPUContext:
     def device_assignment(self) -> Object:
         """The cores of each replica, a `tf.tpu.experimental.DeviceAssignment`.
 
-        None without model parallelism. Raises WrongCaller in an input_fn.
+        None in jobs without model parallelism. Raises WrongCaller in an input_fn.
         """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(

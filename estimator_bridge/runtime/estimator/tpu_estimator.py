@@ -57,10 +57,10 @@ _BATCH_SIZE_ARGUMENT = {
 class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
-    With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the TF2
-    engine holds the tables and computes with a TPU's arithmetic. It runs on the host and emulates
-    `TPUConfig.num_shards` cores. Options of `run` change the defaults of `engine`, `arithmetic`,
-    `layout` and `wire`.
+    With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the
+    TF2 engine contains the tables. The engine runs on the host, emulates `TPUConfig.num_shards`
+    cores, and computes with a TPU's arithmetic. Options of `run` change the defaults of `engine`,
+    `arithmetic`, `layout` and `wire`.
 
     Args:
         model_fn, model_dir: as for `Estimator`.
@@ -75,7 +75,7 @@ class TPUEstimator(Estimator):
             own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
         embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
-        export_saved_model_api_version: 1 or 2; no effect, because they only differ in graphs for
+        export_saved_model_api_version: 1 or 2; no effect, because the two only differ in graphs for
             TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
         engine: the device of the tables with use_tpu=True: "host" (the default), "software_tpu", or
@@ -84,7 +84,7 @@ class TPUEstimator(Estimator):
             generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
             (the default) in contiguous parts, or "octaves", which balances the load even if the
-            first rows are the frequent ones. It changes only initial values.
+            first rows are the frequent ones. The layout changes no results but initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             default: the smaller of these two), or "summed", which rounds differently; see
             docs/clusters.md.
@@ -143,7 +143,7 @@ class TPUEstimator(Estimator):
         if use_tpu:
             self._check_tpu_settings()
         elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
-            # The lookup of config dicts warns about all settings without effect at once.
+            # When config dicts are looked up, one warning lists all settings without effect.
             notes = notes_of_settings("EmbeddingConfigSpec", embedding_config_spec._asdict(), SPEC)
             for line in render.warnings(notes, OFF_TPU):
                 self._tell(line)
@@ -155,7 +155,7 @@ class TPUEstimator(Estimator):
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if self._runs_on_engine(mode):
-            # Stock has another message when the steps of a training are not positive.
+            # Stock has another message for a number of training steps that is not positive.
             rules = POSITIVE_INT if mode == ModeKeys.EVAL else POSITIVE_INT[:1]
             check("TPUEstimator", name, value, *rules)
         super()._check_steps(mode, name, value)
@@ -207,8 +207,7 @@ class TPUEstimator(Estimator):
             return devices.SOFTWARE_TPU
         if self._cluster is not None:
             workers = self._core_workers(self._cluster, mode)
-            # With "mod" each server saves its own part, so checkpoints have the row order that the
-            # spec asks for.
+            # With "mod" each server saves its own part, so checkpoints have the spec's row order.
             native = functools.partial(task_software.native_devices, self._cluster)
             return PsDriver(
                 workers,
@@ -295,8 +294,8 @@ class TPUEstimator(Estimator):
     def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
         """Whether every host calls the input_fn for its own part of the cores.
 
-        If no number of hosts is set, this is True in a cluster for an input_fn that asks which host
-        calls it. A trial call in a separate graph shows whether it asks.
+        If the number of hosts is not set, this is True in a cluster if the input_fn asks which host
+        calls it. To find out, the input_fn is called once in a separate graph.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True

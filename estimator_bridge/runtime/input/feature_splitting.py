@@ -16,7 +16,7 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = log.PlainLogger(__name__)
 
-Notify = Callable[[str], None]  # receives a line of warning
+Notify = Callable[[str], None]  # called with the line of a warning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ def split_features(
 ) -> CoreInput:
     """Separates the ids and weights of one core's batch from its other features.
 
-    `notify` gets a line for each feature whose ids the engine reads in an unexpected way.
+    `notify` is called with a line for each feature whose ids the engine reads in an unexpected way.
     """
     if not isinstance(features, Mapping):
         raise errors.WrongType(
@@ -59,7 +59,7 @@ def split_features(
             ids[key], weights[key] = _read_dense(values, feature, legacy, notify), None
         rest.pop(key, None)
         if weights[key] is not None:
-            rest.pop(str(feature.weight_key), None)  # Features can share weights.
+            rest.pop(str(feature.weight_key), None)  # Several features can have the same weights.
         if feature.max_sequence_length:
             rest[tf_compat.sequence_length_key(key)] = _sequence_lengths(ids[key], feature)
     for column in legacy.tensor_core_columns:
@@ -82,8 +82,8 @@ def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | 
         kind = type(ids).__name__
         raise errors.InvalidInput(
             f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported: ids are "
-            "integers. With use_tpu=True no column transforms ids: look strings up, or hash them, "
-            "in the input_fn."
+            "integers. With use_tpu=True no column transforms ids. Look up or hash strings in the "
+            "input_fn."
         )
     ranks = (2, 3) if feature.max_sequence_length else (2,)
     if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):
@@ -234,7 +234,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Also returns the number of samples in the batch, int64, or None if the batch is known to be
-    full. The op fails at run time if the batch has more samples than `size`.
+    full. The op fails at run time if the batch has more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

@@ -1,4 +1,4 @@
-"""Reads batches from an input_fn and spreads them over cores, in stock's input modes."""
+"""Reads batches from an input_fn and spreads them over cores, in TPUEstimator's input modes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """How a global batch is laid out over emulated cores, and which hosts read for them."""
+    """How a global batch is split over emulated cores, and which hosts read the input."""
 
     count: int
     input_mode: int  # member of InputPipelineConfig
-    batch_axis: tuple[int, ...] | None = None  # per tensor of PER_HOST_V1; None is the first
+    batch_axis: tuple[int, ...] | None = None  # by tensor of PER_HOST_V1; None is axis 0
     # The device of each core's model, or a device function. If empty, TensorFlow places the ops.
     devices: tuple[str | Callable[[Object], str], ...] = ()
     # The devices of the hosts that call the input_fn. Each reads for `count / len(hosts)` cores.
@@ -63,8 +63,7 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
 
-        One core takes it in the modes that give each core its own batch, because several batches
-        would lose the order.
+        One core takes it in the modes that give each core its own batch, to keep the order.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -125,10 +124,10 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Reads each core's batch; also returns the hooks of the input.
 
-    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch
-    of its own, from one call of the input_fn or from one call per core. BROADCAST gives all cores
-    the same batch. `notify_of_python` is called if other tasks should read the input, but it calls
-    Python and so must stay in this process.
+    PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
+    batch, from one call of the input_fn or from one call per core. BROADCAST gives all cores the
+    same batch. `notify_of_python` is called if other tasks should read the input, but it calls
+    Python.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (
@@ -193,7 +192,7 @@ def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch]
         batches: list[Batch] = []
         previous: list[Op] = []
         for _ in range(count):
-            # Ops of one step run in any order, but core 0 has to read first.
+            # The ops of a step run in any order, but core 0 has to read first.
             with tf.control_dependencies(previous):
                 batch = iterator.get_next()
             previous = tf.nest.flatten(batch, expand_composites=True)
@@ -218,7 +217,7 @@ def _split_along(
     """Splits each tensor of features and labels along its own axis.
 
     As in stock, there is one axis for each tensor in a TPU's infeed: features sorted by key, then
-    labels. Ids and weights of embeddings are not in the infeed; they are split along axis 0.
+    labels. Ids and weights of embeddings are not in the infeed and are split along axis 0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)

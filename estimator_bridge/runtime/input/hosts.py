@@ -21,10 +21,9 @@ _Result = TypeVar("_Result")
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls a function that makes ops, and places them on a host's device.
+    """Calls a function that creates ops, and places the ops on a host's device.
 
-    If some ops call Python functions, all ops stay in this process, because no other has the
-    functions. Returns the function's result, and the names of the ops that call Python.
+    Ops stay in this process if some of them call Python. Also returns the names of these ops.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -40,7 +39,7 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Places ops on a host. Ops in functions of datasets run on their dataset's device."""
+    """Places ops on a host. Ops in a dataset's functions run on the device of the dataset."""
     of_host = tf.DeviceSpec.from_string(host)
 
     def place(op: tf.Operation) -> str:

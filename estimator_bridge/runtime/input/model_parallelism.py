@@ -1,6 +1,6 @@
 """Checks the settings of model parallelism, and runs each replica as a whole.
 
-A TPU splits a replica over several cores; running it as a whole computes the same numbers.
+A TPU splits a replica over several cores; running it as a whole computes the same results.
 """
 
 from __future__ import annotations
@@ -61,11 +61,7 @@ def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
 
 
 def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
-    """Wraps a model_fn so that it first checks its batch against `input_partition_dims`.
-
-    The wrapper raises InvalidInput if structures or ranks differ, or if the product of a tensor's
-    partition dims is not `num_cores_per_replica`.
-    """
+    """Wraps a model_fn so that it first checks its batch against `input_partition_dims`."""
     dims, per_replica = config.input_partition_dims, config.num_cores_per_replica
     if dims is None or per_replica is None:
         return model_fn

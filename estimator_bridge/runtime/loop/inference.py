@@ -21,14 +21,14 @@ from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Session
 
-_LOSS = "loss"  # name of the mean loss among an evaluation's metrics
+_LOSS = "loss"  # name of the mean loss among the metrics
 _TAG = "checkpoint_path"  # tag of the event that names the checkpoint
 
 
 def evaluate(
     job: EstimatorJob, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
-    """Evaluates a checkpoint; with `in_one_call`, hooks see all `steps` as one session call."""
+    """Evaluates a checkpoint. With `in_one_call`, hooks run once, around all `steps`."""
     with (
         _reading(job, "evaluation") as reading,
         model_step.new_graph(
@@ -63,8 +63,8 @@ def evaluate(
                     session.run(update)
         if not reading.num_ended:
             log.warning(
-                "Evaluation made no steps. Perhaps the input is empty. The metrics, the loss among "
-                "them, have the values that they have before the first batch."
+                "Evaluation made no steps. Perhaps the input is empty. The metrics and the loss "
+                "have their initial values."
             )
         results = final.final_ops_values
         log.info("Inference Time : %0.5fs", time.monotonic() - started)
@@ -173,8 +173,8 @@ def _length(batch: Mapping[str, Nest]) -> int:
 class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps; must be the last hook.
 
-    With `update`, it runs all steps but the last inside the first session call, so that other hooks
-    run once.
+    If `update` is given, all steps but the last run inside the first session call, so that other
+    hooks run only once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -199,7 +199,7 @@ class _StopAfterHook(tf.train.SessionRunHook):
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes an event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    A metric whose value is bytes is a serialized summary, with tags `<metric>/0`, `<metric>/1`, ...
+    A metric whose value is bytes is a serialized summary.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())

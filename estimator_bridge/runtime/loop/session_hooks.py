@@ -35,9 +35,9 @@ class StepHook(tf.train.SessionRunHook):
     def step_if_due(
         self, timer: tf.train.SecondOrStepTimer, run_context: RunContext, run_values: RunValues
     ) -> int | None:
-        """Returns the global step after a run if a timer is due at it, otherwise None.
+        """Returns the global step after a run if a timer is due at this step, otherwise None.
 
-        The fetched step may be the value before or after the run, so it is read again.
+        The fetched step may be the value before or after the run, so the step is read again.
         """
         if not timer.should_trigger_for_step(run_values.results + 1):
             return None
@@ -50,10 +50,9 @@ _STEPS = 100
 
 
 class UnmovedStep:
-    """Warns once if nothing has changed the global step during the first hundred steps.
+    """Warns once if the global step has not changed during the first hundred steps.
 
-    It does not warn earlier, because a train_op that accumulates gradients changes it only in some
-    steps.
+    Until then, a train_op may only accumulate gradients.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Ends a training in a session on a signal: after the current step, or while it waits for input.
+"""Ends training on a signal: after the current step, or while the step waits for input.
 
-A step is only cancelled if none of its ops has run except input ops. Counters of arrived batches
-and finished steps show this.
+A step is only cancelled if only its input ops have run. Counters of arrived batches and
+finished steps show this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderR
 
 
 class Progress:
-    """Counts the batches that have arrived and the steps that are done, with ops in the session.
+    """Counts the batches that have arrived and the finished steps, with ops in the session.
 
     It does not count inputs that only some steps read, for instance for hooks or inside a branch.
     """
@@ -31,7 +31,7 @@ class Progress:
     def __init__(self, train_op: Op, device: str) -> None:
         self._inputs = _inputs_of(train_op)
         self._device = device
-        # Raw ops, because variables would belong to the strategy and would be saved and restored.
+        # These are raw ops: variables would belong to the strategy and would be saved and restored.
         with tf.device(device):
             self._one = tf.constant(1, tf.int64)
             self._counters = [
@@ -119,7 +119,7 @@ class Saving:
 
 
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
-    """Stops a training after the current step on a signal; must be the first hook."""
+    """Stops training after the current step on a signal; must be the first hook."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def train_and_evaluate(
     """Trains an estimator and evaluates its checkpoints, always including the last one.
 
     The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates. All arguments may be stock's or the bridge's.
+    only trains, and an evaluator only evaluates.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if
@@ -75,7 +75,7 @@ class _TrainingExecutor:
     """Runs `train_and_evaluate`. Libraries create it directly, with hooks and a listener.
 
     Args:
-        train_hooks: hooks of the training in addition to those of `train_spec`.
+        train_hooks: training hooks in addition to those of `train_spec`.
         continuous_eval_listener: asked by the evaluator of a cluster.
     """
 
@@ -147,8 +147,7 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 def start_delay(config: Object) -> float:
     """Computes how many seconds a worker with its own training loop waits before it starts.
 
-    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60,
-    because the first steps change a model most.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60.
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
@@ -189,10 +188,11 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         except tf.errors.OutOfRangeError:
             self._has_cut_off = True
             log.warning(
-                "The evaluation of step %d raises an OutOfRangeError, which the training takes for "
-                "the end of its own input, as in stock: it ends at this step. A hook that reads "
-                "after the end of the evaluation's input raises it, such as LoggingTensorHook with "
-                "at_end=True. Leave at_end out of the hooks of the EvalSpec.",
+                "The evaluation of step %d raises an OutOfRangeError. As in stock, training takes "
+                "this error for the end of its own input, and ends at this step. The error comes "
+                "from a hook that reads after the end of the evaluation's input, such as "
+                "LoggingTensorHook with at_end=True. Leave at_end out of the hooks of the "
+                "EvalSpec.",
                 step,
             )
             raise
@@ -245,7 +245,7 @@ class _Evaluator:
             if results is None:
                 directory = self._estimator.model_dir
                 log.info("There is no new checkpoint in %s to evaluate.", directory)
-            # With throttle_secs=0 the directory would be listed without a pause.
+            # With throttle_secs=0 the directory would be listed again and again without a pause.
             wait = self._spec.throttle_secs - (time.monotonic() - start)
             _sleep(max(wait, 1.0 if results is None else 0.0))
 

@@ -33,7 +33,7 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When a training ends: after a number of steps, at a global step, or with the input.
+    """When training ends: after a number of steps, at a global step, or with the input.
 
     `report_interval` is for hooks that count their calls. None takes the config's interval.
     """
@@ -42,7 +42,7 @@ class Schedule:
     last_step: int | None
     batch_size: int | None = None  # samples per global batch, for reports
     report_interval: Mapping[str, int] | None = None  # `every_n_iter` or `every_n_secs`
-    loop: IterationsPerLoop | None = None  # steps, or seconds, that hooks see as one
+    loop: IterationsPerLoop | None = None  # steps or seconds of a device loop, one call for hooks
     host_call_every: int = 1  # in a loop the host call runs in steps 0, k, 2k, ...
 
 
@@ -56,11 +56,11 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
     It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as with stock's loop on the device. (A `tf.while_loop` would move the model into another graph.)
+    as with stock's loop on the device.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
-        self.loss: np.floating | None = None  # of the last completed step
+        self.loss: np.floating | None = None  # loss of the last completed step
         self._schedule, self._step, self._stop = schedule, step, stop
         self._last_step = schedule.last_step
         self._steps_made, self._unmoved = 0, UnmovedStep()
@@ -116,7 +116,7 @@ def train(
 ) -> np.floating | None:
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
-    If the input ends inside a device loop, the steps so far are counted and saved; stock raises
+    If the input ends inside a device loop, the finished steps are counted and saved; stock raises
     OutOfRangeError. Returns the loss of the last step, or None.
     """
     config, stop = job.config, StopHook()
@@ -209,7 +209,7 @@ def _with_savers(
     if not config.is_chief:
         own_hooks = [_SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
     others = [hook for hook in hooks if hook not in saving_hooks]
-    # Savers save when a session starts. The input has to be started, and restored, before that.
+    # Savers save when a session starts, so the input has to be started and restored before.
     return [*step.input_hooks, *saving_hooks, *own_hooks, *others]
 
 
@@ -227,7 +227,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
     rates = _StepRateHook(schedule.batch_size, directory, timer)
     losses = tf.train.LoggingTensorHook(shown, **reports)
-    # Stock's Estimator and its TPUEstimator have these orders.
+    # Stock's Estimator and TPUEstimator have different orders.
     return [rates, losses] if schedule.batch_size is None else [losses, rates]
 
 
@@ -266,7 +266,6 @@ _POLL_SECS = 1.0
 def _worker_session(
     job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
 ) -> tf.train.MonitoredSession:
-    """Opens the session of a worker, whose variables the chief initializes, restores and saves."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:
@@ -300,7 +299,7 @@ class _WorkerSessions(tf.train.SessionCreator):
         log.info("Waiting for the chief to initialize the variables.")
         while True:
             try:
-                # Looks once, because the manager's own waiting cannot be interrupted.
+                # The manager's own waiting cannot be interrupted, so this asks only once.
                 return manager.wait_for_session(target, config=options, max_wait_secs=0)
             except tf.errors.DeadlineExceededError:
                 if time.monotonic() > latest:
@@ -320,8 +319,6 @@ class _StopWithChief(tf.train.SessionRunHook):
 
 
 class _SaveBesideChief(StepHook):
-    """Calls a listener in a worker whenever the chief saves a checkpoint, and at the end."""
-
     def __init__(
         self,
         listener: tf.train.CheckpointSaverListener,

@@ -21,7 +21,7 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 def check_writable(directory: str) -> None:
     """Raises CannotWrite if files cannot be created in a directory, which need not exist yet.
 
-    It checks permissions without writing a file, and only on the local file system.
+    Only permissions on the local file system are checked; no file is written.
     """
     if "://" in directory:
         return
@@ -43,9 +43,8 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    For a damaged state file or a missing checkpoint it raises UnreadableCheckpoint, which names the
-    last good checkpoint. `tf.train.latest_checkpoint` returns None, and training would start from
-    scratch and overwrite the other checkpoints.
+    Unlike `tf.train.latest_checkpoint`, it raises UnreadableCheckpoint if the state file is damaged
+    or the checkpoint is missing, so that training does not start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -59,7 +58,8 @@ def latest_checkpoint(model_dir: str) -> str | None:
         path = str(content.model_checkpoint_path)
         if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # V1 has one file
             return path
-        # A job that trains at the same time may have replaced it after the state was read.
+        # A job that trains at the same time may have replaced the checkpoint after the state was
+        # read.
         if path == previous:
             raise errors.UnreadableCheckpoint(
                 f"{path}.index: there is no such file, but {state} says that it is the latest "
@@ -79,7 +79,7 @@ def reading(path: str) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         if has_index(path):
             with reading(path):
-                _is_model(path)  # Its error names the file and the tensor.
+                _is_model(path)  # The error names the file and the tensor.
         raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
 
 
@@ -123,7 +123,6 @@ def is_local(path: str) -> bool:
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint, or raises UnreadableCheckpoint; returns whether it is a model's."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)

@@ -1,4 +1,4 @@
-"""Saves and restores jobs. Also has the base class of hooks that save state beside the model."""
+"""Saves and restores jobs. Defines the base class of hooks that save state beside the model."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, which would be lost if the job were
-      killed meanwhile.
+    * It never overwrites the checkpoint that it restored, which a killed job would lose.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that are missing in the checkpoint get their initial values.
-    * If a table was saved with partition_strategy="mod" on another number of hosts or servers, its
-      rows are put into this job's order.
+    * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
+      number of hosts or servers.
     * Error messages name the file.
 
     Args:
@@ -146,7 +145,7 @@ class JobSaver(tf.train.Saver):
         try:
             return super().save(sess, save_path, global_step, **options)
         except (tf.errors.AbortedError, tf.errors.UnavailableError):
-            raise  # sessions recover from these
+            raise  # sessions recover from these errors
         except (tf.errors.OpError, OSError) as error:
             # Partial files would keep a full disk full.
             with contextlib.suppress(tf.errors.OpError):
@@ -154,8 +153,8 @@ class JobSaver(tf.train.Saver):
             is_op = isinstance(error, tf.errors.OpError)
             cause = checkpoint_state.unshared(error) if is_op else None
             cause = cause or checkpoint_state.reason(error)
-            # For some failures TensorFlow raises OutOfRangeError. A session would treat it as the
-            # end of the input, and the training would look complete.
+            # For some failures TensorFlow raises OutOfRangeError. A session would take this for the
+            # end of the input, and training would look complete.
             raise errors.CannotWrite(
                 f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
                 "were."
@@ -183,7 +182,7 @@ _BYTES_AT_ONCE = 64 << 20
 class RowsByMod:
     """Reorders the rows of tables with partition_strategy="mod" if the number of parts has changed.
 
-    Part `k` of `n`, of a host or parameter server, holds the ids k, k + n, k + 2n, ...
+    Part `k` of `n` (hosts or parameter servers) has the ids k, k + n, k + 2n, ...
     """
 
     def __init__(self, tables: TableVariables) -> None:

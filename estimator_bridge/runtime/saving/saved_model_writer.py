@@ -48,8 +48,8 @@ def write_saved_model(
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
     The directory appears only when the SavedModel is complete, so a server never loads half of one.
-    Each mode of `receiver_fns` gets a graph. `table_dtypes` maps variables of tables, by name
-    without scope, to types other than float32.
+    Each mode of `receiver_fns` gets a graph. `table_dtypes` maps table variables, by name without
+    scope, to types other than float32.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

@@ -1,7 +1,7 @@
 """Cuts a job's large variables into slices of rows, in which a checkpoint stores them.
 
-Restoring a row reads its whole slice. If a table were a single slice, each parameter server with
-some of its rows would need memory for the whole table.
+Restoring a row reads its whole slice, so parameter servers could not restore a larger slice than
+fits into their memory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def in_slices(
 
     Args:
         objects: the objects to save, with all parts of each variable.
-        tables: the tables of the job. Parts of a table in "mod" order stay whole, because their
-            number tells where each row is.
+        tables: the tables of the job. Parts of a table in "mod" order stay whole, because the
+            number of a part tells where each of its rows is.
         most_bytes: the largest size of a slice. None makes a slice of each range of rows.
     """
     parts: dict[str, list[Variable]] = {}
@@ -73,7 +73,8 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows per slice; None if the ranges need not be cut.
 
-    It never makes one equal part per host: a reader could not tell "div" from "mod" there.
+    Slices are never one equal part per host, because a reader could not tell whether the order of
+    such parts is "div" or "mod".
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

@@ -95,8 +95,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow computes the shape of new rows in the session. Initializers that need a static shape,
-    such as variance scaling, make values for the whole variable.
+    TensorFlow computes the shape of new rows in the session, but some initializers, such as
+    variance scaling, need a static shape. These create values for the whole variable.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-Each activation passes through a custom gradient, which records the activation's gradient, together
-with a trainable dummy variable of stock's name. So `minimize`, `compute_gradients` and the
-checkpoint keys of slots work as in stock.
+A custom gradient records each activation's gradient. Each activation also depends on a trainable
+dummy variable with stock's name, so `minimize`, `compute_gradients` and the checkpoint keys of
+slots work as in stock.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def initialize_dummies() -> Op:
 
 
 class ActivationProxy:
-    """The activations of one core that the model sees, by feature key, and their gradients.
+    """The activations of one core that the model reads, by feature key, and their gradients.
 
     Args:
         shapes: [batch, (T,) dim] of each activation.

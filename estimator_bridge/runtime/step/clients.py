@@ -1,4 +1,4 @@
-"""How sessions use a cluster: one graph for all tasks, or one per task; and where ops are."""
+"""Two ways for sessions to use a cluster, one graph for all tasks or one per task; places ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
     """Makes a device function for the model ops of each core, which run on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
-    stay in the chief, because only it has the functions.
+    stay in the chief, because only the chief has the functions.
     """
     strategy = _Balanced(len(cluster.servers))
 
@@ -38,8 +38,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device on the device of their inputs.
 
-    Otherwise they would run on the client, and every activation and gradient would be sent there
-    and back.
+    Otherwise they would run on the client, to which every activation and gradient would be sent.
     """
 
     def device_of(op: Object) -> str:
@@ -67,7 +66,7 @@ class _Balanced:
 
 
 class Client:
-    """How sessions run. The base class is for one process without a cluster."""
+    """Opens sessions. The base class is for one process without a cluster."""
 
     device = "/device:CPU:0"
     writes_summaries = True
@@ -88,7 +87,7 @@ class Client:
 
 
 class InGraph(Client):
-    """The chief is the only client, and its graph holds the ops of all tasks."""
+    """The chief is the only client, and its graph contains the ops of all tasks."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -105,15 +104,14 @@ class InGraph(Client):
 class BetweenGraph(Client):
     """The chief or a worker with a graph of its own, as in stock without a TPU.
 
-    Tasks share the parameter servers' variables by name. They train asynchronously: every task's
-    step increments the global step.
+    Tasks share the parameter servers' variables by name, and train asynchronously.
     """
 
     cluster: Cluster
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        # With its job, because variables without one go to parameter servers.
+        # The device includes the job, because variables without a job go to parameter servers.
         self.device = cluster.own_device
         self.writes_summaries = cluster.is_chief
         if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
@@ -126,7 +124,7 @@ class BetweenGraph(Client):
         return None if self.cluster.is_chief else end_of(self.cluster)
 
     def configure(self, config: tf.ConfigProto) -> None:
-        # Only parameter servers and this task, so that no other task delays its sessions.
+        # The session connects to the parameter servers only, so that no other task delays it.
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:

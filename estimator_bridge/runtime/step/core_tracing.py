@@ -1,8 +1,7 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-As in stock, the model_fn is called only once, so it may keep variables and tensors in objects.
-Variables and other state belong to core 0. Only core 0 assigns to variables and runs UPDATE_OPS,
-because a TPU's checkpoint has the values of core 0.
+As in stock, the model_fn is called only once. Variables and other state belong to core 0. Only
+core 0 assigns to variables and runs UPDATE_OPS, because a TPU's checkpoint has core 0's values.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-# These ops make handles for a single step. All other handles belong to variables, tables and
-# queues.
+# These ops create handles for a single step. All other handles are of variables, tables and queues.
 _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 
@@ -66,7 +64,6 @@ class CoreTracer:
         self._updates = {getattr(update, "op", update).name for update in updates}
 
     def copy(self, core: int, results: Nest) -> Nest:
-        """Copies the `results` of core 0 for another core, in ascending order of cores."""
         pairs = zip(self._inputs[0], self._inputs[core], strict=True)
         replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
         replaced[self._numbers[0].name] = self._numbers[core]
@@ -154,7 +151,6 @@ class CoreTracer:
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Whether each core needs its own copy: the op holds no state and assigns nothing."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -210,10 +206,9 @@ def _assigns(op: Op) -> bool:
 
 
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
-    """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on the devices of the terms.
+    """Computes ((t0 + t1) + t2) + ... so that rounding does not depend on the terms' devices.
 
-    `AddN` starts with any term that it can overwrite. The barriers keep TensorFlow from replacing
-    the chain by an `AddN`.
+    The barriers keep TensorFlow from replacing the chain by an `AddN`, which adds in any order.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

@@ -100,7 +100,7 @@ class Device(abc.ABC):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Looks a batch up after the ops in `after`; returns activations and an op of the step."""
+        """Looks up a batch after the ops in `after`; returns activations and an op of the step."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
@@ -131,9 +131,9 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on a software TPU, whose cores each receive activations and send gradients.
+    """The engine on a software TPU; each core receives activations and sends gradients.
 
-    There is one software TPU per process, which the running session takes over; see `_HoldHook`.
+    There is one software TPU per process. The running session takes it over; see `_HoldHook`.
     """
 
     holds_tables = True
@@ -163,7 +163,7 @@ class _SoftwareTpuDevice(Device):
             with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
                 return tf.constant(True)  # `run` would drop an op.
 
-        # Even gradients that are constants have to wait until the batch has been looked up.
+        # Even constant gradients have to wait until the batch has been looked up.
         with tf.control_dependencies(self._looked_up):
             sent = self._strategy.run(
                 tf.autograph.experimental.do_not_convert(send), args=(_distributed(gradients),)
@@ -171,15 +171,14 @@ class _SoftwareTpuDevice(Device):
         return tf.group(*self._strategy.experimental_local_results(sent))
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        if self._hold.holds:  # Otherwise the variables are newer than the device.
+        if self._hold.holds:  # otherwise the variables are newer than the device
             session.run(retrieve)
 
 
 class _HoldHook(tf.train.SessionRunHook):
-    """Takes the software TPU over for a session: configures it and loads the variables' values.
+    """Takes over the software TPU for a session: configures it and loads the variables' values.
 
-    For example, an evaluation between two training loops takes it from the training; then the
-    training takes it back.
+    For example, an evaluation takes it from the training session, which then takes it back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
@@ -210,7 +209,7 @@ def make_device(
 ) -> Device:
     """Builds the engine that `make` returns for a driver, in the default graph.
 
-    `shapes` has the shape of each feature's activations without the last dimension.
+    `shapes` are the shapes of the features' activations without the last dimension.
     """
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)

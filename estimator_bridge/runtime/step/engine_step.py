@@ -1,4 +1,4 @@
-"""Builds steps with use_tpu=True: the engine holds the tables, and the model reads activations.
+"""Builds steps with use_tpu=True: the engine has the tables, and the model reads activations.
 
 The model_fn is traced first, with placeholders as activations, because the names of its tables
 depend on the variable scopes that it opens.
@@ -55,7 +55,7 @@ class EngineSettings:
     engine: devices.Engine
     notify: Notify
     predict_batch_size: int  # samples of all cores to which a prediction's batch is padded
-    core_batch_size: int  # samples per core, for devices that must know it beforehand
+    core_batch_size: int  # samples per core, for devices that need the size beforehand
     notify_of_python: NotifyOfPython | None = None  # see `read_per_core`
 
 
@@ -122,8 +122,7 @@ _ATTRIBUTE = "_tables_of_step"
 class TablesOfStep:
     """The tables of a step and, by core, their inputs and the gradients that the step sends.
 
-    Hooks that summarize tables find it by the graph. The table variables are up to date unless a
-    device holds the tables.
+    Hooks that summarize tables find this object by the graph.
     """
 
     engine: TPUEmbedding
@@ -153,7 +152,7 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 
 class _Embedding:
-    """The engine's part of a step: proxies at first, and the engine once the model is traced."""
+    """The engine's part of a step: proxies until the model is traced, then the engine."""
 
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
@@ -161,8 +160,8 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
-        # Read before the train_op increments it, and before the lookup, whose rates may depend on
-        # it.
+        # The step is read before the train_op increments it, and before the lookup, because rates
+        # may depend on the step.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
@@ -182,7 +181,7 @@ class _Embedding:
         dummies = None
         if self._training:
             # Slots of the model's optimizer are placed with their variable only if it has a device.
-            # Without one, the slots of a dummy would be spread over several parameter servers.
+            # Without a device, the slots of a dummy would be spread over several parameter servers.
             with settings.cores.on(0):
                 by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
@@ -235,7 +234,7 @@ class _Embedding:
     def start_hooks(self) -> list[Hook]:
         if not self._spec.pipeline_execution_with_tensor_core or not self._settings.cores.devices:
             return []
-        # Workers of a cluster may still hold an update of the previous session, whose steps are
+        # Workers of a cluster may still have an update of the previous session, whose steps are
         # repeated.
         return [SessionStartHook(self.device.engine.load)]
 
@@ -293,7 +292,7 @@ def _dense_sizes(batch: Batch) -> set[int | None]:
     }
 
 
-# These fields of a spec are read for every core. The functions in them are core 0's.
+# These fields of a spec are read for every core. Functions in these fields come from core 0.
 _RESULTS_OF_CORES = ("loss", "predictions", "eval_metrics", "host_call")
 
 
@@ -351,8 +350,7 @@ def _step(
 
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
-    """Caches the ops of each dynamic rate per graph, so that lookups can wait for them."""
-    memoized = functools.cache(_memoized)  # Tables with the same rate share its ops.
+    memoized = functools.cache(_memoized)  # tables with the same rate share its ops
     tables = []
     for table in spec.tables:
         assert table.optimizer is not None  # the translation gives every table an optimizer

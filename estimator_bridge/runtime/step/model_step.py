@@ -36,8 +36,8 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    `end_of_loop` is the train_op of a loop's last step, which also brings the table variables up to
-    date. None means `train_op`.
+    `end_of_loop` is the train_op of a loop's last step, which also updates the table variables.
+    None means `train_op`.
     """
 
     loss: Tensor | None = None
@@ -50,8 +50,8 @@ class ModelStep:
     input_hooks: tuple[Hook, ...] = ()  # hooks that feed the input; they run first
     hooks: tuple[Hook, ...] = ()  # the program's hooks for this mode
     chief_hooks: tuple[Hook, ...] = ()
-    host_call: Nest = None  # ops of the host call that a loop has to run if no hook does
-    before_save: Callable[[Session], None] | None = None  # brings the table variables up to date
+    host_call: Nest = None  # ops of the host call, which a loop runs if no hook does
+    before_save: Callable[[Session], None] | None = None  # updates the table variables
     end_of_loop: Op = None
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
@@ -93,7 +93,8 @@ _V1_SUMMARIES = {
 def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
     """Calls the host function of core 0's spec with the tensors of all cores.
 
-    With `on_engine` it refuses functions that make summaries, because nothing would write them.
+    With `on_engine`, functions that write TensorFlow 1 summaries are refused, because nothing would
+    write these summaries.
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
@@ -187,8 +188,7 @@ def new_graph(
 ) -> Iterator[Graph]:
     """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
 
-    If `resource_step` is None, TensorFlow's current default for variables decides whether the
-    global step is a resource or a reference variable.
+    If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
 
     Raises:
         OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.

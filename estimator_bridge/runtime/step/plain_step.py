@@ -27,11 +27,6 @@ from tf2_engine.types import Nest, Op, SparseTensor, Strategy
 def build_plain_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, strategy: Strategy | None
 ) -> ModelStep:
-    """Builds a step in the default graph and in the strategy's scope.
-
-    With a strategy, each replica runs the model on a batch of its own.
-    """
-
     def trace(batch: Batch) -> ModelStep:
         spec = model_fn(*batch)
         model_step.check_spec(mode, spec)
@@ -67,13 +62,13 @@ def _replicated(
     mean_losses: list[MetricOps] = []
 
     def replica(number: int) -> tuple[()]:
-        # Replicas are traced one after another, up to their merge calls.
+        # Replicas are traced one after another, each up to its merge calls.
         if number:
             restore_keras_names()
         step = trace(batches[number])
         if mode == ModeKeys.EVAL:
             step = dataclasses.replace(step, eval_metric_ops=model_step.metrics_of(step))
-            # A metric that is made in a replica's context covers all replicas.
+            # A metric created in a replica's context covers all replicas.
             mean_losses.append(tf.metrics.mean(step.loss))
         steps.append(step)
         return ()
@@ -105,9 +100,8 @@ def _group(ops: list[Op]) -> Op:
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
     """Replaces ids by their activations, for features that are configured by dicts.
 
-    Activations have the same shapes and numbers as with use_tpu=True. Each table is a trainable
-    float32 variable [vocabulary_size, dimension] of the same name, so jobs of both kinds can
-    continue from each other's checkpoints.
+    Each table is a trainable float32 variable [vocabulary_size, dimension] of the same name as with
+    use_tpu=True, so jobs of both kinds can continue from each other's checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
@@ -128,7 +122,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         for table in spec.tables
     }
     for name, table in tables.items():
-        if table.op.name != name:  # A placeholder of a serving receiver already has the name.
+        if table.op.name != name:  # a placeholder of a serving receiver already has the name
             tf_compat.save_as(table, str(name))
     return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
 
@@ -136,12 +130,12 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
 def _check_trainable(legacy: LegacySpec) -> None:
     for table in legacy.tables:
         optimizer = table.optimizer or legacy.optimizer
-        # Its rows are not weights: they are computed from the ids, not from a gradient.
+        # The rows are not weights: they are computed from the ids, not from a gradient.
         if optimizer is not None and optimizer.kind == "FrequencyEstimatorParameters":
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: `{optimizer.kind}` computes the rows of its table from "
-                "what is looked up, but with use_tpu=False the model's own optimizer trains the "
-                "tables. Train with use_tpu=True, which needs no TPU here."
+                "the ids that are looked up, but with use_tpu=False the model's own optimizer "
+                "trains the tables. Train with use_tpu=True, which needs no TPU here."
             )
 
 

@@ -22,7 +22,9 @@ from tf2_engine.types import Graph, Tensor, Variable
 NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """The table variable (without its scope) of each table, by table name, in the graph of a step."""
 
-TABLES = "tpu_embedding_table_shards"  # a collection of the variables that hold rows, but not slots
+TABLES = (
+    "tpu_embedding_table_shards"  # a collection of the variables that contain rows, but not slots
+)
 Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 
 
@@ -30,15 +32,14 @@ Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 class TableVariables:
     """Tells which variables are the tables of an embedding spec, and which are their slots."""
 
-    shapes: Shapes = dataclasses.field(
-        default_factory=dict
-    )  # of the tables, by names without a scope
+    # Shapes of the tables, by the variables' names without a scope.
+    shapes: Shapes = dataclasses.field(default_factory=dict)
     strategy: str = "div"  # or "mod": how checkpoints of several hosts spread rows
     # The table variable (without its scope) of each table, by table name.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Whether a variable is a slot: a table's name begins its name, and the shapes agree."""
+        """Whether a variable is a slot: its name starts with a table's, and the shapes agree."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()
@@ -85,7 +86,7 @@ def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> V
     """Makes a factory that creates table variables where Savers, hooks and programs expect them.
 
     Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable. A
-    checkpoint holds them as one tensor `<name>`.
+    checkpoint stores them as one tensor `<name>`.
     """
 
     def make(

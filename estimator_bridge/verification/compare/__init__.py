@@ -1,1 +1,1 @@
-"""Compares two recordings, and recognises the causes of differences; needs numpy only."""
+"""Compares two recordings, and recognises the causes of differences. Needs only NumPy."""

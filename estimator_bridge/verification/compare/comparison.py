@@ -1,4 +1,4 @@
-"""Compares two recordings: their batches, their steps, and the outcomes of the trainings."""
+"""Compares two recordings: their batches, their steps, and the outcomes of training."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from estimator_bridge.verification.result import Result
 Config = Mapping[str, str]
 
 _OF_HOSTS = "sharding_strategy"
-"""The field of a device configuration that says which host holds which row."""
+"""The field of a device configuration that says which rows each host has."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""Suffix of the field with a table's `tag`, which numbers a computed learning rate.
+"""Suffix of the field with a table's `tag`, the number of a computed learning rate.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
 """
@@ -93,8 +93,9 @@ def compare(
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
         result.notes.append(
-            f"Settings differ, to no effect in these steps: {', '.join(sorted(differing))}. What "
-            "they say of initial values does not show, since side B begins with side A's."
+            "Settings that differ without effect in these steps: "
+            f"{', '.join(sorted(differing))}. Initial values do not show a difference, because "
+            "side B starts with side A's."
         )
     return result
 
@@ -146,7 +147,7 @@ def _carried(
         for (group, name), one in steps.series.items()
         if group == VARIABLES and one.points
     }
-    # In lockstep only the last step is the sides' own.
+    # In lockstep, each side makes only the last step by itself.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
         functools.partial(tolerance.of_outcome, num_updates),
@@ -194,8 +195,7 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Selects the fields of both device configurations that are compared.
 
-    The order of rows in a Keras model changes no number. Neither does the order of computed rates,
-    which in stock depends on the addresses of functions.
+    The order of rows in a Keras model and the order of computed rates change no results.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
@@ -301,7 +301,7 @@ def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
         for name in names[side]:
             if failed[other] and name not in names[other] and name not in errors:
                 yield f"{name}: side {other} failed before."
-    # A side that failed does not show what the program does.
+    # A side that failed does not show everything that the program does.
     whole = [side for side in "AB" if not failed[side]]
     if not whole:
         yield "What the program does after both sides have failed."

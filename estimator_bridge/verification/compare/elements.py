@@ -1,7 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Integers, bools and strings are equal or not; floats and complex numbers have a distance. NaN only
-equals NaN.
+Integers, bools and strings are equal or not. Floats and complex numbers have a distance. NaN equals
+only NaN.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    They are exact up to 2^53, never 0 for different integers, and infinite between different
+    Distances are exact up to 2^53, never 0 for different integers, and infinite between different
     strings, and between NaN and a number.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
-    if a.dtype == b.dtype and np.array_equal(a, b):  # most arrays are, and this is faster
+    if a.dtype == b.dtype and np.array_equal(a, b):  # most arrays are equal, and this is faster
         return np.zeros(a.shape)
     if is_float(a.dtype) or is_float(b.dtype):
         return _between_floats(wide(a), wide(b))
@@ -48,7 +48,10 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values; for complex numbers, in the part that differs more."""
+    """Counts the floats between two values.
+
+    For complex numbers, the part that differs more counts.
+    """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0
@@ -78,7 +81,6 @@ def shown(value: Object) -> str:
 
 
 def unequal_rows(a: Array, b: Array) -> Array:
-    """Compares the rows of two numeric arrays, [rows] bool; NaN equals NaN."""
     return ((a != b) & ~((a != a) & (b != b))).reshape(len(a), -1).any(1)
 
 
@@ -92,7 +94,10 @@ def type_name(array: Array) -> str:
 
 
 def apart(a: Array, b: Array) -> Array:
-    """Computes b - a in float64. Between two NaNs it is 0, between NaN and a number infinity."""
+    """Computes b - a in float64.
+
+    The result is 0 for two NaNs, and infinite for NaN and a number.
+    """
     size = differences(a, b)
     if not (is_real(a.dtype) and is_real(b.dtype)):
         return size
@@ -102,7 +107,7 @@ def apart(a: Array, b: Array) -> Array:
 def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
     """Finds the element that comes closest to its tolerance, or exceeds it by most.
 
-    If all elements have one tolerance, the largest difference counts.
+    If all elements have the same tolerance, this is the element with the largest difference.
     """
     size, is_uniform = np.abs(residual.apart), np.ndim(residual.allowed) == 0
     if not size.size:
@@ -164,7 +169,7 @@ def _between_integers(a: Array, b: Array) -> Array:
     if signed[0] == signed[1]:
         whole = np.int64 if signed[0] else np.uint64
         a, b = a.astype(whole), b.astype(whole)
-        # The difference of signed numbers is right modulo 2^64, too.
+        # The difference of signed numbers is also right modulo 2^64.
         apart = np.where(
             a > b, a.view(np.uint64) - b.view(np.uint64), b.view(np.uint64) - a.view(np.uint64)
         )

@@ -23,7 +23,7 @@ from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Maps an output and its magnitude to the tolerance and the reason for it."""
+"""Computes the tolerance of an output, and the reason for it, from its name and magnitude."""
 
 _OfValue = TypeVar("_OfValue")
 
@@ -40,7 +40,7 @@ COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of metrics that differ for equal values; METRIC if it is unclear which."""
+"""The causes of metrics that differ for equal values; METRIC if the cause is unclear."""
 
 
 class Fault(NamedTuple):
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, also recomputed where that is possible.
+    """A metric of both sides, and its recomputed values where that is possible.
 
     Attributes:
         again_a, again_b: each side's function applied to its own values.
@@ -96,7 +96,6 @@ def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Whether the inputs of the metrics, or else the metrics' variables, are bitwise equal."""
     known = _arguments(values)
     if not known.keys() - {LOSS}:
         known = {**values} if len(values) > len(known) else {}
@@ -169,8 +168,6 @@ def _roundings(seen: Mapping[str, Array]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Judge:
-    """Judges metrics, given whether their inputs are bitwise equal, or within tolerance."""
-
     name: str
     allowed: Allowed
     is_same: bool
@@ -191,12 +188,12 @@ class _Judge:
         if self.is_same:
             allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
-                fault = Fault(METRIC, "it is computed otherwise, from equal values")
+                fault = Fault(METRIC, "it is computed differently, from equal values")
         outcome = differences.outcome(self.name, key, allowed, why)
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing reproduces a reported metric; otherwise it proves nothing."""
+        """Whether recomputing reproduces a reported metric. If not, it proves nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)

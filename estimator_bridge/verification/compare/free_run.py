@@ -1,8 +1,8 @@
 """Judges steps of sides that run freely, by the model of docs/numerics.md.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
-and Stability of Numerical Algorithms, 2002, chapters 2 to 4). How much a network amplifies them is
-measured if needed, by training once more from a start with changed last bits.
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). If necessary, a second training run
+with changed last bits measures how much a network amplifies errors.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from estimator_bridge.verification.findings import DENSE, GRADIENT
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
-"""Roundings of each term of a weighted sum, and of any sum besides its terms."""
+"""Roundings of each term of a weighted sum, and additional roundings of any sum."""
 ROUNDINGS_PER_UPDATE = 23
 """Roundings of the longest update rule, FTRL, with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""The allowed multiple of what a perturbed start moves, which is one sample of rounding."""
+"""Differences may be this many times as large as those of a perturbed run, a single sample."""
 MAX_PERTURBATION = 0.01
 """The most that a perturbed start may move a loss or an activation, relative to the largest one.
 
-Eight times this is a tenth of the numbers. With a higher limit, smaller faults would pass as
+Eight times this is a tenth of the values. With a higher limit, smaller faults would pass as
 rounding.
 """
 
@@ -64,7 +64,7 @@ def _residuals(
 
 
 class Tolerance:
-    """The tolerance of every array, which passes its steps in order."""
+    """The tolerance of every array. Steps must be passed in order."""
 
     def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
         self.num_terms = num_terms
@@ -72,7 +72,7 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # For losses and activations, the results of a model.
+        # For losses and activations, which are results of the model.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(
@@ -112,8 +112,8 @@ class Tolerance:
 def _scale_of(name: PairedName) -> str:
     """Groups arrays that pass rounding errors to each other, and so share a scale.
 
-    All gradients are one group, because they sum each other's terms. A network's weights are
-    another, and so are its slots of one name.
+    All gradients are one group. The weights of a network are another, and so are its slots of one
+    name.
     """
     if name.role == GRADIENT:
         return ""
@@ -124,7 +124,7 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Returns the allowed absolute difference of an element, to which both sides contribute.
+    """Returns the largest absolute difference that rounding on both sides explains.
 
     Args:
         num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.

@@ -1,4 +1,4 @@
-"""Joins what several cores recorded of one step, and the batches that they shared."""
+"""Joins the values that several cores recorded in a step, and the batches that they shared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from estimator_bridge.verification.compare.arithmetic.lookups import (
 from tf2_engine.types import Array
 
 Ids = Mapping[str, RecordedIds | None]
-"""The ids of features in a batch; None where they are unknown."""
+"""The ids of features in a batch; None for features whose ids are unknown."""
 
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
@@ -83,7 +83,6 @@ def _joined(group: str, named: Values) -> Values:
 
 
 def unused_gradients(step: Step) -> list[str]:
-    """Lists activations whose gradient TensorFlow skips, because on this core no table needs it."""
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})

@@ -56,12 +56,12 @@ _DESCRIBED = 0.99
 
 
 class LockstepStep(NamedTuple):
-    """Everything from which one step is judged.
+    """The values from which one step is judged.
 
     Attributes:
         before: side A's variables at the last read, from which both sides continued.
-        inputs: those of the steps since that read, including this one; None if unknown.
-        is_first: whether the step is the first one since that read.
+        inputs: the inputs of the steps since the last read, including this step; None if unknown.
+        is_first: whether the step is the first one since the last read.
     """
 
     paired: PairedStep
@@ -111,8 +111,6 @@ def _with_inputs(earlier: Inputs | None, pair: StepPair, ids: Ids, position: int
 
 @dataclasses.dataclass(frozen=True)
 class _StepJudge:
-    """Judges one step by nothing but the values of that step."""
-
     settings: tuple[SideDescription, SideDescription]
     features: Mapping[str, lookups.Feature]
     network: Network
@@ -232,7 +230,7 @@ def table_residuals(
         sums = shadow.row_gradients(ours_in)
         ours = shadow.applied(before, ours_in, sums)
         theirs = ours if same else shadow.advance(before, theirs_in)
-        # Errors of sums have no preferred direction; those of a rule may.
+        # The errors of sums have no preferred direction; the errors of a rule may have one.
         exact = [(rows, rounded(gradients.value)) for rows, gradients in sums]
         alone = shadow.applied(before, ours_in, exact)
     names = [table["variable"], *table["slots"]]
@@ -260,7 +258,7 @@ def _residual(
     start, a, b = before[every], a[every], b[every]
     n = len(rows)
     difference, moved = apart(a, b), apart(start, a)
-    if described:  # float32 may leave nothing of a movement
+    if described:  # float32 rounding may hide the whole movement
         moved[:n] = one.value - start[:n]
     expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
     error = known(one.error + other.error)

@@ -1,4 +1,4 @@
-"""Judges the numbers that the model computes, by the measured effect of rounding."""
+"""Judges the values that the model computes, by the measured effect of rounding."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from estimator_bridge.verification.perturbation import perturbed
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
-"""Any result of a model may be off by this many relative roundings."""
+"""Any result of a model may be wrong by this many relative roundings."""
 _ROUNDINGS_OF_UPDATE = 16
 """Roundings of an update by the model's optimizer, relative to the variable or its movement."""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""By the variable of a power: the absolute exponent of 1 - power in the rate."""
+"""By the variable that stores a power: the absolute exponent of 1 - power in the rate."""
 _ROUNDINGS_OF_POWER = 4
-"""Roundings of a power that is computed directly, and of the difference."""
+"""Roundings of a power that is computed directly, and of 1 - power."""
 _SLOT = "/Adam"
 
 
@@ -48,14 +48,14 @@ some layers move gradients by half as much as the changed bits do, and single el
 times as much.
 """
 _BITS_PER_SCALE = 3
-"""Elements are of one scale if their magnitudes are within a factor of eight."""
+"""Elements have the same scale if their magnitudes differ by at most a factor of eight."""
 _ZERO = -(1 << 20)
 _FEW = 32
-"""A scale with fewer measured elements also uses its neighbours' measures."""
+"""A scale with fewer measured elements also uses the measurements of its neighbours."""
 _USUAL = 0.98
 """The share of elements of a scale that thresholds in the model do not affect."""
 _MIN_FOR_JUMPS = 256
-"""Smaller arrays are too small to tell jumps from usual movements."""
+"""In smaller arrays, jumps cannot be told from usual movements."""
 
 
 class Network:
@@ -118,7 +118,7 @@ class Network:
         """Judges a variable that the model or its optimizer moves.
 
         Args:
-            same: whether both sides apply the same gradients, bit by bit.
+            same: whether both sides apply bitwise the same gradients.
             relative: an additional tolerance, relative to the movement.
         """
         difference, moved = apart(a, b), apart(before, a)
@@ -126,7 +126,7 @@ class Network:
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         besides = relative * np.abs(moved)
         allowed = _of_update(before, a, moved) + besides
-        # Updates may be off in one direction by roundings of the movement.
+        # Updates may be wrong in one direction by roundings of the movement.
         rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
         bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
         noise = self._noise.get((VARIABLES, name))
@@ -142,15 +142,15 @@ class Network:
         """The factor on the effect of changed bits for sums over samples.
 
         Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n, or a tenth of that if errors are random.
+        addition moves it by up to n roundings, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
         """Computes the distance of side B from side A's result for the same gradients.
 
-        The perturbed run started from another value. The optimizer moves the variable from there,
-        or recomputes it from slots; the smaller distance counts.
+        The perturbed run started from another value. The optimizer adds to this value, or
+        recomputes the variable from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -211,8 +211,8 @@ def relative_error(
     """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
 
     Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
-    beta_1^t). 1 - power has the same absolute error as the power, which dominates while the
-    difference is small. `computed` are the variables that only one side has.
+    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed` are
+    the variables that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -228,7 +228,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """The movements of elements of one scale: the usual one (`level`), and the largest (`top`)."""
+    """The movements of elements of one scale: the usual one (`level`) and the largest (`top`)."""
 
     level: float = 0.0
     top: float = 0.0
@@ -244,8 +244,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    With separate scales, large elements do not hide errors in much smaller ones. If rows are
-    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
+    So large elements do not hide errors in much smaller ones. If rows are samples (`has_jumps`), a
+    threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

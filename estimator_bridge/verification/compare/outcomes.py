@@ -1,7 +1,7 @@
-"""Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
+"""Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
 Results of the same ops on equal variables and data must be bitwise equal. Other ops may round
-differently, and differences of the training may carry on; see `Carried`.
+differently, and differences after training may affect the outcomes; see `Carried`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of the outcomes of a training.
+    """The tolerances of the outcomes of a training run.
 
     Attributes:
         of_outputs: the tolerance if the trained variables differ.
@@ -53,7 +53,7 @@ class Carried:
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
-    if b.settings["engine"] == PORT:  # a replay records what it likes
+    if b.settings["engine"] == PORT:  # a replay may record any outcomes
         names_a = [name for name in names_a if name in names_b]
     for name in dict.fromkeys([*names_a, *names_b]):
         if name in names_a and name in names_b:
@@ -167,11 +167,14 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields exported variables; a side whose export differs from its checkpoint is at fault."""
+    """Yields exported variables.
+
+    If a side's export differs from its checkpoint, this side is at fault.
+    """
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)
-        if why == OWN_ROUNDING:  # copied, so there is nothing to round
+        if why == OWN_ROUNDING:  # exports are copies, which are not rounded
             allowed = 0.0
         if why == CARRIED:
             allowed = pair.carried.of_variables.get(output, allowed)

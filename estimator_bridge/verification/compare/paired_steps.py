@@ -71,7 +71,7 @@ class Pairing:
         sides = (map(joined_step, side.steps()) for side in self._sides)
         for pair in zip(*sides, strict=False):
             one, other = (step.values for step in pair)
-            # A checkpoint only has the variables of the last step.
+            # A checkpoint has only the variables of the last step.
             groups = sorted(other if self._is_checkpoint else {*one, *other})
             arrays: dict[str, dict[PairedName, ArrayPair]] = {}
             unlike = []

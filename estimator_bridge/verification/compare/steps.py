@@ -23,13 +23,12 @@ Judged = tuple[str, PairedName, Residual]
 """The residual of an array of a step, with its group."""
 
 _NOISE = 1e-4
-"""A gradient this small beside the model's largest one may consist of rounding errors only.
+"""Gradients this small beside the model's largest one may consist of rounding errors only.
 
 For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""Two counts of jumps differ by this many standard deviations by chance in one of 300,000 arrays.
-"""
+"""By chance, counts of jumps differ by this many standard deviations in one of 300,000 arrays."""
 SIGNIFICANT = 6.0
 """Chance exceeds this many standard deviations only once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6
@@ -199,9 +198,9 @@ def is_more(ours: int, theirs: int) -> bool:
 class Power:
     """The smallest error of one array that its steps would have shown.
 
-    An error is a factor on how far the array moves: for a learning rate that is two per cent off,
-    it is 0.02. It shows in an element beyond its tolerance, or in the direction in which elements
-    differ, because rounding goes both ways equally often.
+    An error is a factor on the movement of the array: for a learning rate that is two per cent too
+    large, it is 0.02. It shows if an element is beyond its tolerance, or if most elements differ in
+    the same direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its tolerance.
@@ -260,7 +259,7 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """The relative excess of side B's movement."""
+        """How much further side B moves, relative to side A."""
         return self._product / self._square if self._square else 0.0
 
     @property

@@ -1,6 +1,6 @@
-"""Recognises known causes of a divergence, from settings, numbers and outcomes.
+"""Recognises known causes of a divergence, from settings, values and outcomes.
 
-Numbers are judged at the first step that diverged, because later steps inherit every difference. A
+Values are judged at the first step that diverged, because later steps inherit every difference. A
 cause is an observation, not a proof.
 """
 
@@ -43,7 +43,7 @@ QUIRKS = "quirks"
 _MAX_NAMES = 5
 
 
-# If the training agrees: the cause and the observation for each kind of outcome.
+# If training agrees: the cause and the observation for each kind of outcome.
 _OTHER_MODEL = (
     "The model computes something else when it {0}, reads other variables, or changes variables "
     "while it {0}, by a train_op, an assignment or an update in every mode."
@@ -69,18 +69,17 @@ def explain(result: Result, search: Search | None = None) -> list[Cause]:
     causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
-    # Quirks only may explain the difference; the other causes are certain.
+    # Quirks are only a possible explanation; the other causes are certain.
     return sorted(causes, key=lambda cause: cause.name == QUIRKS)
 
 
 def are_conclusive(result: Result) -> bool:
-    """Whether the numbers prove that the engines differ by more than rounding."""
     evidence = result.evidence
     if evidence is None or not evidence.residuals:
         return False
     if any(wrong_lookups(evidence)):
         return True
-    # No time limit, because the verdict depends on it. `explain` reuses the result.
+    # There is no time limit, because the verdict depends on the result. `explain` reuses it.
     result.diagnoses = list(diagnoses(evidence))
     return any(diagnosis.explains for diagnosis in result.diagnoses)
 
@@ -251,7 +250,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
     """Yields the causes of outcomes that differ.
 
-    If the data or the training differed already, a cause must show in the outcome itself.
+    If the data or the training already differed, a cause must show in the outcome itself.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):

@@ -17,7 +17,7 @@ from estimator_bridge.verification.result import Result
 from tf2_engine.types import Array
 
 _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
-"""Engines whose ops are not recorded: Keras makes other ops than a model_fn."""
+"""Engines whose ops are not recorded, because Keras creates other ops than a model_fn."""
 
 _WHICH_OP = "which op of the model differs first"
 
@@ -42,7 +42,7 @@ def localise(
 ) -> list[Cause]:
     """Puts the first op of the model that differs, if it is found, before the causes of a result.
 
-    Both sides run again up to the first step that differs, starting and reading like `request_b`.
+    Both sides run again up to the first step that differs, with the start and input of `request_b`.
     """
     first = result.first.first if result.first else None
     engine = result.settings[1]["engine"]

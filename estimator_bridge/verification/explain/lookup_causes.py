@@ -74,7 +74,7 @@ def _wrong_lookups(
         *(
             (
                 "wrong row",
-                f"takes the row {which} that of each id.",
+                f"takes the row {which} the row of each id.",
                 occurrences._replace(ids=(occurrences.ids + shift) % len(rows)),
                 combiner,
             )
@@ -171,10 +171,14 @@ def _weights(change: Callable[[Array], Array]) -> Callable[[RecordedIds], Record
 
 _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     ("lost weight", "takes every weight as 1.", _weights(np.ones_like)),
-    ("truncation", "leaves out the last id of what fills its length.", lookups.without_last),
+    (
+        "truncation",
+        "leaves out the last id of each sample or sequence of full length.",
+        lookups.without_last,
+    ),
     (
         "dropped duplicate",
-        "counts an id once that is in a sample twice.",
+        "counts an id only once if it is in a sample twice.",
         lookups.without_duplicates,
     ),
     ("id 0", "takes the id 0 for padding.", lookups.without_id_0),

@@ -53,7 +53,6 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
 def _factor_of(
     evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
 ) -> float | None:
-    """Returns the factor between side B's and side A's movement; None if it is unclear or 1."""
     residual = evidence.residuals.get(key)
     if residual is None:
         return _factor(np.asarray(a - before), np.asarray(b - before))
@@ -91,7 +90,6 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the factor of most elements; None if they do not agree, or if it is 1."""
     if a.shape != b.shape:
         return None
     # Small values are mostly rounding errors.
@@ -140,8 +138,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",
-            f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
-            "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
+            f"Table {name}: activations, gradients and slots agree, and the rows do not. So the "
+            "rule itself differs: its epsilon, rate, decay, or clipping of weights.",
         )
     what = "rows and slots" if slots_agree else "rows"
     return Cause(
@@ -168,7 +166,7 @@ def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
         if occurrences is None:
             return set()
         ids.append(occurrences.ids)
-    if not ids:  # No feature looks up in the table.
+    if not ids:  # no feature looks up in the table
         return set()
     distinct, counts = np.unique(np.concatenate(ids), return_counts=True)
     return {*distinct[counts > 1].tolist()}

@@ -1,4 +1,4 @@
-"""Update rules of other frameworks that ports of a program use instead of a table's rule."""
+"""Update rules that ports of a program to other frameworks use instead of a table's rule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from estimator_bridge.verification.findings import Cause
 from tf2_engine.types import Array
 
 _ADDED = "added"
-"""The name of the number that a variant adds to the settings of a rule."""
+"""The name of the value that a variant adds to the settings of a rule."""
 _NEAR = 0.01
 """A number this close to a power of ten, relatively, is probably the default of a framework."""
 
@@ -43,7 +43,7 @@ _NEAR = 0.01
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an epsilon of Adagrad that is a power of ten.
 
-    While accumulators are nearly constant, an epsilon acts like another rate, but that rate would
+    While accumulators are nearly constant, an epsilon acts like another rate, but this rate would
     not be a round number.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)

@@ -38,7 +38,7 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Names of causes by the fitted number; for all other numbers the cause is the update rule."""
+"""Names of causes by the fitted value; for all other values the cause is the update rule."""
 
 
 class Diagnosis(NamedTuple):
@@ -55,8 +55,8 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
         step = evidence.after[0].number
         names = ", ".join(one.table["name"] for _, one, _ in breaches)
         text = (
-            f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
-            "step does what is due in this one, as with pipelining: what it looks up is stale."
+            f"Table {names}: side {breaches[0][0]} does not update in step {step}, and makes this "
+            "step's update in the next step, as with pipelining. So its lookups are stale."
         )
         yield Diagnosis(Cause("stale activation", text))
         return
@@ -220,13 +220,13 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
         if value is None:
             continue
         if name == RATE:
-            text = f"moves them as at a rate {value:.6g} times that of the step."
+            text = f"moves them as if the rate were {value:.6g} times the rate of the step."
         elif name == GRADIENT:
             text = f"applies {value:.6g} times the gradients."
         else:
             # Inside a root the epsilon is squared, so its sign has no effect.
             shown = abs(value) if name == "epsilon" else value
-            text = f"does what {name}={shown:.6g} does, not {settings[name]:g}."
+            text = f"behaves as with {name}={shown:.6g}, not {settings[name]:g}."
         return Cause(_FITTED_NAMES.get(name, "update rule"), text)
     return None
 

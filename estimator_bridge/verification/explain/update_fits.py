@@ -30,9 +30,9 @@ _FITS = 0.98
 """This share of elements must fit; limits and relus may affect the others."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
-"""The search for the right factor starts from 1 and from these."""
+"""The search for the right factor starts from 1 and from these factors."""
 _STEP = 1e-3
-"""The relative change of a setting by which its effect is measured."""
+"""The relative change of a setting with which its effect is measured."""
 RATE, GRADIENT = "rate", "gradient"
 """Factors that can be fitted besides the settings of a rule."""
 
@@ -46,7 +46,7 @@ _MAX_DUPLICATES = 2000
 """Rows that occur more often are not tried one occurrence after the other."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 Change = Callable[[RecordedIds], RecordedIds]
-"""Maps the occurrences of a batch to those that the side uses instead."""
+"""Maps the occurrences of a batch to the occurrences that the side uses instead."""
 
 
 class Guess(NamedTuple):
@@ -151,7 +151,8 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
     # A rule may hide a factor in some variables: Adagrad moves rows by the rate even if a gradient
-    # is large, so only the slots reveal its scale. Hence each variable is also tried alone.
+    # is large, so only the slots reveal the gradient's scale. Hence each variable is also tried
+    # alone.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -183,7 +184,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Computes a correction: the median over elements, weighted by how clear each is."""
+    """Computes a correction: the median over elements, weighted by how clearly they show it."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -195,7 +196,7 @@ def _newton_step(
         off = update.after[name][here.rows[places]] - part.value[places]
         with np.errstate(divide="ignore", invalid="ignore"):
             step, weight = off / slope, np.abs(slope) / part.error[places]
-        # Only elements that show the number to within a hundredth count.
+        # Only elements count that determine the setting to within a hundredth.
         counts = np.isfinite(step) & (weight * max(abs(value), _STEP) > 100)
         steps.append(step[counts])
         weights.append(weight[counts])
@@ -216,7 +217,7 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    if len(update.steps) != 1:  # each step may differ in its own way
+    if len(update.steps) != 1:  # each step may differ in another way
         yield from _of_limits(update)
         yield from _of_settings(update)
         return
@@ -237,7 +238,7 @@ def _of_limits(update: Update) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
-            text = f"does not hold {what} in their limits."
+            text = f"does not keep {what} within their limits."
             yield Guess("clipping", text, with_settings(table, **limits), update.steps)
     low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
     if low is not None or high is not None:
@@ -283,7 +284,7 @@ def _of_features(update: Update) -> Iterator[Guess]:
 
 def _of_duplicates(update: Update) -> Iterator[Guess]:
     changes: list[tuple[str, Change]] = [
-        ("counts an id once that a sample has twice.", lookups.without_duplicates),
+        ("counts an id only once if it is in a sample twice.", lookups.without_duplicates),
         ("takes the last of a row's gradients for their sum.", _last_of_row),
         ("takes the first of a row's gradients for their sum.", _first_of_row),
     ]
@@ -357,7 +358,7 @@ def _of_gains(update: Update) -> Iterator[Guess]:
     table = update.table
     for combiner in _COMBINERS:
         if combiner != table["combiner"]:
-            text = f"sends gradients as of the combiner {combiner!r}, not {table['combiner']!r}."
+            text = f"sends gradients as for the combiner {combiner!r}, not {table['combiner']!r}."
             changed: TableDescription = {**table, "combiner": combiner}
             yield Guess("gradient combiner", text, changed, update.steps)
     plain: TableDescription = {**table, "combiner": "sum"}
@@ -377,7 +378,7 @@ def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
     steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
-    text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
+    text = f"updates rows with the sum of each of {cores} cores, not with the sum of all cores."
     return Guess("gradient sum", text, update.table, steps)
 
 
@@ -417,7 +418,6 @@ def _gains_of(table: TableDescription, power: int) -> Change:
 
 
 def shortened(values: Array, bits: int) -> Array:
-    """Rounds float32 numbers to the nearest number without the last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))
     odd = (integers >> np.uint64(bits)) & np.uint64(1)

@@ -1,1 +1,1 @@
-"""Runs a program on one side of a comparison, and records its numbers."""
+"""Runs a program on one side of a comparison, and records its values."""

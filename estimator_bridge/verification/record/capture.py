@@ -86,7 +86,7 @@ Part = tuple[int, int]
 _WHOLE = (0, 0)
 
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns the value that replaces a captured one in the training.
+"""Returns the value that replaces a captured value in training.
 
 The arguments are the step (from 0), group, name and value, and whether the number of rows may
 differ.
@@ -94,7 +94,7 @@ differ.
 
 
 class Capture:
-    """Collects the values that a training computes, and may substitute them."""
+    """Collects the values that training computes, and may substitute them."""
 
     def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
@@ -115,7 +115,8 @@ class Capture:
 
         Args:
             is_open: whether the replacement of the value may have more or fewer rows.
-            part: which part of the array this is; None means the whole. Parts are never replaced.
+            part: which part of an array the tensor is; None means the whole. Parts are never
+                replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -185,7 +186,7 @@ def capturing_model_fn(
                 if key in keys and isinstance(value, tf.Tensor)
             }
             bound.arguments["features"] = {**features, **captured}
-        # Every core makes a train_op, but only the first one runs.
+        # Every core creates a train_op, but only the first train_op runs.
         updates = _captured_updates(capture) if core == 0 else contextlib.nullcontext()
         # The engines number ops differently, which must not change the seeds of dropout.
         with updates, tf_compat.numbered_seeds(core * tf_compat.SEEDS_PER_CORE):

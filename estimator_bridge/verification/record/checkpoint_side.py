@@ -25,8 +25,8 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
     """Writes a recording that contains only the last step, by side A's names.
 
     Raises:
-        InvalidInput: the steps of the checkpoint and of side A's end differ, or it contains no
-            table.
+        InvalidInput: the steps of the checkpoint and of side A's end differ, or the checkpoint
+            contains no table.
         UnreadableCheckpoint: a file is missing or damaged.
     """
     prefix = find(checkpoint)

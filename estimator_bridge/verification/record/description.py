@@ -35,7 +35,7 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Prefix of the ops that load tables onto a device; the first one has its configuration."""
+"""Prefix of the ops that load tables onto a device; the first of them has its configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
 """Matches the part number in op names of partitioned variables and their slots."""
@@ -198,7 +198,7 @@ def _keras_version(model: Object) -> str:
 def grouped_variables() -> dict[str, list[Variable]]:
     """Groups the parts of each variable of the default graph, by the name in a checkpoint.
 
-    The first part's name counts for slots of each part, such as weights/part_1/Adam.
+    Slots of any part, such as weights/part_1/Adam, are grouped under the first part's slot name.
     """
     grouped: dict[str, list[Variable]] = {}
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
@@ -243,7 +243,7 @@ def _tables(
     for known in variable_names.tables_of_spec(program.spec):
         variable = names.get(known.name)
         if variable is None:
-            # The shape would be that of all parts together; a single part is found by its name.
+            # The known shape is that of all parts together; a single part is found by its name.
             variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Records trainings of a `TableModel` of tf2_engine.keras.
+"""Records training runs of a `TableModel` of tf2_engine.keras.
 
-The inputs of its metrics are the arguments that `test_step` passes to `update_metrics(...)` and
-`mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
+The inputs of the model's metrics are the arguments that `test_step` passes to
+`update_metrics(...)` and `mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class KerasRecorder:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._metrics = KerasMetricValues()
-        # Keeps the models alive, because ids of dead objects are reused.
+        # The models must stay alive, because ids of dead objects are reused.
         self._trainings: dict[int, KerasTraining] = {}
 
     def attach(self, model_class: type) -> None:
@@ -98,7 +98,7 @@ class KerasRecorder:
         if model.checkpoints is None:
             model.keep_checkpoints(training.model_dir)
         training.validation = options.get("validation_data")
-        # Tracing makes the variables; nothing runs.
+        # Tracing creates the variables, and runs no step.
         model.restore(x, training=True)
         model.observe(_Observer(recorder))
         model.train_step = self._reporting(model.train_step)
@@ -237,7 +237,7 @@ class KerasMetricValues(CapturedMetrics):
             if mean_loss is not None:
                 update = self._capturing_loss(mean_loss.update_state)
                 stack.enter_context(replaced(mean_loss, "update_state", update))
-            model.test_function = None  # so that it is traced again
+            model.test_function = None  # makes Keras trace the function again
             yield
         model.test_function = None
 

@@ -132,7 +132,7 @@ class MetricValues(CapturedMetrics):
 
 
 class MetricVariablesHook(tf.train.SessionRunHook):
-    """Reads the variables in which an evaluation sums its metrics, at its end."""
+    """Reads the variables in which an evaluation sums its metrics, at the end of the evaluation."""
 
     def __init__(self) -> None:
         self.values: Values = {}

@@ -29,7 +29,7 @@ _MAX_OPS = 5000
 
 
 class ModelOp(NamedTuple):
-    """An op of a model: its name, type, and the line of the program that made it."""
+    """An op of a model: its name, type, and the line of the program that created it."""
 
     name: str
     kind: str
@@ -97,7 +97,7 @@ def _is_left_out(op: Op, left_out: set[str]) -> bool:
 
 
 def _is_of_reference(op: Op) -> bool:
-    """Whether the output is a variable's own memory, which the training may update meanwhile."""
+    """Whether the output is a variable's own memory, which training may update meanwhile."""
     is_read = op.type == "Identity"
     tensors = [*op.outputs, *(op.inputs if is_read else ())]
     return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)

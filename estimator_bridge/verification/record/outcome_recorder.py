@@ -1,4 +1,4 @@
-"""Records the outcomes of a training: evaluations, predictions and exports, and their inputs."""
+"""Records the outcomes of training: evaluations, predictions and exports, and their inputs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class TrainingRecorder(Protocol):
     def max_steps(self) -> int: ...
 
     def is_recorded(self, model: Object) -> bool:
-        """Whether a model is the one that is recorded, and was trained."""
+        """Whether a model is the recorded one, and was trained."""
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Whether predictions of a model end with the first batch, once more."""
+        """Whether `predict` yields the first batch a second time at the end."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
@@ -71,7 +71,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 
 
 SAMPLES_OF_CHUNK = 1000
-"""This many samples are held in memory and written to one file."""
+"""This many samples are kept in memory and written to one file."""
 _NAME = "prediction"
 
 
@@ -212,7 +212,7 @@ class OutcomeRecorder:
 
     @contextlib.contextmanager
     def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
-        # A training may evaluate while it runs.
+        # Training may evaluate while it runs.
         with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
             yield
 
@@ -278,10 +278,9 @@ class PredictionWriter:
 
 
 def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of a prediction with their paths, such as "scores/0"."""
     if isinstance(value, Mapping):
         parts = {str(key): part for key, part in value.items()}
-    elif hasattr(value, "_asdict"):  # Such as a SparseTensorValue.
+    elif hasattr(value, "_asdict"):  # for instance a SparseTensorValue
         parts = value._asdict()
     elif hasattr(value, "nested_row_splits"):
         splits = {f"row_splits_{i}": each for i, each in enumerate(value.nested_row_splits)}

@@ -1,8 +1,7 @@
-"""Runs each side of a comparison in a process of its own, and queries exported models.
+"""Runs each side of a comparison in a separate process, and queries exported models.
 
-`python -m` with this module runs a side, in the interpreter of that side. A process can load
-TensorFlow before its turn: it reads the path of its job, a JSON file, from stdin when its turn
-comes.
+`python -m` with this module runs a side. The process can load TensorFlow before its turn; then it
+reads the path of its job, a JSON file, from stdin.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declar
 _LAST_LINES = 15
 _MAX_ERROR = 300
 _FAILURE = ".failure"
-"""The suffix of the file in which a process says why it failed."""
+"""The suffix of the file in which a process writes why it failed."""
 _NUM_QUERIED_BATCHES = 3
 
 
@@ -96,7 +95,7 @@ class ProcessRecorder:
 
     def _prepare(self, role: str, log: pathlib.Path) -> None:
         python = self.programs[side_of_role(role)].python
-        with contextlib.suppress(OSError):  # It fails again in its turn.
+        with contextlib.suppress(OSError):  # it fails again in its turn
             self.waiting[log] = _started(python, log)
 
     def _title(self, request: RecordingRequest) -> str:
@@ -191,13 +190,10 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as a JSON file describes, whose path is a line of stdin.
-
-    If it fails, it writes the reason to a file beside the JSON file.
-    """
+    """Runs a program as described in a JSON file, whose path is a line of stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
-    if not path:  # The command has ended.
+    if not path:  # the command has ended
         return 0
     job = pathlib.Path(path)
     try:
@@ -226,13 +222,13 @@ def _run_job(job: Mapping[str, Object]) -> int:
     side = side_of(job["side"])
     started = script.program_of(job["script"], job["is_module"])
     if not side.stock and script.imports_bridge(started.file):
-        # The program imports what it wants, and sets its own quirks.
+        # The program imports any modules, and sets its own quirks.
         side = dataclasses.replace(side, quirks=None)
     elif not side.stock:
         install.install(replace=True)
         spec.set_default_quirks(side.quirks or "stock")
     program = pathlib.Path(started.file)
-    # The hash distinguishes versions.
+    # The hash distinguishes versions of the program.
     name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
     request = RecordingRequest(**job["request"])
     steps, every = job["steps"], job["every"]
@@ -253,7 +249,7 @@ def _run_job(job: Mapping[str, Object]) -> int:
 def _described(error: Exception) -> str:
     """Describes an error in a line, with the line of the program that caused it.
 
-    TensorFlow lists nodes below the line that says what is wrong.
+    TensorFlow lists nodes below the line that describes the error.
     """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
@@ -278,7 +274,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
         if exited.code:
             recorder.writer.note("failed", f"exit status {exited.code}")
     except Exception as error:
-        # Its model_dir is redirected, so it may miss files there.
+        # The program's model_dir is redirected, so the program may miss files there.
         if recorder.steps_left:
             raise
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Records the trainings of a TPUEstimator without changing the program."""
+"""Records training runs of a TPUEstimator without changing the program."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Recorder:
         self.max_steps = request.steps or steps
         self.steps_done: int = 0
         self._directories: dict[str, str] = {}
-        # Keeps the objects alive, because ids of dead objects are reused.
+        # The objects must stay alive, because ids of dead objects are reused.
         self.programs: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
 
@@ -100,13 +100,13 @@ class Recorder:
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        if model_dir:  # Other files of the program still go to its model_dir.
+        if model_dir:  # other files of the program still go to its model_dir
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Whether a training is the model's first; None if it should not run."""
+        """Whether a training run is the model's first; None if it should not run."""
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
             self.writer.skipped_training()
@@ -150,7 +150,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side continues after a step, if not its own."""
+        """Returns variables with which the side continues after a step; empty keeps its own."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
@@ -195,7 +195,7 @@ class Recorder:
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
         legacy = None if spec is None else read_spec(spec, quirks)
-        # Without tables a TPU changes nothing but what the program itself makes of `use_tpu`.
+        # Without tables, only the program itself depends on `use_tpu`.
         if self.side.use_tpu is False or (self.side.use_tpu and legacy is not None):
             arguments["use_tpu"] = self.side.use_tpu
         use_tpu = bool(arguments.get("use_tpu", True))
@@ -254,7 +254,7 @@ class Recorder:
             arguments["engine"] = SOFTWARE_TPU
             return None
         driver = PlanKeepingDriver(native=self.side.native, arithmetic=arithmetic)
-        arguments.update(engine=driver, arithmetic=None)  # the driver has its arithmetic already
+        arguments.update(engine=driver, arithmetic=None)  # the driver already has its arithmetic
         return driver
 
     def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
@@ -336,8 +336,8 @@ class Leader:
 class Perturbation:
     """A run of side A with changed last bits, which applies the gradients of side B.
 
-    The change shows how far rounding may move loss and gradients. Side B's gradients show which
-    update the model's optimizer should make of them. A free run is only changed at its start.
+    The changed bits show how far rounding may move loss and gradients; side B's gradients show how
+    the model's optimizer should update the variables.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

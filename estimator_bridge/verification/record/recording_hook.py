@@ -1,4 +1,4 @@
-"""The session hook that records the training of a TPUEstimator and makes it follow another."""
+"""The session hook that records the training of a TPUEstimator and makes it follow another run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RecordingHook(tf.train.SessionRunHook):
         for part in itertools.chain(*self._variables.values()):
             name = tf_compat.checkpoint_key(part)
             if shapes.get(name) == [*(tf_compat.checkpoint_shape(part) or ())]:
-                # If it is in a list, each variable gets its own part of the tensor.
+                # If the target is in a list, each variable gets its own part of the tensor.
                 target = part if tf_compat.part_of(part) is None else [part]
                 tf.train.init_from_checkpoint(path, {name: target})
 
@@ -118,7 +118,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records a step before it is saved, so that the checkpoint holds the leader's state."""
+    """Records a step before it is saved, so that the checkpoint contains the leader's state."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

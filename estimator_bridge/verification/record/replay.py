@@ -20,7 +20,7 @@ _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
 class InputRecord(NamedTuple):
-    """Where the batches of input_fns are written, or come from.
+    """How the batches of input_fns are recorded or replayed.
 
     Attributes:
         begin: returns the number, from 0, of the input that begins.
@@ -134,7 +134,6 @@ def _specs(spec: Nest) -> list[tuple[str, Object]]:
 
 
 def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
-    """Whether all batches convert to `spec` unchanged, such as the labels 0 and 1 to int64."""
     specs = dict(_specs(spec))
     for file in files:
         batch = read_arrays(file)

@@ -15,14 +15,13 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        replayed: the recording whose batches are trained on.
+        replayed: the recording whose batches the run trains on.
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients the `PERTURBED` side applies.
         sketches: whether to record a sketch of the value of each op of the model.
         steps: the run may end after this many steps; None means when the program ends.
         seconds: the run fails after this many seconds.
-        next_role: the role of the next recording, in a folder beside this one. Its process starts
-            meanwhile, and waits.
+        next_role: the role of the next recording, whose process already starts and waits.
     """
 
     role: str

@@ -1,4 +1,4 @@
-"""Runs stock's TPUEmbeddingV2 as a driver, to record its numbers."""
+"""Runs stock's TPUEmbeddingV2 as a driver, to record its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records trainings of TensorFlow 2, by the classes that programs declare `verifiable`."""
+"""Records training runs of TensorFlow 2, by the classes that programs declare `verifiable`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class Tf2Recorder:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Records declared classes; refuses an engine that the program builds itself."""
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
 
@@ -146,6 +145,7 @@ class Tf2Recorder:
                 "--against-checkpoint."
             )
 
+    @tf_compat.eagerly()  # The program may disable eager execution.
     def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
         recorder = self._recorder
         first = recorder.is_first(trainer)
@@ -157,8 +157,8 @@ class Tf2Recorder:
         if first and recorder.begin_from is not None:
             trainer.restore(self._start(recorder.begin_from, program.spec))
         if not first:
-            # Estimators build a graph per call, so their random numbers restart. Here setting the
-            # seed does it.
+            # Estimators build a graph per call, so their random numbers restart. In TensorFlow 2,
+            # setting the seed restarts them.
             seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
             tf.random.set_seed(seed)
             tf_compat.begin_random_numbers_anew()

@@ -1,4 +1,4 @@
-"""Records the steps of a training in TensorFlow 2, by a `Trainer` or an object like one."""
+"""Records the steps of training in TensorFlow 2, by a `Trainer` or a similar object."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from estimator_bridge.verification.record.capture import Arguments
 from estimator_bridge.verification.record.description import Program, variable_of
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.record.recording_hook import same_bits
+from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
@@ -21,7 +22,7 @@ Describe = Callable[[Program, Object, int, int], SideDescription]
 
 @dataclasses.dataclass(eq=False)
 class TrainingSteps:
-    """A callback that writes every variable at the start and after each step of a training."""
+    """A callback that writes every variable at the start and after each step of training."""
 
     recorder: Recorder
     trainer: Object
@@ -33,7 +34,7 @@ class TrainingSteps:
     def __post_init__(self) -> None:
         self._program = self.recorder.programs[id(self.trainer)][1]
         self._steps_before = self.recorder.steps_done - self.begin
-        # The latest step, until it is known whether another one follows.
+        # The latest step, until it is known whether another step follows.
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:
@@ -43,7 +44,7 @@ class TrainingSteps:
             return
         if recorder.begin_from is None:
             checkpoint = checkpoint_of(trainer)
-            # Whoever restores the checkpoint continues to count from there.
+            # A program that restores the checkpoint continues to count from this counter.
             checkpoint.save_counter  # noqa: B018 - made when it is read
             checkpoint.write(recorder.start)
         state = values_of(trainer)
@@ -97,6 +98,7 @@ def by_name(trainer: Object) -> dict[str, Variable]:
     return variables
 
 
+@tf_compat.eagerly()
 def values_of(trainer: Object) -> Values:
     trainer.engine.retrieve()
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}

@@ -18,7 +18,7 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
+"""The decades of the tolerance that are drawn. Values beyond them are drawn at the edge."""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
@@ -126,7 +126,6 @@ def _decade(share: float) -> float:
 
 
 def _power_of_ten(exponent: int) -> str:
-    """Formats a power of ten; fonts lack a superscript minus."""
     digits = str(abs(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10⁻{digits}" if exponent < 0 else f"10{digits}"
 
@@ -156,8 +155,6 @@ def explained(findings: Findings) -> list[str]:
 
 
 class _Worst(NamedTuple):
-    """The array with the largest share of the tolerance at a step."""
-
     share: float
     series: Series
     point: Point

@@ -1,4 +1,4 @@
-"""Shows findings as one self-contained HTML page: to read, to print, to sign."""
+"""Shows findings as one self-contained HTML page, which can be read, printed and signed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants of a job: its numbers and steps, and the ids, lookups and rules of tables."""
+"""The invariants of a job: its values and steps, and the ids, lookups and rules of tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NOT_NEGATIVE = {
     "Adadelta": ("accumulators", "updates"),
 }
 _MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""The optimizers whose activations differ from the rows."""
+"""The optimizers whose activations are not the rows themselves."""
 
 
 class Violation(NamedTuple):
@@ -73,7 +73,10 @@ class Violation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The steps between two reads of the variables, usually one; only the last has variables."""
+    """The steps between two reads of the variables, usually one.
+
+    Only the last step has variables.
+    """
 
     position: int
     before: Values

@@ -135,7 +135,7 @@ class WatchedJob:
 
 @dataclasses.dataclass
 class Kept:
-    """A violation as it was first seen, and the number of steps that have it."""
+    """The first occurrence of a violation, and the number of steps that have it."""
 
     first: Violation
     steps: int

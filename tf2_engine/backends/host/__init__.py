@@ -1,4 +1,4 @@
-"""The host backend: TPU semantics on `tf.Variable`s, on any device."""
+"""The host backend: the arithmetic of a TPU on `tf.Variable`s, on any device."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
+"""The queues of batches that wait for a lookup or gradients, and the pending update of pipelines.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue and
 another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
-change. Each core has its own queue, first in, first out.
+change. Each core has its own first-in, first-out queue.
 
-Only one batch of a name may wait for gradients: if a second one is looked up, the first step has
-failed, and its batch would get the second step's gradients. Within one trace or graph several
-batches may wait.
+Only one batch per name may wait for gradients. If a second batch is looked up, the first step has
+failed, and its batch would be paired with the gradients of the second step. Within one trace or
+graph, several batches may wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
-"""If more batches than this wait at one stage, a loop forgot to dequeue."""
+"""The largest number of batches that may wait at one stage; with more, a loop forgot to dequeue."""
 
 _NONE_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first."
 _NONE_LOOKED_UP = (
@@ -46,8 +46,8 @@ _GRADIENTS_MISSING = (
 class Step:
     """The occurrences of a global batch, and whether gradients will follow.
 
-    In a graph, the update waits for the ops in `after`, because the gradients need not depend on
-    the lookup.
+    In a graph, the update must wait for the ops in `after`: the gradients may not depend on the
+    lookup.
     """
 
     occurrences: StepOccurrences
@@ -56,11 +56,11 @@ class Step:
 
 
 Apply = Callable[[Step, Gradients, Rates], Op]
-"""Updates the tables with a step, its gradients and the learning rates."""
+"""Updates the tables, given a step, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
-    """The queue of batches for graphs under construction."""
+    """The queue of batches while a graph is built."""
 
     def __init__(self, num_cores: int) -> None:
         self._num_cores = num_cores
@@ -79,7 +79,7 @@ class GraphBatchQueue:
         return Step([part[0] for part in parts], parts[0][1])
 
     def keep(self, step: Step) -> Op:
-        # If it is only known at run time whether a batch trains, its update is conditional.
+        # If `training` is only known at run time, the update is conditional.
         if step.training is not False:
             self._queue("looked up").append(step)
 
@@ -98,7 +98,7 @@ class GraphBatchQueue:
 
 
 class ResourceBatchQueue:
-    """A queue of batches that one function enqueues and another takes; see `GraphBatchQueue`."""
+    """A queue that works across functions: one enqueues a batch, another takes it."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
@@ -118,7 +118,7 @@ class ResourceBatchQueue:
     def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up.
 
-        If an earlier batch never got its gradients, a training batch stays in the queue, and the
+        If an earlier batch still waits for gradients, a training batch stays in the queue and the
         step fails.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
@@ -132,12 +132,12 @@ class ResourceBatchQueue:
             for fifo, part in zip(self._enqueued, packed, strict=True):
                 with run_after(moved):
                     moved.append(fifo.put_first(part))
-            # Always false. It depends on the moved batches, so that the check fails after they were
-            # moved.
+            # This condition is always false. It depends on the moved batches, so the check fails
+            # only after they were moved.
             holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
             return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
-        # The next ops wait until it is certain that the batch can be kept for its gradients.
+        # Later ops wait until the check above has passed.
         with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
             training = tf.identity(training)
         return Step([part.occurrences[0] for part in parts], training)
@@ -150,14 +150,14 @@ class ResourceBatchQueue:
 
     def take_looked_up(self) -> Step:
         self._trace().send_gradients()
-        # In a function, reading the sizes orders this call after the enqueueing. A batch that was
-        # enqueued before then waits, even if there is nothing to take here.
+        # In a function, reading the sizes orders this call after `enqueue`. A batch that was
+        # enqueued before therefore stays in its queue, even if this call finds nothing to take.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
         step = self._layout.unpack(packed, len(self._enqueued))
-        # Nothing may happen before it is certain that there is a batch. It trains, because only
-        # training batches are kept.
+        # Later ops wait until a batch was found. Only training batches are kept, so `training` is
+        # True.
         return dataclasses.replace(step, after=(step.training,), training=True)
 
     def _trace(self) -> _Trace:
@@ -170,7 +170,7 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls so far in the trace of a function.
 
-    `enqueued` has an entry for each batch that waits for its lookup: whether it may train.
+    `enqueued` has an entry for each batch that waits for its lookup: whether gradients may follow.
     `looked_up` counts the batches that wait for gradients.
     """
 
@@ -190,7 +190,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues by batch name, each made on first use."""
+    """The queues by batch name. A queue is created on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -207,7 +207,7 @@ class BatchQueues:
 
 
 class QueuesOfEngine(BatchQueues):
-    """The queues for one graph, or for eager calls and tf.functions."""
+    """The queues of an engine, either for one graph or for eager calls and tf.functions."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         in_graph = self._in_graph = building_graph()
@@ -235,9 +235,9 @@ class QueuesOfEngine(BatchQueues):
 
 
 class PendingUpdate:
-    """The batch, gradients and rates of the update that a pipeline still has to apply, if any.
+    """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
 
-    Each group of cores on one device keeps its part there, in a queue resource.
+    Each group of cores on one device keeps its part in a queue resource on that device.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -253,8 +253,8 @@ class PendingUpdate:
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
-        # At most one update is pending, even when batches overlap. It is pending in all places, or
-        # in none if a gradient cannot be computed.
+        # At most one update is pending, even when batches overlap. If a gradient cannot be
+        # computed, no group may put its part.
         others = gradients if len(self._groups) > 1 else ()
         with run_after([self.flush(), *(each for core in others for each in core)]):
             puts = []
@@ -320,7 +320,6 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Prepends a tuple; returns how many tuples were waiting before."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -340,7 +339,7 @@ class Fifo:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """The tensors of a batch in a queue: four per core and feature, and whether it trains."""
+    """A batch as tensors for a queue: four per core and feature, and whether it is for training."""
 
     plan: Plan
     kernels: KernelSet

@@ -14,10 +14,10 @@ from tf2_engine.types import Nest, Strategy
 
 
 class HostCores(EngineCores):
-    """Emulated cores: one per replica, or `count`.
+    """Emulated cores: one per replica, or `count` cores.
 
-    The calls of all replicas are merged into one call for a global step, and each replica gets its
-    part of the result.
+    The calls of all replicas are merged into one call for a global step, and each replica receives
+    its part of the result.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -159,7 +159,7 @@ _IN_SCOPE = (
     "the tables then."
 )
 
-# Name in messages, class, reason, way out.
+# The columns: name in messages, class, reason, way out.
 _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
     (
         "MultiWorkerMirroredStrategy",

@@ -1,4 +1,4 @@
-"""The host driver: the six methods of a driver on `tf.Variable`s."""
+"""The host driver, which keeps tables in `tf.Variable`s."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ from tf2_engine.types import Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a configured driver. `apply` updates the tables, or keeps the update pending."""
+    """The state of a configured driver.
+
+    `apply` updates the tables, or leaves the update pending.
+    """
 
     plan: Plan
     kernels: KernelSet
@@ -51,8 +54,8 @@ class Configured:
 
     def reads(self, activations: Activations) -> tuple[Op, ...]:
         if self.pending:
-            # The activations are computed after the pending update, and no other update may
-            # overtake it.
+            # The activations are computed after the pending update. The next update must wait for
+            # the activations, so that it cannot overtake the pending update.
             return tuple(tf.nest.flatten(activations))
         return tuple(self.kernels.reads(activations))
 
@@ -61,16 +64,16 @@ class Configured:
 
 
 class HostDriver(StepDriver):
-    """TPU semantics without a TPU: the variables are the tables.
+    """Computes on the variables of the tables what a TPU would compute.
 
-    With pipelining, one update is pending: a training batch is looked up before the update of the
-    previous batch is applied, so activations are one step old. `retrieve` and lookups for inference
-    apply the pending update first.
+    With pipelining, a training batch is looked up before the update of the previous batch is
+    applied, so its activations are one step old. `retrieve` and lookups for inference apply the
+    pending update first.
 
     Args:
-        native: whether to use the fused native ops. None follows the environment variable, by
-            default "where possible"; see `native.loading`. Tables that they do not support use
-            TensorFlow's ops; see `native_kernels.supports`.
+        native: whether to use the fused native ops. With None, the environment variable decides, by
+            default "where possible"; see `native.loading`. Tables that the native ops do not
+            support use TensorFlow's ops; see `native_kernels.supports`.
         arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
             v5p, v6e and TPU7x, which support five optimizers; see `sparsecore_rules`.
     """
@@ -114,7 +117,7 @@ class HostDriver(StepDriver):
                 for name, table in tables.items()
             }
         self._tables.update(tables)
-        # A pending update belongs to the old contents of the tables.
+        # A pending update was computed for the old values of the tables.
         pending = self._configured.pending if self._configured else None
         return to_run(pending.drop() if pending else None)
 
@@ -128,8 +131,8 @@ class HostDriver(StepDriver):
         static = tf.get_static_value(training) if configured.plan.training else False
         training = training if static is None else bool(static)
         with tf.name_scope(name or "enqueue"):
-            # Ids that wait in a queue must be checked first. In a graph, the same step looks them
-            # up, which checks them too.
+            # Ids must be checked before they wait in a queue. In a graph they are looked up in the
+            # same step, and the lookup checks them.
             parts = self._occurrences(configured, batch, of_step=building_graph())
             queue = configured.queues.named(name)
             ops = [queue.enqueue(core, of_core, training) for core, of_core in parts.items()]
@@ -174,13 +177,13 @@ class HostDriver(StepDriver):
         with tf.name_scope(name or "look_up"):
             parts = self._occurrences(configured, batch, of_step=True)
             step = Step([parts[core] for core in sorted(parts)], True)
-            # A training batch does not see the pending update. Its own update follows the pending
-            # one.
+            # A training batch is looked up before the pending update, and its own update is applied
+            # after it.
             before = self._flush() if training is False else None
             with run_after([before]):
                 activations = configured.kernels.look_up(step.occurrences)
-            # The lookup checks the ids of every table before any table is written, even if the
-            # gradients do not depend on the lookup.
+            # The update waits for the lookup, even if the gradients do not depend on it, so that
+            # the ids of all tables are checked before a table is written.
             reads = configured.reads(activations)
 
         def update(gradients: Gradients, rates: Rates) -> Op:
@@ -210,7 +213,7 @@ class HostDriver(StepDriver):
 
     def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
         plain = GpuKernels(plan, self._tables)
-        if self.arithmetic == "sparsecore":  # No kernels for GPUs have its rules.
+        if self.arithmetic == "sparsecore":  # The GPU kernels do not have the SparseCore rules.
             names = set()
         rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
         if not rules:

@@ -1,7 +1,7 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-Starting an op takes microseconds, so tables with equal width and optimizer are updated together,
-features of equal width are summed together, and all ids are checked together.
+Starting an op takes microseconds. To start few ops, tables with the same width and optimizer are
+updated together, features of the same width are summed together, and all ids are checked together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class _Group(NamedTuple):
 
 
 _Member = tuple[Table, list[RowGradients]]
-"""A table of a group, and the gradients of its features."""
 
 
 class GpuKernels(TensorFlowKernels):
@@ -121,10 +120,10 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
     ]
     ids, total = update.sum_by_id(moved)
     # Distinct ids are in order of first occurrence, so the ids of a table are adjacent. They are
-    # not sorted within a table, but a binary search for the end of its row numbers still finds
-    # where its ids end.
+    # not sorted within a table, but each table has its own range of numbers, so a binary search for
+    # the end of the range still finds the last id of the table.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
-    # One transfer to the host: these are the sizes of the tensors below.
+    # The sizes of the tensors below, in one transfer to the host.
     at = tf.unstack(first)
     counts = [end - start for start, end in itertools.pairwise(at)]
     rows_of = [

@@ -1,4 +1,4 @@
-"""Kernel sets: each computes the lookup and the update of some features."""
+"""Kernel sets. Each one does the lookups and updates of some features."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute the same numbers on the same variables."""
+    """The parts of a step. All kernel sets compute the same results on the same variables."""
 
     name: str
     queue_device = "CPU:0"
@@ -49,7 +49,7 @@ class KernelSet(abc.ABC):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads the ids of a batch whose lookup, in the same step, checks them."""
+        """Reads ids whose lookup, in the same step, checks them."""
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -64,7 +64,7 @@ class KernelSet(abc.ABC):
     def look_up(self, per_core: StepOccurrences) -> Activations: ...
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """Lists the ops that an update has to wait for: the reads of rows, or later ops."""
+        """Lists the ops that an update has to wait for: the ops that read rows, or later ops."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
@@ -75,7 +75,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled later."""
+    """A step on TensorFlow's ops, for any table. `tables` may be filled after the call."""
 
     name = "TensorFlow's ops"
 
@@ -109,7 +109,6 @@ def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
-    """The learning rate of a table, scalar float32. `rates` has the dynamic rates by tag."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
@@ -130,7 +129,7 @@ def _rate(table: TablePlan) -> object:
 def look_up(table: Table, occurrences: Occurrences) -> Tensor:
     if occurrences.cell is None or occurrences.gain is not None:
         return combine(table.gather(PARAMETERS, occurrences.ids), occurrences)
-    # Without gains, a row need not be copied for each of its occurrences.
+    # Without gains, rows are summed without copying a row for each occurrence.
     distinct, position = tf.unique(occurrences.ids, out_idx=tf.int64)
     rows = occurrences.feature.table.activation(table.gather(PARAMETERS, distinct))
     sums = add_rows(rows, position, occurrences.cell, occurrences.num_cells)
@@ -169,7 +168,6 @@ def gradients_of_feature(occurrences: Occurrences, gradient: Tensor) -> RowGradi
 
 
 def row_gradients(occurrences: Occurrences, gradient: Tensor) -> Tensor:
-    """Computes gain times gradient for the row of each occurrence, [num_ids, dim] float32."""
     rows: Tensor = tf.reshape(gradient, [-1, occurrences.feature.table.dim])
     if occurrences.cell is not None:
         rows = tf.gather(rows, occurrences.cell)
@@ -182,7 +180,7 @@ def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[
 
 
 class SplitKernels(KernelSet):
-    """Two kernel sets: the first computes the tables named in `of_first`, the second all others."""
+    """Two kernel sets: the first is for the tables in `of_first`, the second for all others."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

@@ -1,7 +1,8 @@
 """The fused kernels: one call of a native op for the features of all cores.
 
-They compute the same as TensorFlow's ops, on the same variables, with the same rounding except for
-powers (FTRL, AdagradMomentum). Sums are in order of occurrence, whatever the number of threads.
+On the same variables, the native ops compute the same results as TensorFlow's ops, with the same
+rounding except in powers (FTRL, AdagradMomentum). Sums are in order of occurrence, for any number
+of threads.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 def supports(table: TablePlan) -> bool:
     """Whether the native ops can look up and update a table.
 
-    They cannot update rows outside the batch (Adam with lazy_adam=False), nor look up values that
-    are computed from rows (FrequencyEstimator with weighted=True, quantization).
+    The native ops cannot update rows outside the batch (Adam with lazy_adam=False), and cannot look
+    up values that are computed from rows (FrequencyEstimator with weighted=True, quantization).
     """
     return looks_up_rows(table) and has_native_rule(table)
 
@@ -55,7 +56,7 @@ class NativeKernels(KernelSet):
         self._ops, self._arithmetic = ops, arithmetic
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        # Lookups and updates check ids as they read them. Reading all ids before that would take a
+        # Lookups and updates check ids while reading them. A separate check would take another
         # tenth of the time of a lookup.
         return self.occurrences(features, check_ids=False)
 
@@ -69,7 +70,7 @@ class NativeKernels(KernelSet):
             per_row = batch.check_layout(feature, raw)
             one = None if drop or check_ids else _one_per_cell(feature, raw)
             if one is None and per_row is None:
-                # The layout is only known at run time; TensorFlow's ops can handle that.
+                # If the layout is only known at run time, TensorFlow's ops are used.
                 one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
             elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))
@@ -156,7 +157,7 @@ class NativeKernels(KernelSet):
             gain = gain if size == 1 and (weighted or combined) else None
             num_cells = feature.cells or num_cells
             has_splits = one.kind == "ragged" and size == 1 and not weighted
-            cell.set_shape([1, None] if has_splits else [None])  # The op returns one or the other.
+            cell.set_shape([1, None] if has_splits else [None])  # Splits or cells.
             if has_splits:
                 occurrences.append(Occurrences(feature, ids, None, gain, num_cells, splits=cell))
                 continue

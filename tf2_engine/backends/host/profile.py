@@ -1,8 +1,8 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-In 3 % of the samples the profiler counts the ids, and which hosts hold their rows. At the end of a
-training loop, the counts of a table with at least `MIN_SAMPLES` counted samples are added to the
-table's file.
+The profiler looks at 3 % of the samples, and counts their ids and the hosts on which the rows are.
+At the end of a training loop, the counts of a table are added to the table's file if there are at
+least `MIN_SAMPLES` samples.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
 
 EVERY = 33
-"""One in this many samples is counted: 3 %."""
+"""One in this many samples is counted, which is 3 %."""
 
 MIN_SAMPLES = 1000
-"""The counts of a table are written once it has this many counted samples."""
+"""A table's counts are written once this many samples were counted."""
 
 _log = log.PlainLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The lookups of one table: counted samples of all features, their ids, and ids per host."""
+    """The counted lookups in one table: samples (over all features), ids, and ids per host."""
 
     samples: int
     ids: int
@@ -54,15 +54,15 @@ class Counts:
 
     @property
     def balance(self) -> float:
-        """The ids of the busiest host divided by the mean of all hosts; 1.0 is perfect balance."""
+        """The largest number of ids on a host divided by the mean; 1.0 is perfect balance."""
         return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
 
 
 class Profiler:
     """Counts the lookups of a plan.
 
-    Each table has a variable, [3 + hosts] int64: counted samples, ids, ids per host, and all
-    samples so far.
+    A variable per table, [3 + hosts] int64, contains the number of counted samples, of ids, of ids
+    per host, and of all samples so far.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
@@ -111,7 +111,7 @@ class Profiler:
         per_shard = tf.math.bincount(
             tf.cast(shard, tf.int32), minlength=hosts, maxlength=hosts, dtype=tf.int64
         )
-        # How many multiples of EVERY are in the range from `passed` to `passed` + `cells`.
+        # The number of multiples of EVERY between `passed` and `passed` + `cells`.
         samples = (passed + cells + EVERY - 1) // EVERY - (passed + EVERY - 1) // EVERY
         return tf.concat([[samples, tf.size(ids, out_type=tf.int64)], per_shard, [cells]], 0)
 
@@ -120,7 +120,7 @@ class Profiler:
         if counts.samples < MIN_SAMPLES:
             return np.zeros_like(values)
         merge(self._directory, self._plan, table, counts)
-        return np.append(values[:-1], np.int64(0))  # The number of all samples goes on.
+        return np.append(values[:-1], np.int64(0))  # The number of all samples is not reset.
 
 
 def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
@@ -174,6 +174,6 @@ def _counter(size: int, name: str) -> Variable:
         trainable=False,
         name=name,
         use_resource=True,
-        # The counts belong to the process; no checkpoint holds them.
+        # The counts belong to the process and are not saved in checkpoints.
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
     )

@@ -1,7 +1,7 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-The order for each row is that of the device (optimization_parameters.proto): sum over occurrences,
-clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+For each row, the operations are in the device's order (optimization_parameters.proto): sum over
+occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tf2_engine.types import Op, Tensor
 class RowGradients(NamedTuple):
     """Gradients, [num_gradients, dim] float32, and the ids of their rows, [num_ids] int64.
 
-    `gradient_of` is the gradient of each id, [num_ids] int64. None if id i has gradient i.
+    `gradient_of` is the index of each id's gradient, [num_ids] int64, or None if id i has gradient
+    i.
     """
 
     ids: Tensor
@@ -37,15 +38,16 @@ class RowGradients(NamedTuple):
 
 
 Sums = tuple[Tensor, Tensor]
-"""Distinct ids [count] int64, and the sum of the gradients of each, [count, dim] float32."""
+"""Distinct ids, [count] int64, and the gradient sum of each id, [count, dim] float32."""
 
 
 def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
     """Applies one step to a table, given the gradients of its features per core.
 
-    With accumulation, every row is updated once, with the sum over cores and features. Without it,
-    a row gets one update per core: first from the core that owns the row, then from the others in
-    ascending order. (Stock's test of two cores shows this; the order of more cores is not public.)
+    With gradient accumulation, every row is updated once, with the sum over cores and features.
+    Without gradient accumulation, a row is updated once per core: first by the core that owns the
+    row, then by the other cores in ascending order. (Stock's test with two cores shows this; the
+    order for more cores is not public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])
@@ -72,7 +74,6 @@ def new_rows(
 
 
 def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
-    """Sums the gradients of each distinct id, in order of first occurrence."""
     ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)
@@ -120,8 +121,8 @@ def _update_core_by_core(table: Table, per_core: Sequence[Sums], lr: Tensor) -> 
         (ids, g, tf.equal(owners, core))
         for core, ((ids, g), owners) in enumerate(zip(per_core, owner, strict=True))
     ]
-    # Owners never collide, so one pass updates the rows of all owners. Then each core has a pass,
-    # in order.
+    # Each row has one owner, so a single pass applies the updates of all owners. Then there is one
+    # pass per core, in order.
     owned_ids = tf.concat([tf.boolean_mask(ids, owned) for ids, _, owned in pairs], 0)
     owned_g = tf.concat([tf.boolean_mask(g, owned) for _, g, owned in pairs], 0)
     passes = [(owned_ids, owned_g)]
@@ -147,7 +148,7 @@ def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[O
 
 
 def all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
-    """Makes writes in a graph wait for all reads: a new slot may not depend on the old one."""
+    """Makes writes in a graph wait for all reads: no op may read a value that is already new."""
     return run_after(list(old.values()))
 
 

@@ -1,4 +1,4 @@
-"""The cores of an engine on a cluster: all cores of a step, or the core of one function."""
+"""The cores of an engine on a cluster: all cores of a step, or the one core of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drivers for parameter servers: for one graph of all tasks, or for a strategy's functions."""
+"""The drivers for parameter servers: for a graph with ops on all tasks, and for a strategy."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ NativeTasks: TypeAlias = Callable[[], Collection[str]]
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    A core's worker reads and combines its ids; a parameter server updates rows beside their slots.
-    Results equal those of `HostDriver(native=False)` with the same number of cores bit for bit,
-    except that powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
+    The worker of a core fetches and combines the rows; a parameter server updates its rows and
+    slots. The results equal those of `HostDriver(native=False)` with the same number of cores bit
+    for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the last place.
 
     With pipelining, each core's part of the pending update waits on its worker.
 
     Args:
-        workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each has one
-            core, or several consecutive ones if `num_cores` says so.
+        workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each worker
+            has one core, or several consecutive cores if `num_cores` is larger.
         servers: the devices of the parameter servers.
         layout: see `placement`.
-        whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
-        wire: the form in which gradients are sent; see `messages`. "summed" adds up each core's
-            gradients first, which rounds differently if there are several cores and gradient
-            accumulation.
-        native: returns the devices that have the native ops. Others use TensorFlow's ops.
+        whole_up_to: a table of up to this many bytes, slots included, is stored on one server.
+        wire: the form in which gradients are sent; see `messages`. "summed" first sums the
+            gradients of each core, so with several cores and gradient accumulation the results are
+            rounded differently.
+        native: returns the devices that have the native ops. Other devices use TensorFlow's ops.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class PsDriver(HostDriver):
 class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
-    The worker that runs a scheduled tf.function gets rows from the servers and sends gradients to
-    them. Each server applies the rule beside its slots, once for each row of the function, and
-    applies the updates of different functions one after the other.
+    The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
+    back. Each server updates each row of the function once, and applies the updates of different
+    functions one after the other.
 
     Args:
-        layout: see `placement`. tf.train.Checkpoint cannot hold "octaves".
-        whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
+        layout: see `placement`. tf.train.Checkpoint cannot save "octaves".
+        whole_up_to: a table of up to this many bytes, slots included, is stored on one server.
     """
 
     strategies = (tf.distribute.ParameterServerStrategy,)
@@ -139,10 +139,10 @@ class StrategyPsDriver(HostDriver):
 
 
 class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
-    """Tables on parameter servers, with steps of `count` functions each.
+    """Tables on parameter servers, where a synchronous step consists of `count` function calls.
 
-    The servers collect the gradients of the functions and apply them together. The numbers equal
-    those of `HostDriver(native=False)` with `count` cores, as described in `PsDriver`.
+    The servers collect the gradients of all calls and apply them together. The results equal those
+    of `HostDriver(native=False)` with `count` cores, as described in `PsDriver`.
     """
 
     _kernels: ServerKernels
@@ -208,7 +208,7 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
-        # The coordinator applies steps one after the other, so they need no lock.
+        # The coordinator applies the steps one after the other, so no lock is needed.
         self._kernels = ServerKernels(plan, self._tables, self._cores)
         return self._kernels
 
@@ -231,8 +231,8 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 class _TracedQueues(BatchQueues):
     """The queues of scheduled functions.
 
-    Workers run functions at the same time, so a function could take another's batch from a shared
-    queue. Instead, the calls of a step are matched within one trace.
+    Workers run functions at the same time, so with a shared queue a function could take the batch
+    of another function. Instead, the calls of a step are matched within one trace.
     """
 
     def named(self, name: str | None) -> BatchQueue:

@@ -1,6 +1,6 @@
-"""The core's end and the server's end of a step with parameter servers, on TensorFlow's ops.
+"""A step with parameter servers on TensorFlow's ops: the core's side and the server's side.
 
-`native_ends` has the same ends on native ops.
+`native_ends` has the same classes for native ops.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
-"""The additional bytes of an id in the form of cells: its cell and its gain."""
+"""The bytes that the form "cells" adds per id, for its cell and its gain."""
 
 
 class Routed(NamedTuple):
-    """The ids of one core that one part of a table holds, in order, [number of ids] int64.
+    """A core's ids whose rows are in one part of a table, in order, [number of ids] int64.
 
-    `positions` are their positions among all ids, int32, or None if the part holds all ids.
+    `positions` are their positions among all ids, int32, or None if all rows are in this part.
     """
 
     ids: Tensor
@@ -69,9 +69,9 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table on one server, in the form of a whole table.
+    """The part of a table on one server, as a `Table`.
 
-    It is updated with ids of the whole table; ids of other parts must not occur.
+    Its methods take ids of the whole table, but only those whose rows are in this part.
     """
 
     placement: TablePlacement
@@ -81,7 +81,7 @@ class TablePart(Table):
         return tf.gather(self.variables[name][0], self._local_row(ids))
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        # There is one host, which holds all rows.
+        # There is a single host, which has all rows.
         return ids % num_cores
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
@@ -133,7 +133,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """The part of a step that a core computes, with ops on its device."""
+    """What a core computes in a step, with ops on the core's device."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -172,7 +172,7 @@ class CoreEnd:
     def _parts(self, table: TablePlan, pairs: Sequence[_Pair]) -> list[TableGradients]:
         wire: Wire = self._wire
         if wire == "smallest" and all(one.cell is None for one, _ in pairs):
-            wire = "occurrences"  # Here each id is a cell of its own.
+            wire = "occurrences"  # Each id is a cell, so both forms have equally many gradients.
         if wire in ("cells", "smallest"):
             return _by_cells(table, pairs, always=wire == "cells")
         if wire == "summed":
@@ -186,7 +186,7 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core whose rows have not arrived yet. `requests` are packed ids by server."""
+    """A lookup of one core before its rows arrive. `requests` are packed ids by server."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Asked:
 
 
 class ServerEnd:
-    """The part of a step that a server computes, on its device, for the variables that it holds."""
+    """What a server computes in a step, with ops on the server's device and variables."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables
@@ -291,7 +291,7 @@ def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list
         else:
             smaller = row_bytes * num_cells + _MORE_BYTES * count < row_bytes * count
             uses_cells = tf.cast(smaller, tf.int64)
-        # All ids go by cell, or all by id, so one of the two tensors is empty.
+        # All ids use one form, so one of these two tensors is empty.
         by_cell, by_id = distinct[: num_cells * uses_cells], of_part[: count * (1 - uses_cells)]
         scale = tf.concat([tf.ones_like(by_cell, tf.float32), gain[: count * (1 - uses_cells)]], 0)
         parts.append(

@@ -1,9 +1,10 @@
-"""A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
+"""A step with tables on parameter servers, which send rows to the cores and receive gradients.
 
-Slots never leave their server, which applies the rule once per row to the sum over all cores in
-order. The numbers equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions:
-powers (FTRL, AdagradMomentum), which TensorFlow computes differently for the last elements of a
-vector, and gradients that are summed before they are sent.
+Slots never leave their server. For each row, the server sums the gradients of all cores, in the
+order of cores, and applies the optimizer's rule once. The results equal those of `HostDriver` on
+TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum), which TensorFlow
+computes differently for the last elements of a vector, and gradients that are summed before they
+are sent.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops run on the server of the rows, or on the worker of the core.
+    """A step whose ops run on the server that has the rows, or on the core's worker.
 
     Args:
         wire: the form in which gradients are sent.
@@ -96,7 +97,7 @@ class ServerKernels(KernelSet):
 
     @contextlib.contextmanager
     def after(self, ops: Sequence[Op]) -> Iterator[None]:
-        # A task reads and writes its own rows, so no task has to wait for another.
+        # A task reads and writes only its own rows, so it does not wait for other tasks.
         before, self._before_update = self._before_update, ops
         try:
             yield
@@ -157,14 +158,15 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels for functions of several workers, which may update a server at the same time.
+    """Kernels for workers whose functions may update the same server at the same time.
 
-    Each update holds its server's lock.
+    An update takes its server's lock.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         super().__init__(plan, tables, cores)
-        # A task keeps named resources until it ends, and another engine must not find this one.
+        # A task keeps named resources until it ends, so a unique name keeps engines from sharing a
+        # lock.
         name = f"tf2_engine/{uuid.uuid4().hex}"
         self._mutexes = []
         for device in cores.servers.devices:

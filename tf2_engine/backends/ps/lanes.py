@@ -1,9 +1,9 @@
-"""Keeps the gradients of a synchronous step's cores on the servers until all are applied together.
+"""Stores the gradients of all cores of a synchronous step on the servers, to apply them together.
 
-A ClusterCoordinator runs a function again when its worker is lost, and the lost run may still send
-gradients. So every run draws a fresh number from a counter, and publishes it for its core once all
-servers have its gradients. For each core, a step uses the gradients with the highest published
-number, so each core counts once.
+A ClusterCoordinator runs a function again when its worker is lost, but the lost run may still send
+gradients. Therefore every run draws a new number from a counter, and publishes the number for its
+core once all servers have its gradients. For each core, a step uses the gradients with the highest
+published number, so each core counts once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tf2_engine.graph_mode import run_after
 from tf2_engine.types import Op, Tensor, Variable
 
 RUNS_OF_A_CORE = 16
-"""If a core has run more often than this without a step, a loop forgot to apply gradients."""
+"""The largest number of runs of a core per step. With more, a loop forgot to apply gradients."""
 
 _HIGHEST = 2**63 - 1
 
 
 class Lanes:
-    """The gradients of a step whose cores each run in a function of their own.
+    """The gradients of a step in which each core is a separate function call.
 
     The counter and the published numbers are on the first of the `devices`.
     """
@@ -37,7 +37,7 @@ class Lanes:
         with tf.init_scope():
             for device in devices:
                 with tf.device(device):
-                    # Core and number; ids; gradients.
+                    # The first vector is the core and the number; then ids, then gradients.
                     dtypes = [tf.int64, tf.int64, tf.float32]
                     self._queues.append(tf.queue.FIFOQueue(self._capacity, dtypes))
             with tf.device(self._devices[0]):
@@ -66,9 +66,9 @@ class Lanes:
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
-        """Removes this step's messages for the given servers; returns them by core.
+        """Removes this step's messages for the given servers, and returns them by core.
 
-        Called eagerly, when no core is `missing`. The tensors stay on the servers.
+        Must be called eagerly, when `missing` returns no core. The tensors stay on the servers.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}

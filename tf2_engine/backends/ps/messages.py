@@ -1,10 +1,11 @@
 """Messages between a core and a server, each one tensor with data for several tables.
 
-Each tensor that one task sends to another costs some 650 bytes and a call. So per step a core and a
-server exchange four tensors for all tables: the ids of the wanted rows, the rows, and two vectors
-with gradients. A message says which form the gradients of a table have:
+Each tensor that a task sends to another task costs about 650 bytes and a call. Therefore a core and
+a server exchange only four tensors per step, for all tables: the ids of the wanted rows, the rows,
+and two vectors with gradients. The gradients of a table have one of three forms, and the message
+says which:
 
-* occurrences: a gradient for each id.
+* occurrences: one gradient for each id.
 * cells: the gradient of each cell, and the cell and gain of each id, which the server multiplies as
   the core would. This is smaller if several of a server's ids share a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
@@ -21,22 +22,22 @@ from tf2_engine.backends.host.update import RowGradients
 from tf2_engine.types import Tensor
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
-"""The form of gradients. "smallest" is occurrences or cells, whichever has fewer bytes."""
+"""The form of gradients. "smallest" picks the smaller of occurrences and cells."""
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
 
 Message: TypeAlias = tuple[Tensor, Tensor]
-"""The gradients of one core for one server: integers, [num] int64, and floats, [num] float32."""
+"""The gradients that a core sends to a server: integers, [num] int64, and floats, [num] float32."""
 
 Messages: TypeAlias = dict[int, Message]
-"""The gradients of one core, by the number of the receiving server."""
+"""The gradients that a core sends, by the number of the receiving server."""
 
 
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id. If `num_cells` is positive, there is a row for each cell instead,
-    and each id has a cell and a gain.
+    There is one row for each id, or, if `num_cells` is positive, one row for each cell; then each
+    id has a cell and a gain.
     """
 
     ids: Tensor
@@ -77,8 +78,8 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are the numbers of ids and of cells of each table, then the ids and cells of each
-    table. The floats are the gains and the rows of each table.
+    The integers are first the number of ids and the number of cells of each table, then the ids and
+    cells of each table. The floats are the gains and rows of each table.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []
@@ -96,7 +97,7 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
 ) -> list[RowGradients]:
-    """Splits a message by table. With `may_have_cells=False` rows are not copied."""
+    """Splits a message by table. `may_have_cells=False` saves a copy of the rows."""
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])
     counts, num_cells = tf.unstack(header, axis=1)

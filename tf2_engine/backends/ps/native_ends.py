@@ -1,6 +1,7 @@
-"""Both ends of a step with parameter servers on native ops, each one op instead of some twenty.
+"""A step with parameter servers on native ops, each of which replaces some twenty ops.
 
-The messages and numbers are those of TensorFlow's ops, so tasks of both kinds can work together.
+The messages and results equal those of TensorFlow's ops, so tasks with and without native ops can
+work together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ROW_BITS = 40
 
 
 class NativeCoreEnd(CoreEnd):
-    """A core's part of a step, on native ops."""
+    """The core's side of a step, on native ops."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
         super().__init__(plan, servers, wire)
@@ -143,7 +144,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part of a step. Tables without a native rule use TensorFlow's ops."""
+    """The server's side of a step. Tables without a native rule use TensorFlow's ops."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

@@ -1,4 +1,4 @@
-"""The driver for SparseCores, on the ops of stock's TPUEmbeddingV2."""
+"""The driver for SparseCores. It uses the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""For a core that does not say how many SparseCores it has. Stock also assumes a v5p."""
+"""The default if a core does not report its number of SparseCores. Stock also assumes a v5p."""
 
 
 class SparseCoreCores(TpuCores):
     """The cores of a TPUStrategy, each of which reads its own ids.
 
-    Ids reach the lookup as tensors, not through a queue, so `enqueue` and `dequeue` both belong
-    inside `strategy.run`.
+    Ids are passed to the lookup as tensors, not through a queue, so both `enqueue` and `dequeue`
+    must be called inside `strategy.run`.
     """
 
     _queues_batches = False
@@ -61,17 +61,18 @@ class SparseCoreCores(TpuCores):
 
 @dataclasses.dataclass
 class _Batches:
-    """The batches of one core by name, while its computation is traced."""
+    """The waiting batches of one core, by name, while its computation is traced."""
 
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 
 
 class SparseCoreDriver(ReplicaDriver):
-    """Runs a plan on SparseCores. A batch that waits consists of tensors of the computation.
+    """Runs a plan on SparseCores. The whole step runs inside `strategy.run`.
 
-    The whole step is inside `strategy.run`. On the hardware, an id outside its table silently uses
-    a row of padding or of another table; on the software TPU it is an error.
+    Between `enqueue` and `dequeue`, batches are kept as tensors of the traced function. On the
+    hardware, an id outside its table silently uses a row of padding or of another table; on the
+    software TPU it is an error.
 
     Args:
         limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
@@ -161,7 +162,7 @@ class SparseCoreDriver(ReplicaDriver):
                 _rate(stack.tables[0], rates),
                 {key: variable.read_value() for key, variable in variables.items()},
             )
-            for key in reversed(list(new)):  # Slots first, as in stock.
+            for key in reversed(list(new)):  # Stock also writes slots before parameters.
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
 

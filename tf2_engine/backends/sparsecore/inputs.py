@@ -20,8 +20,8 @@ MOST_MINIBATCHES = 64
 class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
-    Ids are grouped by sending and receiving SparseCore. The vectors, int32 and float32, are
-    pointers to the ends of groups, samples, rows of the shard, and gains. Elements after the last
+    Ids are grouped by sending and receiving SparseCore. The vectors are the ends of the groups, the
+    samples, and the rows within the shard (int32), and the gains (float32). Elements after the last
     group are unused.
     """
 
@@ -33,7 +33,7 @@ class PackedIds(NamedTuple):
 
 
 class OnHost(NamedTuple):
-    """Packed ids on the host, and how many elements to copy to the device, scalar int32."""
+    """Packed ids on the host, and the number of elements to copy to the device, scalar int32."""
 
     ids: PackedIds
     num_pointers: Tensor
@@ -49,7 +49,7 @@ def read(
     features = {
         feature.position: (stack, feature) for stack in stacks for feature in stack.features
     }
-    # All features first, then all stacks, op by op, as in stock.
+    # The ops are in stock's order: those of all features first, then those of all stacks.
     triples = {
         position: _triples(*features[position], read_unchecked(*part[position]))
         for position in sorted(features)
@@ -77,7 +77,6 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
 
 
 def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
-    """Computes rows, columns and gains of a feature's ids, for each SparseCore of the core."""
     raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
     layout, cores = feature.layout, stack.sparse_cores
@@ -108,7 +107,6 @@ def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def _sort(
     stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
 ) -> list[Sequence[Tensor]]:
-    """Sorts ids by receiver; returns samples, rows, gains and ends of groups per SparseCore."""
     cores = stack.sparse_cores
     return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(

@@ -15,7 +15,7 @@ from tf2_engine.types import Tensor
 def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: Tensor) -> Tensor:
     """Looks up the activations of a stack on a core, [samples, padded dim] float32.
 
-    The samples come in blocks, one per SparseCore, and each block has a part of every feature.
+    The samples are in blocks, one per SparseCore. Each block contains a part of every feature.
     """
     quantization = stack.tables[0].quantization
     return tf.raw_ops.XlaSparseDenseMatmulWithStaticBufferSize(

@@ -15,8 +15,8 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 class FeatureInStack:
     """The place of a feature in its stack.
 
-    `position` is its position in the plan. `before` counts the samples per core of the stack's
-    earlier features, where a sample is a cell of an activation.
+    `position` is the feature's index in the plan. `before` is the number of samples per core in the
+    earlier features of the stack; each cell of an activation counts as one sample.
     """
 
     plan: FeaturePlan
@@ -28,7 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of one width and optimizer that share variables, in the order of their rows."""
+    """Tables with the same width and optimizer that share variables, in the order of their rows."""
 
     name: str
     tables: tuple[TablePlan, ...]
@@ -62,7 +62,7 @@ def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -
                 table.vocabulary_size,
                 table.dim,
                 (table.optimizer, table.quantization),
-                # Stock counts the samples of its first feature only.
+                # As in stock, only the samples of the first feature count.
                 samples[0] if table.name == first else 0,
                 1 if table.name == first else 0,
             )

@@ -15,10 +15,11 @@ from tf2_engine.types import DType, Object, Op, Strategy, Tensor, Variable
 
 
 class DeviceTable:
-    """The variables of a stack. Each core holds the shards of its SparseCores below each other.
+    """The variables of a stack.
 
-    Padding is zero in the parameters. In slots it is the initial value, because with an accumulator
-    of zero Adagrad would compute NaN in padded columns.
+    A core's variable contains the shards of its SparseCores one after the other. Padding is zero in
+    the parameters. In slots it is the slot's initial value: with zeros, Adagrad would compute NaN
+    in the padded columns.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:

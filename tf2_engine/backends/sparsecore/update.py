@@ -19,8 +19,8 @@ class OpRule(NamedTuple):
     """How to call the op of an optimizer.
 
     Attributes:
-        op: the optimizer's name within the op's name.
-        slots: maps our names of slots to the op's, in the order of the op's outputs.
+        op: the optimizer's name as it appears in the op's name.
+        slots: maps our slot names to the op's slot names, in the order of the op's outputs.
         settings: maps the op's attributes to fields of the optimizer.
     """
 
@@ -65,7 +65,7 @@ RULES = {
         },
     ),
 }
-"""By the class name of the optimizer."""
+"""The ops by the class name of the optimizer."""
 
 
 def updated(
@@ -76,10 +76,10 @@ def updated(
     rate: Tensor,
     variables: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Computes a core's part of the parameters and of each slot after a step.
+    """Computes a core's part of the new parameters and of each new slot.
 
     Every row that was looked up is updated once, with the sum of its gradients over all cores. Then
-    weights are clipped, but not slots. (Stock's TPUEmbeddingV2 does not clip.)
+    the weights are clipped, but not the slots. (Stock's TPUEmbeddingV2 does not clip.)
     """
     optimizer = stack.tables[0].optimizer
     rule = RULES[type(optimizer).__name__]

@@ -19,7 +19,7 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses `enqueue` in control flow inside `strategy.run`, which cannot be moved to the host.
+    """Refuses an `enqueue` that cannot be moved to the host: in control flow inside `strategy.run`.
 
     `computation` is the graph in which the TPU computation began, or None outside one.
     """
@@ -87,7 +87,7 @@ def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
 
 
 def _components(value: Ids | None) -> Iterator[Tensor]:
-    # Composite tensors are taken apart when they are passed to `strategy.run`.
+    # `strategy.run` splits composite tensors into their components.
     leaves = tf.nest.flatten(value, expand_composites=True)
     return (leaf for leaf in leaves if isinstance(leaf, tf.Tensor))
 

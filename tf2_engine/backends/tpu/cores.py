@@ -1,4 +1,4 @@
-"""The cores of a TPU, for which an engine is called."""
+"""The cores of a TPU."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tf2_engine.types import Nest
 class TpuCores(EngineCores):
     """The cores of a TPUStrategy.
 
-    A call inside `strategy.run` is traced once and runs on every core. The calls of different cores
-    are not merged; the device synchronizes the cores of a step.
+    A call inside `strategy.run` is traced once and runs on every core. Calls of different cores are
+    not merged, because the device synchronizes them.
     """
 
     tables_on_device = True

@@ -1,4 +1,4 @@
-"""The driver for TPUs: its six methods are six families of `tf.raw_ops`."""
+"""The driver for TPUs. Each of its six methods runs one family of `tf.raw_ops`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from tf2_engine.types import Op, Strategy, Tensor
 
 
 class TpuDriver(ReplicaDriver):
-    """Runs a plan on a TPU, which looks up, updates, and keeps batches in order.
+    """Runs a plan on a TPU, which does lookups and updates and keeps batches in order.
 
-    Unlike `HostDriver`, it does not detect calls that are out of order (the device waits forever),
-    nor ids outside their table.
+    Unlike `HostDriver`, it detects neither calls that are out of order, for which the device waits
+    forever, nor ids outside their table.
 
     Args:
         topology: None reads it from the current strategy.
-        initialize: False relies on another engine with the same tables, which has configured the
-            TPU.
+        initialize: False if another engine with the same tables has already configured the TPU.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
@@ -74,7 +73,7 @@ class TpuDriver(ReplicaDriver):
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
         if not self._ready().training:
-            return to_run(None)  # Lookups change no row.
+            return to_run(None)  # Lookups do not change rows.
         return self._transfer(transfer.retrieve, tables)
 
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
@@ -113,7 +112,7 @@ class TpuDriver(ReplicaDriver):
         plan = self._ready()
         self._check_entries(len(gradients), 1)
         op = tf.raw_ops.SendTPUEmbeddingGradients(
-            # The device needs static shapes, which some ops forget.
+            # The device needs static shapes, but some ops lose them.
             inputs=[
                 tf.reshape(gradient, self._activation_shape(feature))
                 for feature, gradient in zip(plan.features, gradients[0], strict=True)
@@ -146,8 +145,8 @@ class TpuDriver(ReplicaDriver):
             return to_run(transfer_all())
         traced_for, run = self._transfers.get(move, (None, None))
         if traced_for is not tables or run is None:
-            # One traced call to the hosts instead of one per op. Tables are captured, because
-            # tf.function cannot take every kind of mapping as an argument.
+            # One traced call to the hosts is faster than one call per op. The function captures the
+            # tables, because tf.function cannot take every kind of mapping as an argument.
             run = _as_function(transfer_all)
             self._transfers[move] = tables, run
         run()
@@ -162,7 +161,8 @@ def _configure(config: bytes) -> Op:
             return _configure_op(config)
     if initialized:
         raise errors.OutOfOrder(checks.ALREADY_INITIALIZED)
-    # A rewrite of the graph expands this op to ops on the hosts. Eagerly there is no rewrite.
+    # A graph rewrite expands this op into ops on the hosts. Eager ops are not rewritten, hence the
+    # function.
     _as_function(lambda: _configure_op(config))()
     return None
 

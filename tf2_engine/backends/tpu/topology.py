@@ -18,7 +18,7 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A core's device, the CPU device that feeds it, and its number among that host's cores."""
+    """A core: its device, the CPU device that feeds it, and its index among that host's cores."""
 
     device: str
     host: str
@@ -30,8 +30,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
-    replica. `cores_per_replica` is None without model parallelism; with 1, the device is still
-    configured for model parallelism.
+    replica. `cores_per_replica` is None without model parallelism. The value 1 also configures the
+    device for model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -39,7 +39,6 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of a core by its device, or by the end of the device's name."""
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
@@ -76,14 +75,15 @@ def read_topology(strategy: Strategy) -> Topology:
         )
     devices, cores_per_replica = tf_compat.tpu_devices(strategy)
     cores = tuple(_core(device) for replica in devices for device in replica)
-    # Stock and checkpoints number hosts in this order, whatever the order of the cores.
+    # Stock and checkpoints number the hosts in this order, which may differ from the order of
+    # cores.
     by_task = sorted(cores, key=lambda core: _position(core.device))
     hosts = tuple(dict.fromkeys(core.host for core in by_task))
     return Topology(hosts, cores, cores_per_replica)
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Refuses embedding hardware of later generations; unknown hardware passes."""
+    """Raises an error for known embedding hardware of a later generation."""
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(

@@ -1,4 +1,4 @@
-"""Moves data between hosts and a TPU: ids of batches, and rows and slots of tables."""
+"""Moves data between hosts and a TPU: the ids of batches, and the rows and slots of tables."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
 Reader = Callable[[], Sequence[FlatBatch]]
-"""Reads the ids of one core. It is called where that core's host does its work."""
+"""Reads the ids of one core. It is called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
-"""Takes the plan, the tables, the device of each host and the serialized configuration."""
+"""A transfer of tables.
+
+It takes the plan, tables, device of each host and serialized configuration.
+"""
 
 
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
-    """Makes a function for each core, by position, that reads the core's ids.
+    """Returns a function for each core, by position, that reads the core's ids.
 
-    A replica's part is split over its cores. Inside `strategy.run` it is not
-    (`cores_per_replica=None`): the graph rewrite gives each core its part.
+    The function splits a replica's batch over the replica's cores. Inside `strategy.run`
+    (`cores_per_replica=None`) there is nothing to split: the graph rewrite gives each core its
+    part.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -37,9 +41,9 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 
 
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
-    """Enqueues the batch of one core; the graph rewrite replaces the `ordinal` -1."""
+    """Enqueues the batch of one core; the graph rewrite replaces an `ordinal` of -1."""
     features = read()
-    # Dense ids have no index, and weights may be missing: the op takes empty tensors then.
+    # The op takes empty tensors for the index of dense ids and for missing weights.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
     op = tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
         sample_indices_or_row_splits=[
@@ -65,8 +69,8 @@ def set_name(op: Op, name: str | None) -> None:
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     """Returns the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` even a known mode is selected from two constants, because the graph
-    rewrite that may turn training into inference looks for both.
+    Inside `strategy.run` the mode is always selected from two constants, even if it is known: the
+    graph rewrite that may turn training into inference searches for both constants.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))
@@ -92,7 +96,7 @@ def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
         return index
     axes, rank = len(feature.output_shape), raw.index.shape.as_list()[-1]
     if rank == axes and feature.max_sequence_length:
-        # A position of a sequence holds one id; the third column counts it.
+        # Each position of a sequence has one id, so the third column, its index, is 0.
         return tf.pad(index, [[0, 0], [0, 1]])
     if rank != axes + 1:
         raise wrong_rank(feature, rank)
@@ -120,7 +124,7 @@ def retrieve(
         with tf.device(hosts[shard]):
             name = f"RetrieveTPUEmbedding{table.optimizer.op_name}Parameters"
             values = getattr(tf.raw_ops, name)(**attributes)
-            # The op returns a tensor without slots, and a namedtuple with slots.
+            # The op returns a tensor if there are no slots, otherwise a namedtuple.
             by_name = values._asdict() if table.optimizer.slot_names else {PARAMETERS: values}
             for name, value in by_name.items():
                 variables = tables[table.name].variables[name]
@@ -133,8 +137,8 @@ def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[st
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
         attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
         yield shard, table, {**attributes, "config": config}
-        # The proto is large, and the runtime reads only the first op's. Repeating it would cost
-        # tables × hosts copies in the graph.
+        # The runtime reads the configuration of the first op only. The proto is large, so all other
+        # ops get none; else the graph would contain tables × hosts copies of it.
         config = b""
 
 
@@ -142,7 +146,7 @@ def _values(
     plan: Plan, table: TablePlan, of_engine: Table, name: str, shard: int
 ) -> Tensor | Variable:
     if name not in of_engine.variables:
-        # A plan for lookups makes no slots, but the op still takes them.
+        # A plan without training has no slots, but the op still requires them.
         shape = shard_shapes(table, plan.num_hosts)[shard]
         return tf.fill(shape, table.optimizer.slot_initial_values()[name])
     shards = of_engine.variables[name]

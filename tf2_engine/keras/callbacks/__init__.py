@@ -1,1 +1,1 @@
-"""Callbacks for `fit`, built on the base class of each Keras."""
+"""Callbacks for `fit`, without the base class of a Keras."""

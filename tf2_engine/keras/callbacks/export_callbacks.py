@@ -1,4 +1,4 @@
-"""Callbacks that export a model after evaluations: after each of them, or after the best so far."""
+"""Callbacks that export a model after each evaluation, or after each new best evaluation."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LatestExporterBase:
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[exporter])
 
     Args:
-        export_dir_base: each export goes into a folder below this one, named by the time.
+        export_dir_base: each export is written to a folder in this one, named after the time.
         inputs, to_features, tracked: as in `TableModel.export_saved_model`.
-        exports_to_keep: older exports than this many are deleted. None keeps all.
+        exports_to_keep: the number of exports to keep; older exports are deleted. None keeps all.
 
     Raises:
         InvalidSpec: `exports_to_keep` is not positive.
@@ -71,12 +71,12 @@ class LatestExporterBase:
 
 
 class BestExporterBase(LatestExporterBase):
-    """Exports a `TableModel` after each evaluation of `fit` that is better than all before it.
+    """Exports a `TableModel` after each evaluation of `fit` that is better than all earlier ones.
 
     Args:
         export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
-            returns whether the current one is better. None compares the losses.
+            returns whether the current result is better. By default losses are compared.
         event_file_pattern: event files of earlier evaluations, below the folder of checkpoints.
 
     Raises:

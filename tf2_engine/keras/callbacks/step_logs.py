@@ -1,4 +1,4 @@
-"""Callbacks that report while a model trains: a log of the loss, and statistics of tables."""
+"""Callbacks that report during training: a log of the loss, and statistics of tables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tf2_engine.types import Object
 
 
 class TableSummaryCallbackBase:
-    """Writes statistics of the tables of "tpu" arithmetic to event files; see docs/tensorboard.md.
+    """Writes statistics of tables with "tpu" arithmetic to event files; see docs/tensorboard.md.
 
         model.fit(dataset, callbacks=[TableSummaryCallback("logs/train")])
 
     Args:
         output_dir: the folder of the event files.
-        every_n_steps: writes the first step, and then at this interval.
-        projector_rows: how many rows of each table the embedding projector gets when training ends.
-            0 writes no files for it.
-        labels: names of the rows for the projector, by table.
+        every_n_steps: the interval. The first step is always written.
+        projector_rows: the number of rows of each table for the embedding projector, written when
+            training ends. 0 writes no rows.
+        labels: the names of the rows in the projector, by table.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1, or the model has no such tables.
@@ -74,14 +74,14 @@ class TableSummaryCallbackBase:
 
 
 class StepLogBase:
-    """Logs the loss and the global step of a `TableModel`: at the first step, and at intervals.
+    """Logs the loss and the global step of a `TableModel` at the first step, then at intervals.
 
     Args:
-        every_steps, every_secs: the interval. One of them is None, or both with `at_end`.
-        at_end: logs the last step too.
+        every_steps, every_secs: the interval. One must be None; with `at_end` both may be None.
+        at_end: also logs the last step.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is, without `at_end`.
+        InvalidInput: both intervals are given; or both are None without `at_end`.
     """
 
     model: Object

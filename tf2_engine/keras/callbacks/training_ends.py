@@ -1,4 +1,4 @@
-"""Callbacks that end a training: at a step, when a function says so, or because of evaluations."""
+"""Callbacks that end training at a step, when a function says so, or because of evaluations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StopAtStepBase:
         model.fit(dataset, callbacks=[StopAtStep(num_steps=100)])
 
     Args:
-        num_steps: the number of steps in this training.
-        last_step: the global step at which to stop. A training makes at least one step.
+        num_steps: the number of steps in this call of `fit`.
+        last_step: the global step at which to stop. `fit` always runs at least one step.
 
     Raises:
-        InvalidInput: both are given, or neither.
+        InvalidInput: both are given, or both are None.
     """
 
     model: Object
@@ -52,10 +52,10 @@ class StopWhenBase:
 
     Args:
         should_stop: a function without arguments.
-        every_secs, every_steps: how often to call it; one of them is None.
+        every_secs, every_steps: the interval between calls of the function. One must be None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither.
+        InvalidInput: both intervals are given, or both are None.
     """
 
     model: Object
@@ -72,7 +72,7 @@ class StopWhenBase:
         self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Leaves the last step of an epoch to `on_epoch_end`, which comes after its evaluation."""
+        """Leaves the last step of an epoch to `on_epoch_end`, which runs after the evaluation."""
         self._is_due = self._pace.is_due(self.model.global_step)
         if batch + 1 != self.params.get("steps"):
             self._look()
@@ -127,26 +127,25 @@ class StopIfNoDecreaseBase(_StopIfStuckBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    It reads the evaluations of `fit`, also of earlier trainings, from the folder of checkpoints.
+    This callback reads the evaluations by all calls of `fit` from the folder of checkpoints.
 
     Args:
         metric: a key of the evaluations.
-        limit: ends the training when a worse or equal evaluation comes so many steps after the
-            best one.
+        limit: the number of steps without improvement after which training ends.
         min_steps: evaluations before this step are ignored.
-        every_secs, every_steps: how often to look at evaluations; one of them is None.
+        every_secs, every_steps: the interval between readings. One must be None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither; or, while training, the model keeps no
-            checkpoints.
-        MissingMetric: while training, if an evaluation lacks the metric.
+        InvalidInput: both intervals are given, or both are None; or, while training, the model
+            keeps no checkpoints.
+        MissingMetric: while training, if the metric is missing in an evaluation.
     """
 
     _beyond = staticmethod(operator.lt)
 
 
 class StopIfNoIncreaseBase(_StopIfStuckBase):
-    """Ends a training if a metric has not increased for some steps; see `StopIfNoDecrease`."""
+    """Ends training if a metric has not increased for a number of steps; see `StopIfNoDecrease`."""
 
     _beyond = staticmethod(operator.gt)
 
@@ -156,23 +155,23 @@ class StopIfHigherBase(_StopIfCrossedBase):
 
     Args:
         limit: the threshold.
-        metric, min_steps, every_secs, every_steps: see `StopIfNoDecrease`, also for errors.
+        metric, min_steps, every_secs, every_steps: as in `StopIfNoDecrease`, with its errors.
     """
 
     _beyond = staticmethod(operator.gt)
 
 
 class StopIfLowerBase(_StopIfCrossedBase):
-    """Ends a training once a metric of an evaluation is below a threshold; see `StopIfHigher`."""
+    """Ends training once a metric of an evaluation is below a threshold; see `StopIfHigher`."""
 
     _beyond = staticmethod(operator.lt)
 
 
 class StopIfNaNBase:
-    """Ends a training when the loss of a step is NaN, before a checkpoint contains it.
+    """Ends training when the loss of a step is NaN, before a checkpoint is saved.
 
     Args:
-        fail: True raises an error; False ends the training with a warning.
+        fail: True raises an error; False ends training with a warning.
 
     Raises:
         LossIsNaN: while training.

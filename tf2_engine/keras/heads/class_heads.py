@@ -1,4 +1,4 @@
-"""Heads of classifiers: one logit for two classes, or a logit per class."""
+"""Heads of classifiers, with one logit for two classes, or one logit per class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """Base class of heads for `count` classes, whose names default to their numbers."""
+    """Base class of heads for `count` classes. The default names of classes are their numbers."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """One of several classes, each with a logit. The loss is the softmax cross entropy.
+    """A head for one of several classes, each with a logit. The loss is the softmax cross entropy.
 
     Args:
         n_classes: the number of classes.
-        label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
+        label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
         options: as in `BinaryClassHead`.
     """
 
@@ -115,21 +115,22 @@ class MultiClassHeadLayer(ClassHeadLayer):
 
 
 class BinaryClassHeadLayer(ClassHeadLayer):
-    """Two classes. The logit's sigmoid is the probability of class 1, the loss its cross entropy.
+    """A head for two classes. The logit's sigmoid is the probability of class 1.
 
     Args:
-        label_vocabulary: the two labels as strings. None: they are 0 and 1, of any number type.
-        v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Those of Keras differ in the last
-            digits, and measure another area below the curve of precision and recall.
-        thresholds: probabilities between 0 and 1 at which to report accuracy, precision and recall
-            too.
+        label_vocabulary: the two labels as strings. By default they are 0 and 1, of any number
+            type.
+        v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the last
+            digits, and define the area below the precision-recall curve differently.
+        thresholds: additional probabilities, between 0 and 1, at which to report accuracy,
+            precision and recall.
         options: common to all heads. `weight_column`: the feature with a weight per example, by its
-            key or as a `Numeric`. `reduction`: divides the sum of the weighted losses by their
-            number ("sum_over_batch_size", the default), by nothing ("sum"), by the sum of the
-            weights ("mean") or by the number of weights that are not zero
-            ("sum_by_nonzero_weights"). `loss_fn`: takes `labels`, `logits` and optionally
-            `features`, and returns a loss per example, [batch, 1]. `suffix`: appended to the
-            names of metrics, after a "/". `name`: the name of the layer.
+            key or as a `Numeric`. `reduction`: "sum" is the sum of the weighted losses;
+            "sum_over_batch_size", the default, divides it by the number of losses, "mean" by the
+            sum of the weights, and "sum_by_nonzero_weights" by the number of weights that are not
+            zero. `loss_fn`: takes `labels`, `logits` and optionally `features`, and returns a loss
+            per example, [batch, 1]. `suffix`: appended to the names of metrics, after a "/".
+            `name`: the name of the layer.
 
     Raises:
         InvalidSpec: a threshold or the reduction is invalid.
@@ -195,19 +196,19 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
 
 class MultiLabelHeadLayer(ClassHeadLayer):
-    """Any number of several classes. The sigmoid of each logit is the probability of its class.
+    """A head for any number of several classes. Each logit's sigmoid is its class's probability.
 
     The loss of an example is the mean of the sigmoid cross entropy over the classes. Labels are
     zeros and ones, [batch, n_classes], or a SparseTensor with the ids or names of each example.
 
     Args:
         n_classes: the number of classes.
-        label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
-        classes_for_class_based_metrics: classes, by id or name, that get their own metrics.
+        label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
+        classes_for_class_based_metrics: the classes, by id or name, that get separate metrics.
         thresholds, options: as in `BinaryClassHead`.
 
     Raises:
-        InvalidSpec: there is no such class.
+        InvalidSpec: a class is unknown.
     """
 
     def __init__(

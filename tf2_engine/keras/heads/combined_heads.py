@@ -1,4 +1,4 @@
-"""Heads made of other heads: several on one model, or one for every step of a sequence."""
+"""Heads that consist of other heads: several heads on one model, or one for each step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class MultiHeadLayer(PassiveLayer):
     The logits are those of all heads in order. Labels are a dict by the suffix of each head.
 
     Args:
-        heads: heads, each with a `suffix`.
-        head_weights: a factor for the loss of each head. None is 1.
+        heads: heads, each with a different `suffix`.
+        head_weights: a factor for the loss of each head; by default 1.
 
     Raises:
-        InvalidSpec: a head has no suffix, two heads have the same, or the number of weights differs
-            from the number of heads.
+        InvalidSpec: a head has no suffix, two heads have the same suffix, or the number of weights
+            differs from the number of heads.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class MultiHeadLayer(PassiveLayer):
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
-                f"The labels are {sorted(labels)}, without those of {missing}. Give a dict with "
-                "the labels of each head by its suffix."
+                f"The labels are {sorted(labels)}; the labels of {missing} are missing. Give a "
+                "dict with the labels of each head by its suffix."
             )
         return [
             head.loss(labels[head.suffix], part, features)
@@ -125,18 +125,18 @@ class MultiHeadLayer(PassiveLayer):
 
 
 Steps = Object
-"""A value per step: [batch, steps, ...], or a SparseTensor of the existing steps."""
+"""A value per step, [batch, steps, ...], or a SparseTensor with the existing steps."""
 
 
 class SequenceHeadLayer(PassiveLayer):
-    """The loss, predictions and metrics of a head for every step of sequences.
+    """Applies a head to every step of sequences.
 
         head = SequenceHead(BinaryClassHead(weight_column="weight"))
         loss = head.loss(labels, logits, mask, features)
 
     Args:
-        head: the head of one step. If it has weights, they are a feature with a weight per step.
-        mask_key: the key of the mask in predictions, which tells which steps exist.
+        head: the head of one step. Its weights, if any, are a feature with a weight per step.
+        mask_key: the key of the mask of existing steps in predictions.
 
     Raises:
         InvalidSpec: `head` has several kinds of labels, or its weights are a `Numeric`.
@@ -174,8 +174,8 @@ class SequenceHeadLayer(PassiveLayer):
         Args:
             labels: [batch, steps], or a SparseTensor.
             logits: [batch, steps, units] float32.
-            mask: [batch, steps] bool: which steps exist.
-            features: the features of the batch, if one of them holds weights, [batch, steps] or a
+            mask: [batch, steps] bool, True for existing steps.
+            features: the features of the batch, if there are weights, [batch, steps] or a
                 SparseTensor.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
@@ -190,7 +190,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step, with the mask, by the keys of estimators."""
+        """Computes the predictions of each step, by the keys of estimators, and adds the mask."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
@@ -211,7 +211,6 @@ class SequenceHeadLayer(PassiveLayer):
 
 
 def _of_steps(values: Steps, mask: Tensor) -> Tensor:
-    """Selects the values of the steps in a mask, [steps, values per step]."""
     if isinstance(values, tf.SparseTensor):
         flat = tf.sparse.reorder(values).values
         width = 1

@@ -1,6 +1,6 @@
 """Computes loss, predictions and metrics from logits, as canned estimators do, for Keras models.
 
-Numbers, keys and shapes are those of the heads of `tf.estimator`.
+Results, keys and shapes are those of the heads of `tf.estimator`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class BatchLosses(NamedTuple):
 
     Attributes:
         values: [batch, 1], or [batch, label_dimension] for a regression.
-        weights: of the same shape or [batch, 1]. None without a weight column.
-        labels: float32 or int64, as the loss takes them, with the shape of `values`.
+        weights: the same shape or [batch, 1]; None without a weight column.
+        labels: float32 or int64, with the shape of `values`.
     """
 
     values: Tensor
@@ -42,9 +42,9 @@ class BatchLosses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """Base class of heads: a loss with weights, and metrics.
+    """Base class of heads, which have a weighted loss and metrics.
 
-    `arguments` are those of the subclass, for its config; the others are the `options` of
+    `arguments` are those of the subclass, for its config. The other arguments are the `options` of
     `BinaryClassHead`.
     """
 
@@ -86,9 +86,9 @@ class HeadLayer(PassiveLayer):
         """Computes the loss of a batch, a float32 scalar.
 
         Args:
-            labels: [batch], or of the shape of the logits.
+            labels: [batch], or the shape of the logits.
             logits: [batch, units] float32.
-            features: the features of the batch, if one of them holds weights.
+            features: the features of the batch, if one of them is the weights.
         """
         losses = self._of_batch(labels, logits, features)
         values = losses.values if losses.weights is None else losses.values * losses.weights
@@ -117,7 +117,7 @@ class HeadLayer(PassiveLayer):
         raise NotImplementedError
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature, as estimators do."""
+        """Returns the outputs of an export by signature, like estimators."""
         raise NotImplementedError
 
     def call(self, logits: Tensor) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Metrics of heads: at thresholds, and the areas that `tf.compat.v1.metrics.auc` computes."""
+"""Metrics of heads: at thresholds, and areas like those of `tf.compat.v1.metrics.auc`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tf2_engine.keras.heads.head_layer import BatchLosses, spread
 from tf2_engine.types import Object, Tensor
 
 _EPSILON = 1e-6
-"""The legacy metric adds this to counts before it divides."""
+"""The number that the legacy metric adds to counts before it divides."""
 
 
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """The area below either curve, by trapezoids. Keras adds nothing to counts."""
+        """The area below a curve by trapezoids. Unlike Keras, adds a small number to counts."""
 
         def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
             super().__init__(curve=curve, name=name)
@@ -69,7 +69,7 @@ def update_at(
     weights = losses.weights
     for each in thresholds:
         accuracy, *others = _keys_at(each)
-        # The accuracy of an example is the mean over its classes.
+        # The accuracy of an example is a mean over classes, so each example has one weight.
         of_examples = None if weights is None else tf.squeeze(weights, -1)
         metrics[accuracy].update_state(losses.labels, chances, of_examples)
         for key in others:

@@ -1,4 +1,4 @@
-"""Heads of regressions: numbers, counts and probabilities."""
+"""Heads of regressions, for real numbers, counts and probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """Base class of heads for numbers: `link` computes them from logits, if they differ."""
+    """Base class of heads for numbers.
+
+    `link` computes them from logits; by default they are equal.
+    """
 
     def __init__(
         self,
@@ -59,18 +62,18 @@ class NumberHeadLayer(HeadLayer):
         return [*super()._metrics_of(metrics), *(metrics.Mean(name=name) for name in names)]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        # Like estimators, this takes the labels as given, of any shape.
+        # As in estimators, labels may have any shape here.
         self._metric_objects["label/mean"].update_state(labels, losses.weights)
         values = self.predictions(logits)["predictions"]
         self._metric_objects["prediction/mean"].update_state(values, spread(losses.weights, values))
 
 
 class RegressionHeadLayer(NumberHeadLayer):
-    """Numbers. The loss is the squared difference of labels and logits.
+    """A head for numbers. The loss is the squared difference of labels and logits.
 
     Args:
-        label_dimension: how many numbers an example has.
-        inverse_link_fn: computes predictions from logits. None: they are the logits.
+        label_dimension: the number of values per example.
+        inverse_link_fn: computes predictions from logits. By default predictions are the logits.
         options: as in `BinaryClassHead`.
     """
 
@@ -86,14 +89,14 @@ class RegressionHeadLayer(NumberHeadLayer):
 
 
 class PoissonRegressionHeadLayer(NumberHeadLayer):
-    """Counts. A logit is the logarithm of the mean of a Poisson distribution.
+    """A head for counts. A logit is the logarithm of the mean of a Poisson distribution.
 
     The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
 
     Args:
-        label_dimension: how many counts an example has.
-        compute_full_loss: adds Stirling's approximation for the part that does not depend on
-            logits.
+        label_dimension: the number of counts per example.
+        compute_full_loss: adds Stirling's approximation of the part of the loss that does not
+            depend on logits.
         options: as in `BinaryClassHead`, without `loss_fn`.
     """
 
@@ -109,7 +112,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
 
 
 class LogisticRegressionHeadLayer(NumberHeadLayer):
-    """Probabilities. Labels are in [0, 1], and so are the predictions, the sigmoids of the logits.
+    """A head for probabilities. Labels are in [0, 1]; predictions are the sigmoids of the logits.
 
     The loss is the sigmoid cross entropy. The options are those of `BinaryClassHead`, without
     `loss_fn`.

@@ -1,4 +1,4 @@
-"""Layers over columns: lookups in tables, and the features with which a network starts."""
+"""Layers over columns, which look up tables and compute the input features of a network."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
 class ColumnEmbeddingLayer(PassiveLayer):
-    """Looks up the features of columns, and replaces them by their activations.
+    """Looks up the features of columns, and replaces the features by activations.
 
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    A call makes the ids with `prepare` unless that was done. For a TPU, which accepts no strings,
-    call `prepare` in `Dataset.map`.
+    A call computes ids with `prepare` unless `prepare` was already called. For a TPU, which does
+    not accept strings, call `prepare` in `Dataset.map`.
 
     Args:
         columns: `TableColumn`s in a list or a dict.
-        optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
-        batch_size: the size of the global batch, which only SparseCores need to know.
+        optimizer: the optimizer of tables without their own; see `TPUEmbedding`, which has the
+            tables.
+        batch_size: the global batch size, which only SparseCores need.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
-        padding: 0 if zeros in dense ids stand for no id, as for an estimator with TPU embedding.
+        padding: 0 if zeros in dense ids mean "no id", as for an estimator with TPU embedding.
 
     Attributes:
         columns: the columns in the order of their tables and features.
-        step: the global step, which rates that are a `ByStep` read.
-        observer: sees the activations. May be None.
+        step: the global step, which `ByStep` rates read.
+        observer: receives the activations, or None.
     """
 
     _embedding_class: Object
@@ -85,7 +86,10 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the global step to one of Keras' own files. The tables write themselves."""
+        """Writes the global step to one of Keras' own files.
+
+        The tables are written by their layer.
+        """
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
@@ -109,11 +113,11 @@ class ColumnEmbeddingLayer(PassiveLayer):
         """Returns the features, with activations for the keys of columns.
 
         Args:
-            features: raw, or as `prepare` returns them.
+            features: raw features, or the result of `prepare`.
 
         Returns:
             For each column [batch, dim] float32, or [batch, max_sequence_length, dim] for a
-            sequence, whose length is then in the feature `lengths_key(key)`.
+                sequence. The lengths of a sequence are in the feature `lengths_key(key)`.
         """
         return self._looked_up(features)
 
@@ -147,7 +151,7 @@ class FixedLayer(PassiveLayer):
 
 
 class OrderedLayer(PassiveLayer):
-    """Base class of layers over one or more columns, sorted by name, with their own arguments."""
+    """Base class of layers that take columns, sort them by name, and have their own arguments."""
 
     def __init__(
         self,
@@ -201,10 +205,10 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 
 
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
-    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
+    """Concatenates columns in the order of their names, like `tf.keras.layers.DenseFeatures`.
 
-    Features with tables are the activations that a `ColumnEmbedding` returns; others are raw, and
-    are computed on a host.
+    Features with tables are activations from a `ColumnEmbedding`. Other features are raw features,
+    which are converted on a host.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
@@ -235,7 +239,7 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
         else:
             width = column_types.num_buckets(categorical)
             part = counts_of(ids[name], weights.get(name), width)
-        # Also takes [batch, 1, ids], but refuses several sets of ids per example.
+        # This also accepts [batch, 1, ids], but not several sets of ids per example.
         return tf.reshape(part, [tf.shape(part)[0], width])
 
 
@@ -252,10 +256,10 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
 
 
 def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
-    """Sums the weights of each id over the last dimension, or counts it: [..., depth] float32.
+    """Sums the weights of each id over the last dimension, or counts ids: [..., depth] float32.
 
-    `ids` are [..., ids of an example]; those from `depth` on are left out. `weights` are in the
-    same order.
+    `ids` are [..., ids of an example]. Ids from `depth` on are dropped. `weights` are in the same
+    order.
     """
     values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
     present = ids.values < depth

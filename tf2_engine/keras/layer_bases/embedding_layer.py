@@ -1,4 +1,4 @@
-"""The embedding layer: looks up in the forward pass, and updates when gradients are computed."""
+"""The embedding layer, which looks up in the forward pass and updates in the backward pass."""
 
 from __future__ import annotations
 
@@ -34,34 +34,33 @@ ApplyGradients = Callable[[Nest], Op]
 
 
 class EmbeddingLayer(PassiveLayer):
-    """Embedding tables as a Keras layer, on a TPU, or elsewhere with or without TPU arithmetic.
+    """Embedding tables as a Keras layer, on a TPU, or elsewhere with any arithmetic.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
 
-    With "tpu" arithmetic an engine holds the tables, and computing the zero gradient of a virtual
-    variable updates them, once per call of the layer. With "keras" arithmetic the tables are
-    trainable variables.
+    With "tpu" arithmetic, the tables belong to an engine. Computing the gradient of a virtual
+    variable, which is zero, updates them once per call of the layer. With "keras" arithmetic, the
+    tables are trainable variables.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: for tables without one: a name, which means the defaults of
-            `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`. With None (not on a TPU) the tables are not trained and
-            have no slots.
-        pipeline_execution_with_tensor_core: activations do not include the update of the previous
-            step. Ignored with a warning if Keras optimizers train the tables.
-        batch_size: the global batch size. None takes it from the input.
-        arithmetic: whose numbers training gives where there is no TPU: "tpu" for the first
-            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras". None is "keras" if all
-            tables have Keras optimizers, and otherwise "tpu".
+        optimizer: the optimizer of tables without their own: a name, as in `keras.optimizers.get`;
+            a Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
+            With None, which a TPU does not allow, the tables are not trained and have no slots.
+        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update.
+            Ignored with a warning if Keras optimizers train the tables.
+        batch_size: the global batch size; by default that of the input.
+        arithmetic: the arithmetic of training without a TPU: "tpu" as TPUs before v5p, "sparsecore"
+            as TPU v5p, v6e and TPU7x, or "keras". The default is "keras" if all tables have Keras
+            optimizers, and otherwise "tpu".
         sparse_core_limits: limits on the ids of a step on SparseCores; see
-            `tf2_engine.SparseCoreLimits`. A host has none.
+            `tf2_engine.SparseCoreLimits`. A host has no limits.
         bias_correction: see `translate_keras_optimizer`.
-        trainable: False looks up without training.
+        trainable: whether the tables are trained.
 
     Raises:
-        InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
+        InvalidSpec, WrongType: a setting is not possible; the message names the setting.
     """
 
     _make_variable: MakeVariable
@@ -120,15 +119,15 @@ class EmbeddingLayer(PassiveLayer):
         else:
             self._tpu_embedding = _engine(configuration, batch_size, sparse_core_limits)
             self._state.on_sparse_cores = SparseCoreDriver.claims(tf.distribute.get_strategy())
-            # It also exists if nothing is trained, because checkpoints of functional models of
-            # Keras 2 count the layers that have weights.
+            # This variable exists even if no table is trained, because checkpoints of functional
+            # Keras 2 models count the layers that have weights.
             keras_variable, virtual = self._make_variable(
                 tf.compat.v1.zeros_initializer(), [], "virtual_variable", configuration.trains
             )
             variables = [keras_variable]
             self._state.virtual = virtual if configuration.trains else None
         self._layer_variables = LayerVariables(variables, trainable=configuration.trains)
-        self.built = True  # Keras need not build it
+        self.built = True  # Keras does not have to build the layer.
 
     @property
     def arithmetic(self) -> str:
@@ -142,19 +141,19 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def optimizer(self) -> Object:
-        """The optimizer that was passed or made from its name, or None."""
+        """The optimizer that was passed, or created from its name, or None."""
         return self._state.optimizer
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """What holds the tables. `tf.train.Checkpoint(embedding=...)` of it equals an engine's."""
+        """The owner of the tables. Its `tf.train.Checkpoint(embedding=...)` equals an engine's."""
         return self._tpu_embedding
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy they are sharded stand-ins for exports, which are only up to date when a
+        Under a TPUStrategy they are sharded stand-ins for exports, which are updated only when a
         checkpoint is written.
         """
         embedding = self._tpu_embedding
@@ -164,8 +163,8 @@ class EmbeddingLayer(PassiveLayer):
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
-        # The table of a single host is sharded too: programs look for `variables`, which stock's
-        # has.
+        # The table of a single host is sharded too, because programs read stock's attribute
+        # `variables`.
         join = tf_compat.ShardedTable if self._state.on_tpu else whole
         parameters = {
             name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
@@ -179,12 +178,12 @@ class EmbeddingLayer(PassiveLayer):
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """Makes the layer look up in small copies of its tables inside the context.
+        """Makes the layer use small copies of its tables for lookups inside the context.
 
-        A SavedModel that is written there contains the copies. `table_dtypes` is the type of each
-        table by its name; see `serving_table`.
+        A SavedModel that is written inside the context contains the copies. `table_dtypes` is the
+        type of each table by name; see `serving_table`.
         """
-        assert self.embedding_tables  # raises if there are none
+        assert self.embedding_tables  # Raises an error if there are no tables.
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
         self._state.served, embedding.exported_instead = _served_tables(embedding, table_dtypes)
         self._layer_variables = LayerVariables([], trainable=False)
@@ -195,11 +194,11 @@ class EmbeddingLayer(PassiveLayer):
             self._layer_variables = layer_variables
 
     def __dir__(self) -> list[str]:
-        """Hides `optimizer` from Keras, which would take it for the model's own."""
+        """Hides `optimizer` from Keras, which would treat it as the model's optimizer."""
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the tables to one of Keras' own files, which only hold Keras variables."""
+        """Writes the tables to one of Keras' own files, which can only contain Keras variables."""
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
@@ -224,16 +223,16 @@ class EmbeddingLayer(PassiveLayer):
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
-            serving_config: a nest of FeatureConfigs over the same tables, with which features are
-                looked up on the host and not trained; or None.
+            serving_config: None, or a nest of FeatureConfigs with the same tables. With it,
+                features are looked up on the host and not trained.
 
         Returns:
-            The structure of `features` (of the feature config if they are packed), with
-            [*output_shape, dim] float32 for each feature.
+            The structure of `features` (of the feature config for a packed batch), with
+                [*output_shape, dim] float32 for each feature.
 
         Raises:
-            OutOfOrder: the layer is called under a TPUStrategy, but was not made under one.
-            InvalidInput, WrongType: an input does not fit; the message names the feature.
+            OutOfOrder: the layer is called under a TPUStrategy, but was not created under one.
+            InvalidInput, WrongType: an input does not fit the spec; the message names the feature.
         """
         return self._look_up(features, weights, serving_config)
 
@@ -241,7 +240,8 @@ class EmbeddingLayer(PassiveLayer):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
-        The layer accepts them in place of a batch; see `TPUEmbedding.pack` of the engine.
+        The layer accepts the packed batch instead of features; see `TPUEmbedding.pack` of the
+        engine.
         """
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
@@ -296,10 +296,10 @@ class EmbeddingLayer(PassiveLayer):
 
 @dataclasses.dataclass(eq=False)
 class _State:
-    """The state of a layer, in an object that Keras does not look into.
+    """The state of a layer, hidden from Keras in an object.
 
-    If the tables are trained, the gradient of `virtual` triggers their update. `served` are tables
-    in small types, by name, during such an export.
+    If the tables are trained, the gradient of `virtual` triggers their update. `served` are the
+    tables in small types, by name, during an export with `table_dtype`.
     """
 
     configuration: Configuration
@@ -358,7 +358,7 @@ def _engine(
     engine = TPUEmbedding(spec, batch_size=batch_size, training=configuration.trains, driver=driver)
     are_known = all(each.output_shape and each.output_shape[0] for each in spec.features)
     if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
-        engine.build()  # Stacks cannot be made while a step is traced.
+        engine.build()  # Stacks cannot be created while a step is traced.
     return engine
 
 
@@ -371,7 +371,7 @@ def _served_tables(
             for name, dtype in table_dtypes.items()
         }
         return variables, variables
-    embedding.retrieve()  # pending updates, and those of a TPU
+    embedding.retrieve()  # Applies pending updates, and copies tables from a TPU.
     tables = {
         name: small_table(embedding.tables[name], dtype) for name, dtype in table_dtypes.items()
     }
@@ -387,10 +387,11 @@ def _activation_proxy(
 
     def update(*gradients: Object) -> Tensor:
         nonlocal is_applied
-        # The zero is hidden from graph optimization. On 2.15 it would fold what is computed from a
-        # constant zero, and inside a loop would drop the update on which the zero depends.
+        # The zero is hidden from the graph optimizer. On 2.15 the optimizer would fold values that
+        # are computed from a constant zero and, inside a loop, drop the update on which the zero
+        # depends.
         zero = optimization_barrier(tf.zeros([], tf.float32))
-        if tf_compat.in_saved_model_export():  # an export also records gradients
+        if tf_compat.in_saved_model_export():  # An export also records gradients.
             return zero
         # The gradient of a nested tf.function is traced in other graphs, possibly several times.
         if graph is None or graph is tf.compat.v1.get_default_graph():
@@ -424,8 +425,8 @@ def _placeholders(plan: Plan) -> Nest:
 def _with_sparse_restored(value: Object) -> Object:
     """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
-    Keras 3 uses dense tensors when it builds a model under a strategy. And programs declare sparse
-    inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed [batch, ids].
+    Keras 3 passes such tensors when it builds a model under a strategy. Also, programs declare
+    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)

@@ -1,4 +1,4 @@
-"""The linear model over columns, with a weight per category and number, and the bias alone."""
+"""A linear model over columns, with a weight per category and number, and a bias-only model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """Sums, for each example, the weights of its categories, and its numbers times their weights.
+    """For each example, sums the weights of its categories, and its numbers times their weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
@@ -77,7 +77,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
             name = column_types.column_name(each)
             variable, of_ids = tf.convert_to_tensor(self._variables[name]), weights.get(name)
             if isinstance(each, preprocessing.Column):
-                # All ids of an example are summed, whatever their number of dimensions.
+                # All ids of an example are summed, for any number of dimensions.
                 one_row = tf.sparse.reshape(ids[name], [ids[name].dense_shape[0], -1])
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
                     variable, one_row, of_ids, combiner=self._combiner
@@ -124,7 +124,7 @@ class BaselineLayer(FixedLayer):
         )
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
-        """Returns [batch, units] float32. The first feature tells the number of examples."""
+        """Returns [batch, units] float32. The batch size is that of the first feature."""
         return self._repeated(features)
 
     @do_not_convert

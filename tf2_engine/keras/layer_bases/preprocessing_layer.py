@@ -1,4 +1,4 @@
-"""`tf2_engine.preprocessing` as a Keras layer, so that a model takes raw features."""
+"""`tf2_engine.preprocessing` as a Keras layer, with which a model takes raw features."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tf2_engine.types import Ids, Nest, Object
 
 
 class PreprocessingLayer(PassiveLayer):
-    """Converts raw features to the ids that feature columns make of them.
+    """Converts raw features to the ids that feature columns would compute.
 
         prepared = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"))})(inputs)
         activations = TPUEmbedding(feature_config)(prepared["ids"], prepared["weights"])
 
-    It is for CPUs. For a TPU, make the ids in the input pipeline with `tf2_engine.preprocessing`.
+    The layer is for CPUs. For a TPU, compute ids in the input pipeline with
+    `tf2_engine.preprocessing`.
 
     Args:
-        columns: the column of the ids for each feature of the engine.
+        columns: for each feature of the engine, the column that computes its ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.
@@ -35,14 +36,14 @@ class PreprocessingLayer(PassiveLayer):
         self.built = True
 
     def call(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
-        """Makes the ids of a batch.
+        """Computes the ids of a batch.
 
         Args:
             features: Tensors, SparseTensors or RaggedTensors of strings and numbers, by key.
 
         Returns:
-            "ids" by feature, SparseTensors of int64; "weights" of the features that have any; and
-            "lengths" of the sequence features, [batch] int64.
+            A dict with "ids", SparseTensors of int64 by feature; "weights" of features with
+                weights; and "lengths" of sequence features, [batch] int64.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
@@ -57,7 +58,7 @@ class PreprocessingLayer(PassiveLayer):
 
 
 class Keras3Outputs:
-    """Describes the outputs of the layer, which are sparse, to Keras 3."""
+    """Describes the layer's outputs, which are sparse, to Keras 3."""
 
     _prepared: Callable[[Nest], Nest]
 

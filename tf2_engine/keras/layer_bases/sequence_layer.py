@@ -1,4 +1,4 @@
-"""The start of a recurrent network: sequences, concatenated step by step, and a GRU cell."""
+"""The start of a recurrent network: concatenates sequences step by step. Also a GRU cell."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class _Steps(NamedTuple):
 
 
 class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
-    """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
+    """Concatenates sequences in the order of their names, like `SequenceFeatures`.
 
-    Features with tables are the activations that a `ColumnEmbedding` returns; others are raw.
+    Features with tables are activations from a `ColumnEmbedding`. Other features are raw features.
 
     Args:
-        columns: one or several: `TableColumn`s with a `max_sequence_length`, `SequenceNumeric`s, or
-            `PlainEmbedding`s and `Indicator`s of a `preprocessing.Sequence`.
+        columns: one or several columns: `TableColumn`s with a `max_sequence_length`,
+            `SequenceNumeric`s, or `PlainEmbedding`s and `Indicator`s of a `preprocessing.Sequence`.
     """
 
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         """Returns [batch, steps, sum of widths] float32 and lengths, [batch] int64.
 
-        The lengths are those of the first column. Steps after the end are zeros, or the default of
-        a `SequenceNumeric`.
+        The lengths are those of the first column. Steps after the end of a sequence are zeros, or
+        the default value of a `SequenceNumeric`.
         """
         return self._concatenated(features)
 
@@ -81,7 +81,6 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
 
 
 def _by_step(sparse: SparseTensor) -> SparseTensor:
-    """Reshapes to [batch, steps, values per step]. In [batch, steps] each step has one value."""
     if sparse.shape.rank != 2:
         return sparse
     shape = sparse.dense_shape
@@ -100,7 +99,7 @@ def _numbers(column: SequenceNumeric, values: Object) -> _Steps:
     default = tf.cast(column.default_value, values.dtype)
     dense = tf.sparse.to_dense(values, default_value=default)
     numbers = tf.reshape(tf.cast(dense, tf.float32), [tf.shape(dense)[0], -1, width])
-    # In [batch, all numbers], a step has `width` consecutive numbers.
+    # If the shape is [batch, all numbers], a step has `width` consecutive numbers.
     per_step = width if values.shape.rank == 2 else 1
     steps = values.indices[:, 1] // per_step + 1
     ends = tf.math.unsorted_segment_max(steps, values.indices[:, 0], values.dense_shape[0])
@@ -135,7 +134,7 @@ class GRUCellBase(Configurable):
     def call(
         self, inputs: Tensor, states: list[Tensor], training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the output, [batch, units], and the new state, which is the same."""
+        """Returns the output and the new state, which are the same, [batch, units]."""
         state = states[0]
         reset, update = tf.split(self.gates(tf.concat([inputs, state], 1)), 2, 1)
         candidate = self.candidate(tf.concat([inputs, reset * state], 1))

@@ -22,8 +22,8 @@ _CAPACITY = "1000"
 def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | None:
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
-    An input function that has a name, or that a function returns, becomes a function that returns
-    the dataset. `made_by` is the value of the name.
+    A named input function becomes a function that returns the dataset. `made_by` is the value of
+    its name.
     """
     call = _call(source, input_fn)
     if call is not None:
@@ -51,7 +51,7 @@ def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
 def _dataset(source: Source, call: ast.Call) -> Text:
     """Writes a dataset of the input's batches.
 
-    Rows that are not shuffled keep their order, and a batch can span two epochs, as with a queue.
+    As with a queue, rows that are not shuffled keep their order, and a batch can span two epochs.
     """
     by_name, others = arguments(call, _ORDER.split())
     source.done.update(ast.walk(call.func))

@@ -54,7 +54,6 @@ def checkpoints_line(source: Source, site: Site, name: str) -> str:
 
 
 def model_dir(site: Site) -> ast.expr | None:
-    """Returns the directory of the model; None if the estimator chooses one itself."""
     return site.arguments.get("model_dir") or site.config.get("model_dir")
 
 

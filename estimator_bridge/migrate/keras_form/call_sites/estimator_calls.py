@@ -166,12 +166,10 @@ _OF_IDS = ("categorical_column_with_identity", "FeatureConfig")
 
 
 def of_dense_ids(source: Source) -> list[str]:
-    """Returns the argument by which 0 is no id in dense ids, if a program may have dense ids."""
     return ["padding=0"] if any(each in source.text for each in _OF_IDS) else []
 
 
 def arguments_of_spec(source: Source, spec: ast.Call) -> dict[str, ast.expr]:
-    """Returns the arguments of an EmbeddingConfigSpec, and reports those that would be lost."""
     off = _off(spec)
     names = [each for each in _SPEC.split() if each not in off]
     by_name = rules.known_arguments(source, spec, names, unused=" ".join(off), lost=_LOST)

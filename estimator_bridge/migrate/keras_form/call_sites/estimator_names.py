@@ -1,4 +1,4 @@
-"""The variables that hold the estimator, the function that returns it, and their new names."""
+"""The variables with the estimator, the function that returns it, and their new names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class EstimatorNames:
             site.name = ast.unparse(self._attribute)
 
     def has(self, node: ast.AST) -> bool:
-        """Whether a node is the estimator."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             is_one = self._attribute is not None and node.attr == self._attribute.attr
             return is_one and not self._source.full(node)
@@ -45,7 +44,6 @@ class EstimatorNames:
         return is_value and self._source.function_of(node) is self._maker
 
     def rename_maker(self) -> None:
-        """Renames the function that returns the estimator, if there is one."""
         source = self._source
         if self._maker is None:
             return
@@ -68,14 +66,12 @@ class EstimatorNames:
         return names
 
     def _attribute_of_site(self) -> ast.Attribute | None:
-        """Returns the attribute of an object, such as `self.estimator`, that is assigned."""
         targets = self._statement.targets if isinstance(self._statement, ast.Assign) else []
         target = targets[0] if len(targets) == 1 else None
         is_of_name = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
         return target if is_of_name else None  # type: ignore[return-value]
 
     def _made_by(self, names: list[str]) -> ast.FunctionDef | None:
-        """Returns the function that returns the estimator, if there is one."""
         function = self._site.function
         values = [each.value for each in nodes_in(function, ast.Return)]
         returns = isinstance(self._statement, ast.Return) or any(
@@ -97,7 +93,7 @@ class EstimatorNames:
         return {name: self._without_estimator(name) for name in names}
 
     def _model(self) -> str:
-        """Returns the name of the only model, unless the program calls something else so."""
+        """Returns the name for the only model, or another name if that one is in use."""
         tree = self._source.tree
         bound = {each.id for each in nodes_in(tree, ast.Name) if isinstance(each.ctx, ast.Store)}
         others = bound - {name for _, name in self._held}

@@ -1,4 +1,4 @@
-"""Input functions: how the new program calls them for their datasets."""
+"""Writes how the new program calls input functions for their datasets."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CallWriter:
     def __init__(self, source: Source, site: Site) -> None:
         self._source = source
         self._names = EstimatorNames(source, site)
-        self._site = site  # under its name at this point
+        self._site = site  # under the estimator's name at this point
 
     def write(self) -> None:
         source = self._source
@@ -54,7 +54,6 @@ class CallWriter:
                 self._train_and_evaluate(call)
 
     def _use(self, node: ast.Name | ast.Attribute) -> None:
-        """Rewrites the call of a method of the estimator, if the node is it in such a call."""
         source = self._source
         parent = source.parent(node)
         call = source.parent(parent) if parent is not None else None

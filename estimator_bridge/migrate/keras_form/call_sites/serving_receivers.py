@@ -27,8 +27,8 @@ _IN_GRAPHS = ("placeholder", "placeholder_with_default")
 def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     """Writes the arguments of an export for its receiver function.
 
-    A receiver that only computes features from a dict of placeholders is rewritten to return specs
-    and a function. Any other receiver runs unchanged in a graph.
+    A receiver that only computes features from a dict of placeholders becomes specs and a function.
+    Any other receiver runs unchanged in a graph.
     """
     made_by = source.value_of(receiver)
     if source.called(made_by) in _BUILDERS:
@@ -39,8 +39,9 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     calls = [each for part in _reached(source, receiver) for each in nodes_in(part, ast.Call)]
     if not any(source.called(each) in (*_RECEIVERS, *_BUILDERS) for each in calls):
         source.problem(
-            *(call, "keras-receiver", "its receiver is not a function of placeholders"),
-            "Make placeholders, and return ServingInputReceiver(features, receiver_tensors)",
+            *(call, "keras-receiver", "none of the program's functions makes its receiver"),
+            "Write a function that makes placeholders and returns "
+            "ServingInputReceiver(features, receiver_tensors)",
         )
     for each in calls:
         if source.called(each) in _IN_GRAPHS:
@@ -65,14 +66,15 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
     for part in parts:  # grows in the loop
         yield part
         names = names_in(part) | {each.attr for each in nodes_in(part, ast.Attribute)}
-        functions = [source.function(each) for each in sorted(names)]
-        parts += [each for each in functions if each is not None and each not in parts]
+        defined: list[ast.FunctionDef | ast.ClassDef] = [*nodes_in(source.tree, ast.FunctionDef)]
+        defined += nodes_in(source.tree, ast.ClassDef)
+        parts += [each for each in defined if each.name in names and each not in parts]
 
 
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
     """Rewrites a receiver to return TensorSpecs and a function from tensors to features.
 
-    Returns False if anything except the returned features depends on the placeholders.
+    Returns False if anything but the returned features depends on the placeholders.
     """
     *statements, _ = function.body
     call = returned_by(function)
@@ -89,7 +91,7 @@ def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
         isinstance(value, (ast.Dict, ast.DictComp))
         and all(isinstance(each, ast.Assign) for each in assigned)
         and {*placeholders} <= {*ast.walk(value)}
-        # A TensorSpec has no default value, and that of a sparse tensor is another class.
+        # A TensorSpec has no default value, and sparse tensors need another class.
         and all(source.called(each) == "placeholder" for each in placeholders)
         and not any(name in names_in(each) for each in assigned)
         and name in names_in(features)

@@ -40,12 +40,10 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: of the call, by name; for a canned estimator, by the names of combined
-            estimators.
+        arguments: by name; for a canned estimator, by the names of combined estimators.
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
         canned: None for a TPUEstimator.
-        class_name: the model's class.
         name: the variable to which the model is assigned.
     """
 
@@ -65,8 +63,8 @@ class Site:
 def find(source: Source) -> Site | None:
     """Finds where the estimator is created.
 
-    Reports a problem and returns None if there is none, or several with a canned one. Raises
-    NotSimple if there are several of model_fns.
+    Reports a problem and returns None if the program creates no estimator, or several of which one
+    is canned. Raises NotSimple if it creates several estimators with a model_fn.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -82,7 +80,7 @@ def find(source: Source) -> Site | None:
         raise NotSimple(calls[1], "there are several estimators")
     if not refused or calls:
         place = calls[1] if calls else source.tree
-        count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
+        count = f"{len(calls)} estimators" if calls else "no estimator"
         source.problem(
             *(place, "keras-estimators", f"the program makes {count}"),
             "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 form",
@@ -132,7 +130,7 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns what a call makes, if its function only returns that and is called once.
+    """Returns the expression of a call's function, if it does nothing else and is called once.
 
     Drops the function, and replaces its parameters by the arguments.
     """
@@ -168,10 +166,9 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 
 
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value assigned to a name, and drops that assignment.
+    """Returns the value assigned to a name, and drops the assignment.
 
-    The assignment is in the name's function or else in the module. `is_used` tells whether the
-    value is written elsewhere.
+    `is_used` tells whether the value is written elsewhere.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -1,4 +1,4 @@
-"""The exporters of an EvalSpec become callbacks of `fit`, or a statement after it."""
+"""Turns the exporters of an EvalSpec into callbacks of `fit`, or a statement after `fit`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class Exporters:
     """The exporters of an EvalSpec.
 
     Args:
-        node: the `exporters` argument.
-        evaluates: whether the training evaluates its checkpoints as they are written.
+        evaluates: whether training evaluates its checkpoints as they are written.
         is_named: whether the EvalSpec has a name, which puts its evaluations in another folder.
     """
 

@@ -1,4 +1,7 @@
-"""Dicts of table and feature configs become `tf.tpu.experimental.embedding` configs and columns."""
+"""Turns dicts of table and feature configs into Keras configs and columns.
+
+The configs are those of `tf.tpu.experimental.embedding`.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ class HookRow:
         options: further arguments of the callback.
         default: an argument to write if the program omits it.
         note: what changes, for the report.
-        evaluates: whether the hook reads evaluation results.
     """
 
     names: str
@@ -141,10 +140,10 @@ _WAY_OUT = (
 
 
 class TrainingHooks:
-    """The hooks of a training.
+    """The hooks of a call that trains.
 
     Args:
-        evaluates: whether the training evaluates its checkpoints as they are written.
+        evaluates: whether training evaluates its checkpoints as they are written.
 
     Attributes:
         save_every: the number of steps between checkpoints; None keeps the value of the config.
@@ -178,7 +177,11 @@ class TrainingHooks:
         if not isinstance(made_by, ast.Call) or name not in HOOKS:
             source.done.update(ast.walk(made_by))
             source.problem(
-                *(node, "keras-hook", "it is called around runs of a session, which fit has not"),
+                *(
+                    node,
+                    "keras-hook",
+                    "it runs before and after each session.run, and `fit` has no session",
+                ),
                 _WAY_OUT,
             )
             return None
@@ -242,7 +245,6 @@ class TrainingHooks:
             )
 
     def _read_saver(self, node: ast.expr) -> None:
-        """Makes `fit` save checkpoints in the model's folder as often as the hook did."""
         source = self._source
         hook = followed(source, node)
         assert isinstance(hook, ast.Call)
@@ -276,7 +278,7 @@ _LOGS = ("LoggingTensorHook", "StepCounterHook", "SummarySaverHook", "ProfilerHo
 
 
 def only_log(source: Source, node: ast.expr) -> bool:
-    """Whether all hooks that an expression makes only log; the rules then skip them."""
+    """Whether an expression creates nothing but logging hooks, which the rules skip."""
     made_by = _made_by(source, node)
     parts = (made_by.body, made_by.orelse) if isinstance(made_by, ast.IfExp) else (made_by,)
     lists = [each for each in parts if not is_none(each)]
@@ -291,7 +293,6 @@ def only_log(source: Source, node: ast.expr) -> bool:
 
 
 def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
-    """Leaves hooks out that only log, and refuses others."""
     if node is not None and only_log(source, node):
         source.notes.append((node.lineno, f"{what} are left out: they only log"))
         config_arguments.leave_out(source, node)

@@ -23,7 +23,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     by_name = all_arguments(source, settings, rules.WARM_START.split())
     are_carried = [_check(source, key, by_name[key]) for key in by_name]
     if not all(are_carried):
-        source.done.update(ast.walk(settings))  # or its rule refuses them again
+        source.done.update(ast.walk(settings))  # otherwise its rule would refuse these nodes again
 
     def write() -> list[str]:
         parts = source.keywords(by_name, rules.WARM_CARRIED)
@@ -35,7 +35,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
 def _check(source: Source, key: str, value: ast.expr) -> bool:
     """Whether an argument can be carried over; reports a problem if not.
 
-    Vocabularies, and variables that are not chosen by a pattern, cannot.
+    Vocabularies cannot, nor can variables that are not chosen by a pattern.
     """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)

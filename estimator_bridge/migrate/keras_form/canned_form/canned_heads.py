@@ -1,4 +1,4 @@
-"""The heads of canned estimators: built-in ones, and ones passed as an argument."""
+"""Writes the heads of canned estimators: built-in heads, and heads passed as an argument."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEADS: Mapping[str, HeadRow] = {
     ),
     "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
 }
-"""The heads for one kind of labels; `tf2_engine.keras` has heads of the same names."""
+"""The heads for one kind of labels. `tf2_engine.keras` has heads of the same names."""
 
 _MULTI_HEAD = "MultiHead"
 _KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
@@ -87,7 +87,6 @@ class HeadWriter:
 
     @property
     def needs_features(self) -> bool:
-        """Whether the loss may depend on features, through weights or the program's `loss_fn`."""
         return not {"weight_column", "loss_fn"}.isdisjoint(self._by_name)
 
     @property
@@ -191,11 +190,10 @@ Writer = HeadWriter | MultiHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
-    """Reads the head of a canned estimator, and removes its arguments from the site."""
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
-        if _has_steps(site):  # its head for sequences is private
+        if _has_steps(site):  # the head for sequences is private
             source.problem(
                 *(site.arguments["return_sequences"], "keras-estimator-class"),
                 "the head of an RNNEstimator with return_sequences is private",

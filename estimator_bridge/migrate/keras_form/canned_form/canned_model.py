@@ -48,7 +48,7 @@ class CannedModelWriter:
     """Writes the model of a canned estimator.
 
     Args:
-        starts_warm: whether the model starts from the variables of another one.
+        starts_warm: whether the model starts from the variables of another model.
         exports: whether the program exports the model.
     """
 
@@ -139,7 +139,7 @@ class CannedModelWriter:
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
         """Whether a part has rows that do not start at zero.
 
-        An Ftrl that updates all rows would set those that occur in no batch to zero.
+        An Ftrl that updates all rows would set rows that occur in no batch to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")
@@ -372,7 +372,6 @@ class CannedModelWriter:
 
 
 def _names_of(function: ast.AST) -> set[str]:
-    """Returns the local names of a function; empty for a module, whose names a class can read."""
     if not isinstance(function, ast.FunctionDef):
         return set()
     return {*bound_in(function), *parameters_of(function)} - {function.name}

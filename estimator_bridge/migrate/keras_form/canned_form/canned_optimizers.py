@@ -26,8 +26,7 @@ class LegacyRow(NamedTuple):
 
     Attributes:
         carried: the arguments that the new program keeps, in order.
-        rate: the default learning rate.
-        refused: the arguments after these; they change the numbers.
+        refused: the further arguments, which would change the results.
         old: the TensorFlow 1 optimizer that estimators know under the same name.
     """
 
@@ -65,8 +64,7 @@ _KNOWN = (
 class CannedOptimizer:
     """The optimizer of a part of a model.
 
-    Args:
-        by_rows: whether rows that occur in no batch must keep their initial values.
+    `by_rows` tells whether rows that occur in no batch must keep their initial values.
 
     Attributes:
         node: the expression that creates it, found through names and lambdas; None for the default.
@@ -131,7 +129,7 @@ class CannedOptimizer:
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
         """Returns an update rule of the engine, or "", and the arguments without effect.
 
-        A rule is needed where current Keras optimizers compute other numbers.
+        A rule is needed where current Keras optimizers compute other results.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":

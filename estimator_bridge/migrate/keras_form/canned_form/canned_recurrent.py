@@ -30,8 +30,9 @@ _LAYER = "rnn"
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    A single number of `units` with a named `cell_type` is a Keras layer; several numbers are cells
-    in an `RNN` layer. The two have different variable names, so both arguments must be known.
+    A single number of `units` with a named `cell_type` becomes a Keras layer. Several numbers
+    become cells in an `RNN` layer. The two have different variable names, so both arguments must be
+    known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:
@@ -152,7 +153,6 @@ class RecurrentWriter:
         return self._source.value_of(node) or node
 
     def _keep_cells(self) -> None:
-        """Leaves cells of `tf.keras.layers` unchanged wherever they are created."""
         for node in ast.walk(self._source.tree):
             full = self._source.full(node)
             if full.startswith(_KERAS) and full.endswith(("Cell", "Cells")):

@@ -33,7 +33,7 @@ _RESERVED = frozenset(
 """Attributes that Keras models already have."""
 
 Roles = dict[str, tuple[str, ast.expr]]
-"""For each parameter of a function, its role ("tensor", "training" or "config") and the argument.
+"""The role ("tensor", "training" or "config") and the argument of each parameter of a function.
 """
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
@@ -48,7 +48,7 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: the code in `__init__` of each value that it may take, by name.
+        config: the code in `__init__` of each value that the class may take, by name.
         used: the names of `config` that the class uses.
         forbidden: parameters of the model_fn that the model lacks.
     """
@@ -80,7 +80,10 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Returns the functions that call layers, by name, except the roots and what encloses them."""
+    """Returns a dict, by name, of the functions that call layers.
+
+    It leaves out the roots and the functions that enclose them.
+    """
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
@@ -101,7 +104,7 @@ class Body:
         tensors: names that are computed from a batch.
         training: names that tell whether the model is training.
         helpers: functions that call layers.
-        classes: layer classes by name; the body adds to them.
+        classes: layer classes by name; the body adds its own.
     """
 
     def __init__(
@@ -257,7 +260,6 @@ class Body:
         return name().strip("'") if name is not None and layer.name is None else layer.kind
 
     def _loop(self, loop: ast.For) -> None:
-        """Creates the layers of a loop as lists in `__init__`, and makes the loop run over them."""
         source = self._source
         found = (layers.read(source, node) for node in sorted(ast.walk(loop), key=_order))
         variables: list[str] = []
@@ -420,7 +422,6 @@ def _layer_class(
 
 
 def _is_of_name(source: Source, statement: ast.stmt) -> bool:
-    """Whether a statement is `with tf.variable_scope(name)`."""
     calls = statement.items if isinstance(statement, ast.With) else []
     return [source.called(each.context_expr) for each in calls] == ["variable_scope"] and (
         ast.unparse(calls[0].context_expr).endswith("(name)")
@@ -428,7 +429,7 @@ def _is_of_name(source: Source, statement: ast.stmt) -> bool:
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Returns the parameters of `__init__`, those of the call, and which of these are modes."""
+    """Returns the parameters of `__init__` and of the call, and which parameters are modes."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training
@@ -460,5 +461,4 @@ def _params_key(node: ast.AST) -> str | None:
 
 
 def _order(node: ast.AST) -> tuple[int, int]:
-    """Sorts calls in the order of execution: arguments before the call that takes them."""
     return (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)

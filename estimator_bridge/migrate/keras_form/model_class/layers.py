@@ -114,7 +114,6 @@ def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | No
 
 
 def rule_kind(name: str) -> str:
-    """Returns the default name of a Keras layer, for example "batch_normalization"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 

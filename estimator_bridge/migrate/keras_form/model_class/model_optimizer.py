@@ -29,7 +29,7 @@ def compiled(
 ) -> Text:
     """Returns the line that compiles the model, and adds the settings of its optimizer to `init`.
 
-    Raises NotSimple unless the statements of a training only minimize the loss by one optimizer.
+    Raises NotSimple unless training only minimizes the loss by one optimizer.
     """
     source = text.source
     optimizer = _optimizer(source, items, spec)
@@ -51,7 +51,6 @@ def compiled(
 
 
 def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]) -> ast.Call:
-    """Returns the call that makes the optimizer which minimizes the loss."""
     nodes = [*items, spec.get("train_op", ast.Constant(None))]
     calls = [each for node in nodes for each in nodes_in(node, ast.Call)]
     optimizers = [each for each in calls if source.called(each) in OF_TRAIN]
@@ -82,14 +81,12 @@ def _is_step(source: Source, item: ast.AST) -> bool:
 
 
 def _is_argument(source: Source, node: ast.AST) -> bool:
-    """Whether a node is an argument of an optimizer."""
     up = source.parent(node)
     up = source.parent(up) if isinstance(up, ast.keyword) else up
     return up is not None and optimizer_code.is_optimizer(source, up)
 
 
 def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[str]) -> None:
-    """Raises NotSimple if a rate depends on the step in another way than by one schedule."""
     schedules = [
         each
         for node in nodes

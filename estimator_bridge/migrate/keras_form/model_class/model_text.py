@@ -43,7 +43,7 @@ _METRICS: Mapping[str, str] = {
     "metrics.mean_squared_error": "MeanSquaredError",
     "metrics.mean_absolute_error": "MeanAbsoluteError",
 }
-"""Metrics that compute the same numbers in Keras, up to rounding."""
+"""Metrics that compute the same results in Keras, up to rounding."""
 
 _CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics"}
 _LEFT_OUT = {
@@ -60,7 +60,6 @@ class ModelText:
         text: renders its class, once all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
-        left_out: functions that nothing calls any more.
     """
 
     text: Text
@@ -157,7 +156,7 @@ class ModelWriter:
         return set().union(*(names_in(value) for key, value in spec.items() if key in _CARRIED))
 
     def _is_helper_alone(self, body: Body, outputs: list[str], look_up: str) -> bool:
-        """Makes a function the method `call` if that does all; returns whether it does."""
+        """Makes a function the method `call` if it does all the work; returns whether it does."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -218,7 +217,6 @@ class ModelWriter:
         return [unpacked, called, f"{', '.join(kept)} = self.loss_of({', '.join(of_loss)})"]
 
     def _train_step(self, outputs: list[str], results: list[str]) -> Text:
-        """Writes the step; returns the code that compiles the model."""
         parts = self._parts
         spec = parts.specs[TRAIN]
         items = self._without_left_out(parts.only[TRAIN], spec)
@@ -265,7 +263,7 @@ class ModelWriter:
         self._text.methods.append(write)
 
     def _update_metrics(self, metrics: ast.expr | None) -> list[tuple[str, ast.expr]]:
-        """Writes the method that updates metrics; returns what it takes, with "name=" or ""."""
+        """Writes the method that updates metrics; returns its arguments, with "name=" or ""."""
         source = self._source
         name, values = metrics.elts if isinstance(metrics, ast.Tuple) else (None, None)
         function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -302,7 +300,6 @@ class ModelWriter:
         return [("", each) for each in values.elts]
 
     def _metric(self, key: ast.expr | None, call: ast.expr) -> tuple[str, Text]:
-        """Returns the attribute of a metric, and the code of its arguments."""
         source, kind = self._source, _METRICS.get(self._source.called(call))
         values = ["values"] if kind == "Mean" else ["labels", "predictions"]
         if not isinstance(key, ast.Constant) or not isinstance(call, ast.Call) or kind is None:
@@ -356,7 +353,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Notes what of a spec is left out, and returns the items without what only that needs."""
+        """Notes the omitted arguments of a spec; returns the items without their computations."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:
@@ -389,7 +386,6 @@ def _is_metric(source: Source, call: ast.Call) -> bool:
 
 
 def _free(items: Sequence[ast.stmt]) -> set[str]:
-    """Returns the names that items read before binding them."""
     free: set[str] = set()
     bound: set[str] = set()
     for item in items:

@@ -27,7 +27,6 @@ class WrittenModel(NamedTuple):
 
 
 def write(program: Source, site: Site, target: str | None = None) -> WrittenModel:
-    """Writes the model class and the code that creates the model; raises NotSimple."""
     value = site.arguments.get("model_fn")
     name = value.func if isinstance(value, ast.Call) else value
     root = program.function(name.id) if isinstance(name, ast.Name) else None
@@ -57,7 +56,6 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 
 
 def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[str, ast.expr]:
-    """Returns the values of `params` by their keys."""
     params = site.arguments.get("params")
     keys = params.keys if isinstance(params, ast.Dict) else []
     known = {ast.unparse(key): str(getattr(key, "value", "")) for key in keys if key is not None}

@@ -1,4 +1,4 @@
-"""The Keras optimizers that compute the same numbers, and how a training step uses them."""
+"""The Keras optimizers that compute the same results, and how a training step uses them."""
 
 from __future__ import annotations
 

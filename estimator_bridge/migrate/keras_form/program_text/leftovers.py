@@ -13,7 +13,7 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
-    """Drops leftovers from a program; returns its text and the names of the dropped absl flags.
+    """Drops names that the new program no longer uses; also returns the dropped absl flags.
 
     Names that the program before migration, `old`, does not use either are kept.
     """

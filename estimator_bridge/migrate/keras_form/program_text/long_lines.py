@@ -23,7 +23,6 @@ class _Place(NamedTuple):
 
 
 def broken(text: str, kept: Collection[str]) -> str:
-    """Breaks overlong lines where brackets allow it, except the lines in `kept`."""
     for _ in range(_MOST):
         rows = lines_of(text)
         long = {
@@ -43,7 +42,7 @@ def broken(text: str, kept: Collection[str]) -> str:
 def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
     """Finds where to break each long line: behind the last outermost comma that fits.
 
-    Without a comma, it is before the last `for` or `if` of a comprehension.
+    Without a comma, the break is before the last `for` or `if` of a comprehension.
     """
     best: dict[int, tuple[bool, _Place]] = {}
     brackets: list[tuple[int, int]] = []  # line of each open bracket, and the column after it
@@ -68,7 +67,6 @@ def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
 
 
 def _indent(row: str, end: int, behind: int, is_opened_here: bool) -> int:
-    """Returns the column of the next line: that of the bracket, unless the rest is too long."""
     before = len(row) - len(row.lstrip())
     if not is_opened_here:
         return before

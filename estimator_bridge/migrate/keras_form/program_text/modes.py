@@ -45,7 +45,6 @@ class ModelFunction:
 
 
 def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
-    """Splits a model_fn by mode; raises NotSimple if the modes cannot be told apart."""
     reader = _Reader(source)
     flat = {mode: reader.flat(function.body, mode) for mode in MODES}
     specs = {mode: reader.spec(flat[mode]) for mode in MODES}
@@ -66,7 +65,7 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
 
 
 def read_by(item: ast.stmt) -> set[str]:
-    """Returns the names that a statement reads, those that it adds to included."""
+    """Returns the names that a statement reads, including names that it adds to."""
     if isinstance(item, ast.Delete):
         return set()
     targets = (each.target for each in nodes_in(item, ast.AugAssign))
@@ -74,7 +73,6 @@ def read_by(item: ast.stmt) -> set[str]:
 
 
 def closure(items: Sequence[ast.stmt], names: Collection[str]) -> list[ast.stmt]:
-    """Selects the items that compute the given names, directly or indirectly, in program order."""
     needed, chosen = {*names}, list[ast.stmt]()
     for item in reversed(items):
         if {*bound_in(item)} & needed:
@@ -90,8 +88,6 @@ def _common(lists: Sequence[list[ast.stmt]]) -> list[ast.stmt]:
 
 
 class _Reader:
-    """Reads a model_fn mode by mode."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self.training: set[str] = set()
@@ -120,7 +116,7 @@ class _Reader:
             raise NotSimple(statement, "it returns under a condition")
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Records `training = mode == ModeKeys.TRAIN`; returns whether this assigns a mode test."""
+        """Records `training = mode == ModeKeys.TRAIN`; returns whether a statement is like this."""
         if not isinstance(statement, ast.Assign) or self._truth(statement.value, TRAIN) is None:
             return False
         (name, *others) = bound_in(statement)
@@ -130,7 +126,6 @@ class _Reader:
         return True
 
     def _truth(self, test: ast.expr, mode: str) -> bool | None:
-        """Evaluates a test of the mode; None if it tests something else."""
         if isinstance(test, ast.Name) and test.id in self.training:
             return mode == TRAIN
         if not isinstance(test, ast.Compare) or ast.unparse(test.left) != "mode":
@@ -143,7 +138,6 @@ class _Reader:
         return (mode == key) == isinstance(operator, ast.Eq)
 
     def spec(self, items: list[ast.stmt]) -> dict[str, ast.expr]:
-        """Removes the return of a spec from `items`; returns the spec's arguments by name."""
         call = items[-1].value if items and isinstance(items[-1], ast.Return) else None
         is_spec = self._source.called(call).endswith("EstimatorSpec")
         if not isinstance(call, ast.Call) or not is_spec:

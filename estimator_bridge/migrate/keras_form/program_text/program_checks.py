@@ -44,7 +44,6 @@ def _reading(program: Source, name: str) -> ast.AST:
 
 
 def _unbound(text: str) -> Iterator[str]:
-    """Yields names that are read but bound neither in their scope nor in the module."""
     module = symtable.symtable(text, "the new program", "exec")
     tables = [module]
     for table in tables:  # grows in the loop

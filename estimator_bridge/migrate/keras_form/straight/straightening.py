@@ -45,7 +45,6 @@ def straight(text: str, name: str) -> Straight:
 
 
 def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
-    """Replaces aliases of modules, classes and functions of TensorFlow by their full names."""
     flow = NameFlow(source.tree)
     calls = [each for each in nodes_in(source.tree, ast.Call) if _is_of_partial(flow, each)]
     inside = {node for call in calls for node in ast.walk(call.func)}
@@ -104,8 +103,6 @@ def _through_imports(source: Source, full: str) -> str:
 
 
 def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | ast.expr]:
-    """Yields statements and defaults that only give TensorFlow names another name."""
-
     def is_name(value: ast.expr | None) -> bool:
         parts = value.elts if isinstance(value, ast.Tuple) else filter(None, [value])
         names = [_is_namespace(flow.full_names(each)) and flow.is_followed(each) for each in parts]
@@ -153,7 +150,6 @@ def _replaced(
 
 
 def _of_lines(code: str, more: int) -> str:
-    """Puts code in brackets with `more` line breaks, to preserve the number of lines."""
     missing = more - code.count("\n")
     return code if missing <= 0 else f"({code}" + "\n" * missing + ")"
 
@@ -201,5 +197,7 @@ STEPS: Sequence[Step] = (
     follow_aliases,
     return_datasets,
 )
-"""The steps. Each returns the simplified lines with their old numbers, or None if nothing changes.
+"""The steps.
+
+Each returns the simplified lines with their old numbers, or None if nothing changes.
 """

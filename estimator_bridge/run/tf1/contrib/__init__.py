@@ -1,1 +1,1 @@
-"""Implementations of the parts of `tf.contrib` that programs use and no other package has."""
+"""Implements the parts of `tf.contrib` that programs use and no other package has."""

@@ -23,13 +23,13 @@ Ids = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids. The feature holds the ids, or values to hash or look up in a vocabulary.
+    """A column of ids. The feature contains ids, or values to hash or look up in a vocabulary.
 
     Attributes:
         name: the key of the feature.
         length: the number of ids.
         keys: the vocabulary; None hashes strings and numbers.
-        is_integerized: whether the feature holds the ids.
+        is_integerized: whether the feature contains the ids.
         weights: the key of the feature with the weights.
     """
 
@@ -160,7 +160,7 @@ class BucketizedColumn(_DerivedColumn):
 
 @dataclasses.dataclass(frozen=True)
 class OneHotColumn(_DerivedColumn):
-    """A column of ids as counts: how often each id occurs in a sample."""
+    """A column that counts how often each id occurs in a sample."""
 
     source: SparseColumn
 
@@ -189,7 +189,7 @@ class EmbeddingColumn(_DerivedColumn):
     _KIND, _SUFFIX = "Embedding", "embedding"
 
     def dense(self, features: Features) -> Tensor:
-        """Returns [batch, dimension] float32; zeros for a sample without an id."""
+        """Returns [batch, dimension] float32; zeros for a sample without ids."""
         ids, weights = self.source.ids(features)
         table = tf.get_variable(
             "weights",
@@ -223,7 +223,7 @@ def sparse_column_with_hash_bucket(
 def sparse_column_with_integerized_feature(
     column_name: str, bucket_size: int, combiner: str = "sum", dtype: DType = tf.int64
 ) -> SparseColumn:
-    """Makes a column whose feature holds the ids. Each id is taken modulo `bucket_size`."""
+    """Makes a column whose feature contains the ids, each taken modulo `bucket_size`."""
     _check_positive("bucket_size", bucket_size)
     return SparseColumn(column_name, bucket_size, combiner, tf.as_dtype(dtype), is_integerized=True)
 
@@ -301,7 +301,7 @@ def embedding_column(
 
     Args:
         initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as
-            in TensorFlow 1.15; in `tf.feature_column` it depends on the dimension.
+            in TensorFlow 1.15. In `tf.feature_column` the default depends on the dimension.
 
     Raises:
         InvalidInput: a checkpoint is given; use `tf.train.init_from_checkpoint`.
@@ -332,7 +332,7 @@ def input_from_feature_columns(
 
     Args:
         weight_collections: more graph collections to which tables are added.
-        trainable: False makes the tables not trainable.
+        trainable: whether the tables are trainable.
         cols_to_outs: a dict that is filled with the tensor of each column.
 
     Raises:

@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Settings as attributes. Each has a type that later values must fit.
+    """Settings as attributes. Later values must fit the type of a setting.
 
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")
@@ -58,12 +58,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Value) -> None:
-        """Changes a setting.
-
-        Raises:
-            KeyError: there is no setting of this name.
-            InvalidInput: the value does not fit the type.
-        """
+        """Changes a setting; raises KeyError for an unknown one, InvalidInput for a wrong type."""
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:
             raise errors.InvalidInput(

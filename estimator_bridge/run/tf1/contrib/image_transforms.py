@@ -20,13 +20,13 @@ def transform(
     output_shape: TensorLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Transforms images; pixels from outside are zero.
+    """Transforms images; pixels from outside the image are zero.
 
     Args:
         images: [batch, height, width, channels], [height, width, channels] or [height, width].
         transforms: [8], or [batch, 8].
         interpolation: "NEAREST" or "BILINEAR".
-        output_shape: the new height and width; None keeps them.
+        output_shape: the new height and width; None keeps the size.
     """
     with tf.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)

@@ -127,7 +127,7 @@ class _Wrapper(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(_Wrapper):
-    """Keeps moving averages of the variables; its saver saves them in place of the variables.
+    """Computes moving averages of the variables; its saver saves averages instead of variables.
 
     Args:
         opt: the optimizer that updates the variables.

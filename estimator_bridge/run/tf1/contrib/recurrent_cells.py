@@ -37,7 +37,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """Runs weights of `CudnnLSTM` on a CPU. Unlike `LSTMCell` it has no extra forget bias."""
+    """Runs weights of `CudnnLSTM` on a CPU. Unlike `LSTMCell`, it has no extra forget bias."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
@@ -111,7 +111,7 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
                 for name, start in (("gamma", self._gain), ("beta", self._shift))
             )
         mean, variance = tf.nn.moments(values, [1], keepdims=True)
-        # float16 has no 1e-12.
+        # 1e-12 is zero in float16.
         epsilon = 1e-3 if values.dtype == tf.float16 else 1e-12
         return tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
 

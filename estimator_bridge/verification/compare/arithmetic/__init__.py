@@ -1,1 +1,1 @@
-"""Computes lookups and updates again from recorded numbers."""
+"""Computes lookups and updates again from recorded values."""

@@ -1,4 +1,4 @@
-"""Lookups in float64 numpy, correct ones and ones with known mistakes."""
+"""Lookups in float64 numpy: correct lookups, and lookups with known mistakes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RecordedIds(NamedTuple):
 
     Attributes:
         cells: the cell of the activation to which each id belongs.
-        shape: of the activation without its last dimension.
+        shape: the shape of the activation without its last dimension.
     """
 
     cells: Array
@@ -106,11 +106,11 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     """Sums the terms, [n, dim], of each distinct key, with error bounds; returns keys and sums.
 
-    Each partial sum is rounded. Twice the rounding of the sums in order of occurrence is allowed,
-    because another order, or summing in blocks, has other partial sums. The errors of many
-    different terms are random, so six times the root of the sum of their squares bounds them
-    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The errors of
-    equal terms need not be random.
+    Each partial sum is rounded. The bound is twice the rounding of the sums in order of occurrence,
+    because sums in another order, or in blocks, have other partial sums. If the terms are many and
+    different, their errors are random, so six times the root of the sum of their squares bounds
+    them (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The
+    errors of equal terms need not be random.
     """
     if not len(keys):
         return keys, terms
@@ -125,7 +125,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
     varied = np.ones(partial[starts].shape, bool)
-    often = counts > _SAME  # On average, the terms of the other keys cannot be repeated more often.
+    often = counts > _SAME  # on average, the terms of other keys cannot repeat more often
     of_often = np.repeat(often, counts)
     distinct_terms = _distinct_terms(ordered[of_often], values[of_often])
     varied[often] = distinct_terms * _SAME >= counts[often, np.newaxis]
@@ -155,7 +155,6 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of each sample or sequence that has the full length."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))

@@ -1,4 +1,4 @@
-"""Numbers with bounds of their float32 rounding errors: running error analysis in float64.
+"""Values with bounds of their float32 rounding errors: running error analysis in float64.
 
 The error of a result is the error of its operands plus one rounding. See Higham, Accuracy and
 Stability of Numerical Algorithms, 2002, section 3.3.
@@ -14,14 +14,14 @@ from tf2_engine.types import Array
 
 UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
-"""A float32 implementation may flush smaller numbers to zero."""
+"""Smaller numbers may be flushed to zero by a float32 implementation."""
 ROUNDINGS_PER_POWER = 4
-"""Roundings of a power; its implementations are not correctly rounded."""
+"""Roundings of a power, because implementations of powers are not correctly rounded."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """An array, and a bound of each element's float32 error; infinite if nothing is known."""
+    """An array, and a bound of each element's float32 error; infinite if the error is unknown."""
 
     value: Array
     error: Array
@@ -99,7 +99,10 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips to limits; an element that surely exceeds a limit is as exact as the limit."""
+    """Clips to limits.
+
+    An element that exceeds a limit by more than its error bound gets the limit's error bound.
+    """
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
         if limit is not None:

@@ -36,11 +36,11 @@ class ShadowInputs(NamedTuple):
 
 
 RowGradients = tuple[Array, Rounded]
-"""The numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
+"""The row numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
 
 
 class ShadowRows(NamedTuple):
-    """The numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
+    """The row numbers of the updated rows, [n], and their values in each variable, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]

@@ -1,7 +1,7 @@
-"""The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
+"""The update rules of tables on values with error bounds, as docs/numerics.md defines them.
 
-The rules get gradients, [rows, dim], that are summed and clipped, and weights that are decayed.
-Constants are float32.
+The rules get summed and clipped gradients, [rows, dim], and weights after decay. Constants are
+float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""Numeric settings and flags as float32 values, without those that are None."""
+"""Numeric settings and flags as float32 values, without settings that are None."""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 
 

@@ -21,7 +21,7 @@ class Output(NamedTuple):
 
     Attributes:
         path: where to write; symbolic links are followed.
-        content: its bytes.
+        content: the bytes to write.
         like: the file whose mode the new file gets.
     """
 

@@ -43,7 +43,7 @@ _REPORTED: Mapping[str, tuple[Action, str]] = {
     "weight_limits": (Action.OTHER, f"it is {on_sparse_cores.KEPT['weight_limits']}"),
     "sequence": (Action.OTHER, f"it is {on_sparse_cores.KEPT['sequence']}"),
 }
-"""The code that stays in a program, and the remark on it, by row of the catalogue."""
+"""Settings that stay in the program: the action and the remark for each row of the catalogue."""
 
 _ADDED, _LATER = "sparsecore-arithmetic", "sparsecore-computed"
 

@@ -44,7 +44,7 @@ class Site:
         config: the arguments of its RunConfig.
         function: the function that contains the call, or the module.
         canned: None for a TPUEstimator.
-        name: the variable to which the model is assigned.
+        name: the new program's variable for the model.
     """
 
     call: ast.Call
@@ -130,9 +130,10 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns the expression of a call's function, if it does nothing else and is called once.
+    """Returns what a called function returns, if this is its only statement and its only call.
 
-    Drops the function, and replaces its parameters by the arguments.
+    The parameters in this expression are replaced by the arguments, and the function is dropped.
+    For any other node the node itself is returned.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -168,7 +169,7 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
     """Returns the value assigned to a name, and drops the assignment.
 
-    `is_used` tells whether the value is written elsewhere.
+    `is_used` tells whether the new program contains the value somewhere else.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -1,4 +1,4 @@
-"""Joins the values that several cores recorded in a step, and the batches that they shared."""
+"""Joins the values that several cores recorded in a step, and the parts of their batches."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""A common id is searched in this many differing activations."""
+"""An id that is common to differing activations is searched for in this many of them."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:

@@ -16,7 +16,9 @@ from estimator_bridge.verification.record.recording_hook import same_bits
 from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
-"""Describes a side: takes the program, the trainer, the first step and the number of steps."""
+"""Makes the description of a side from the program, the trainer, the first step and the number
+of steps.
+"""
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,6 +1,7 @@
-"""The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
+"""The heads of TensorFlow 1's estimators, with losses, optimizers and metrics of `tf.compat.v1`.
 
-By default their loss is the sum over a batch. The AUC is integrated differently than in Keras.
+By default, the loss of these heads is the sum over a batch. They integrate the AUC in another way
+than Keras.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor
 
 MetricOp = tuple[Tensor, Op]
 MetricOps = dict[str, MetricOp]
-"""(value, update op) by name."""
+"""The (value, update op) of each metric, by name."""
 
 SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """Base class of the heads of TensorFlow 1; mixed into a public head.
+    """Base class of TensorFlow 1's heads, mixed into the head with the same labels.
 
-    Scopes and the order of ops are stock's, because programs refer to tensors by name, such as
+    Scopes and the order of ops are as in stock, because programs refer to tensors by names such as
     `head/truediv`.
     """
 

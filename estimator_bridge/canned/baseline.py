@@ -95,7 +95,7 @@ def _weight_key(args: Arguments) -> str | None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifier(Estimator):
-    """Predicts the frequencies of the classes (`tf.compat.v1.estimator`).
+    """Predicts class frequencies, whatever the features are (`tf.compat.v1.estimator`).
 
     The arguments are as in `DNNClassifier`. An optimizer that is given by name has a learning rate
     of 0.3.
@@ -104,7 +104,7 @@ class BaselineClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifierV2(EstimatorV2):
-    """Predicts the frequencies of the classes (`tf.estimator` in TensorFlow 2).
+    """Predicts class frequencies, whatever the features are (`tf.estimator` in TensorFlow 2).
 
     The arguments are as in `DNNClassifierV2`. An optimizer that is given by name has a learning
     rate of 0.3.

@@ -165,4 +165,7 @@ class DNNRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressorV2(EstimatorV2):
-    """Predicts numbers with a neural network; see `DNNRegressor` and `DNNClassifierV2`."""
+    """Predicts numbers with a neural network.
+
+    The arguments are as in `DNNRegressor`, with optimizers and reductions as in `DNNClassifierV2`.
+    """

@@ -61,7 +61,7 @@ def _last_name(node: ast.AST) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Blocker:
-    """A reason why a program is refused.
+    """A reason why a program, or one place in it, cannot be migrated.
 
     Attributes:
         line: the line in the source; 0 if the blocker concerns the whole program.

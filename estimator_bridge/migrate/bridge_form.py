@@ -76,10 +76,10 @@ def adopt(
 ) -> Rewritten:
     """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
-    `install`, called when the program starts, provides names that cannot be found in the source (a
-    module of stock that is passed around or star-imported). A name that the bridge lacks stays,
-    under a comment with the reason. `name` is the program's name in errors, `modules` are the other
-    modules of its package.
+    Names that cannot be found in the source (because a module of stock is passed around or
+    star-imported) come from `install`, which the new program calls when it starts. A name that the
+    bridge lacks stays, under a comment with the reason. `name` is the program's name in errors;
+    `modules` are the other modules of the program's package.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -117,9 +117,9 @@ def adopt(
 
 
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
-    """Yields each imported name that the bridge replaces, and whether it is safe everywhere.
+    """Yields the imported names that the bridge replaces, and whether all code sees the import.
 
-    It is if the import is at the top of the program and nothing else binds the name.
+    All code sees an import that is at the top of the program, if nothing else binds the name.
     """
     bound = collections.Counter(
         assignment.name

@@ -12,7 +12,7 @@ def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str
 
     Args:
         left: what is left to do, as `rewrite_report.left_to_do` lists it.
-        script, new: the old and the new program.
+        script, new: the paths of the old and the new program.
     """
     rules, side = forms.rules_of_marks(form), forms.of_name(form).verified_against
     yield f"# Finish {new}, the {form} form of {script}"

@@ -1,4 +1,4 @@
-"""The forms that a program can be migrated to, such as "tf2" and "keras"."""
+"""Defines the forms to which a program can be migrated, such as "tf2" and "keras"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a TensorFlow 2 program with one step of training per call: `migrate --check-run`.
+"""Runs a TensorFlow 2 program, but with one step for each call that trains (`--check-run`).
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 

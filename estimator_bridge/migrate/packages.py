@@ -1,4 +1,4 @@
-"""The files of a program: a single file, or a folder whose modules import each other."""
+"""Reads and rewrites the files of a program: one file, or a folder of modules."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Lists all files of a folder by name, without hidden and compiled ones."""
+    """Lists all files of a folder, sorted by name, without hidden and compiled ones."""
     paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -175,7 +175,8 @@ def _best(
     """Rewrites files to a form; `form.otherwise` takes several files, and refused ones.
 
     Raises:
-        Refused: with the blockers of `form.otherwise`, if the form has it.
+        Refused: the files cannot be rewritten; the blockers are those of `form.otherwise`, if the
+            form has it.
     """
     if form.otherwise is None:
         return rewrite(form, sources)
@@ -236,7 +237,7 @@ def rewrite_all(
 
     Raises:
         InvalidInput: a file is not Python 3.
-        Refused: with the blockers of all files.
+        Refused: a file cannot be rewritten; has the blockers of all files.
     """
     if not form.takes_folders:
         raise errors.InvalidInput(

@@ -1,4 +1,4 @@
-"""The report on a rewritten program: a line for each change and each thing left to do."""
+"""Defines the report on a rewritten program, with a line for each change and each task left."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Line:
 
     Attributes:
         line: the line in the old source; 0 if the change concerns the whole program.
-        old, new: source text; either may be empty.
-        why: a sentence, or empty.
+        old, new: the source text before and after; either may be empty.
+        why: the reason, a sentence; may be empty.
         rule: the id of the rule; empty if no rule applies.
         file: the name of the file in the package; empty if the program is one file.
     """

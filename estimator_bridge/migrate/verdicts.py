@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes", "yes" with kept estimators, "with n changes by hand" or "no"."""
+        """The verdict: "yes" (perhaps with kept estimators), "with n changes by hand" or "no"."""
         if self.keeps_estimators:
             return "yes, with the bridge's estimators"
         if not self.possible:

@@ -49,7 +49,7 @@ def verify(
 
     Args:
         model_fn, input_fn, params: as for a TPUEstimator.
-        spec: an EmbeddingConfigSpec.
+        spec: an EmbeddingConfigSpec of stock or of the bridge.
         batch_size: the size of the global batch, in every mode.
         a, b: the two sides, each as a `Side` or as a name in `sides.SIDES`; "stock" needs
             TensorFlow 2.15.
@@ -59,7 +59,8 @@ def verify(
         spec_b, model_fn_b: the spec and model_fn of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: if given, both sides also
             evaluate, predict or export after training, and the results are compared.
-        every: steps between reads of the variables; None means 1, or 5 with pipelining.
+        every: after how many steps the variables are read and compared; None means 1, or 5 with
+            pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: whether side B reads its own input instead of side A's batches.
         free_run: whether side B always continues from its own state. By default it takes over side

@@ -158,7 +158,7 @@ class Outcome(NamedTuple):
     """A metric, prediction, exported variable or answer of an exported model.
 
     Attributes:
-        kind: such as "evaluation-0".
+        kind: the kind of outcome with its number, such as "evaluation-0".
         note: describes a difference that is not one between numbers.
         where: where the largest difference is, with the values of both sides.
         why: the reason for the tolerance.

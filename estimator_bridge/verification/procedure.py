@@ -120,8 +120,8 @@ def _compared(
 ) -> Result:
     """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one.
 
-    Whether it does is known after the first step that differs. So no step is compared twice in
-    full.
+    The first step that differs shows whether the perturbed run is needed, so all steps are compared
+    only once.
     """
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):

@@ -110,7 +110,7 @@ class GraphHead(SingleHead):
 
 
 class GraphBinaryClassHead(GraphHead, BinaryClassHead):
-    """Two classes; see `BinaryClassHead`."""
+    """TensorFlow 1's head for two classes; see `BinaryClassHead`."""
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
         with tf.name_scope(None, "predictions", (logits,)):
@@ -137,7 +137,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 
 
 class GraphMultiClassHead(GraphHead, MultiClassHead):
-    """One of several classes; see `MultiClassHead`."""
+    """TensorFlow 1's head for more than two classes; see `MultiClassHead`."""
 
     _any_vocabulary = True  # as in stock, the length may differ from the number of classes
     _first_predictions = ALL_CLASSES
@@ -148,7 +148,7 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
 
 
 class GraphRegressionHead(GraphHead, RegressionHead):
-    """Predicts numbers; see `RegressionHead`."""
+    """TensorFlow 1's head for numbers; see `RegressionHead`."""
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
         logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -168,7 +168,7 @@ class GraphRegressionHead(GraphHead, RegressionHead):
 
 
 class GraphMultiLabelHead(GraphHead, MultiLabelHead):
-    """Classes that do not exclude each other; see `MultiLabelHead`.
+    """TensorFlow 1's head for classes that do not exclude each other; see `MultiLabelHead`.
 
     It does not predict class names.
     """

@@ -90,15 +90,15 @@ class PrivateHead(GraphHead, _Head):
 
 
 class BinaryHead(PrivateHead, GraphBinaryClassHead):
-    """Two classes; see `BinaryClassHead`."""
+    """The private head for two classes; see `BinaryClassHead`."""
 
 
 class ClassHead(PrivateHead, GraphMultiClassHead):
-    """One of several classes; see `MultiClassHead`."""
+    """The private head for more than two classes; see `MultiClassHead`."""
 
 
 class NumberHead(PrivateHead, GraphRegressionHead):
-    """Predicts numbers; see `RegressionHead`."""
+    """The private head for numbers; see `RegressionHead`."""
 
 
 BINARY = "weight_column thresholds label_vocabulary loss_reduction loss_fn name"

@@ -41,7 +41,7 @@ from estimator_bridge.migrate.syntax.parsed_program import check_source
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
-"""The modes as strings in the new program, by the names in ModeKeys."""
+"""The strings that replace the members of ModeKeys."""
 
 
 _OF_ESTIMATORS = frozenset(
@@ -68,8 +68,8 @@ def migrate_to_keras(
 
     Args:
         name: the program's name in errors.
-        target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
-            for the batch size. Features that SparseCores lack are not checked.
+        target: "sparsecore" writes a program whose tables compute as SparseCores do and, on a TPU,
+            are built for the batch size. Settings that SparseCores lack are not checked here.
 
     Raises:
         InvalidInput: the source is not Python 3.

@@ -247,7 +247,7 @@ def known_arguments(
 
     Args:
         required: names of arguments that the call must have.
-        unused: keywords that make no difference in the new program.
+        unused: names of arguments that make no difference in the new program.
         lost: names of arguments that are not carried over and are therefore reported.
     """
     by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
@@ -571,7 +571,9 @@ WRITERS: dict[str, Writer] = {
     "keras.layers.Input": _input,
     "string_split": _string_split,
 }
-"""Functions that write the replacement of a call, by the called name below `tensorflow`."""
+"""Functions that write the replacement of a call, keyed by the called name without
+"tensorflow.".
+"""
 
 for _name_of_optimizer in OF_TABLES:
     for _prefix in ("tpu.experimental.", "tpu_embedding."):

@@ -53,7 +53,7 @@ def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
 def feature_config(
     config: dict[str, Object], legacy: LegacySpec, samples: int
 ) -> dict[str, Object]:
-    """Builds FeatureConfigs with output shapes for this number of samples on each core.
+    """Builds FeatureConfigs with output shapes for `samples` samples on each core.
 
     Resets optimizer settings that TPUEmbeddingV2 refuses even when they have no effect.
     """

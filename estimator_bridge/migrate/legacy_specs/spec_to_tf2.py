@@ -46,7 +46,7 @@ class Change:
         setting: the legacy name of the setting.
         was: the old value as source text.
         now: the new value as source text; empty if nothing replaces the setting.
-        why: a sentence.
+        why: the reason for the change, a sentence.
         effect: one of `EFFECTS`.
     """
 
@@ -92,11 +92,11 @@ class TF2Embedding:
         feature_config: a dict from features to FeatureConfigs, for `tf2_engine.TPUEmbedding` and
             the Keras layer; every table has its own optimizer. If `for_stock` is true, stock's
             TPUEmbedding takes it too.
-        options: further arguments of `TPUEmbedding`.
+        options: the other arguments of `TPUEmbedding`, by name.
         engine_spec: the whole spec for `tf2_engine.TPUEmbedding`, including settings that a
             FeatureConfig cannot express: mod partitioning, hot ids, lookup statistics.
-        preprocessing: makes ids and weights from the output of the legacy input function; None if
-            a column is of an unknown kind, which the report names.
+        preprocessing: makes ids and weights from the output of the legacy input function. None if a
+            column is of an unknown kind; the report then names the column.
         preprocessing_of_ids: like `preprocessing`, but for input functions that already return ids,
             as on a TPU.
         step: the global step passed to learning-rate functions; the program must increment it.

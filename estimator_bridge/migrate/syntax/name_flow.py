@@ -1,4 +1,4 @@
-"""Follows names to the modules, classes and functions that they stand for, by data flow.
+"""Finds by data flow which modules, classes and functions the names in a program stand for.
 
 A program can give a module or function another name by `fc, tpu = tf.feature_column,
 tf.tpu.experimental`, as an attribute of a class or of `self`, as a default argument, as the result
@@ -284,7 +284,7 @@ class NameFlow:
                 yield (each.asname, each.name) if each.asname else (first, first)
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
-        """Lists the values to which a name is bound in the innermost scope that binds it."""
+        """Lists the values that a name may have in the innermost scope that binds the name."""
         start: ast.AST | None = scope
         while start is not None:
             is_visible = start is scope or not isinstance(start, ast.ClassDef)

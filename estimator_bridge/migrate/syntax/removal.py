@@ -129,7 +129,7 @@ class Removal:
         return statement
 
     def collapse(self) -> None:
-        """Removes each `if` whose whole body is removed, instead of the statements in the body."""
+        """Removes each `if` statement as a whole if all statements in its body are removed."""
         # The innermost `if` statements come last in the order of the program.
         for each in reversed(self._program.find(cst.If)):
             if each.orelse is not None:
@@ -146,7 +146,7 @@ class Removal:
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
-        """Yields (statement, name, use) for names that only a removed statement may have bound."""
+        """Yields (statement, name, use) for names that removing the statement may leave unbound."""
         for statement in self.reasons.keys() - self.harmless:
             for name, scope in self._bound_names(statement):
                 others = [

@@ -23,7 +23,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 ARITHMETIC = f"arithmetic={TARGET!r}"
-"""An argument of `Trainer`."""
+"""The argument with which a `Trainer` computes as SparseCores do."""
 
 _COMPUTED = object()  # stands for a value that is known only at run time
 _COLUMNS = ("embedding_column", "shared_embedding_columns")

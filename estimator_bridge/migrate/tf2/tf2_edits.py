@@ -1,4 +1,4 @@
-"""The state of one rewrite to the tf2 form: edits, comments, blockers, imports and the report."""
+"""Holds the state of one rewrite to the tf2 form: edits, comments, blockers and the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tf2Edits:
     """The changes of one program and their lines in the report.
 
     Attributes:
-        imported: the names that are imported from each module.
+        imported: for each module, the names that the new program imports from it.
         keras: whether the program becomes a `TrainerModel`.
         models: the names to which a `TrainerModel` is assigned.
         left: for names that stay because their rule is not selected, the first part of the dotted

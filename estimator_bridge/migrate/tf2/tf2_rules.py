@@ -42,14 +42,15 @@ class Action(enum.Enum):
 
 
 class NameRule(NamedTuple):
-    """The rule for a name or a method: the action, and `why`, for the report and for comments.
+    """The rule for a name or a method: the action, and the reason (`why`) for reports and comments.
 
     Attributes:
         new: the replacement of the name.
         module: the module from which the replacement is imported.
         arguments: the arguments that calls keep; None keeps all except `dropped`.
-        positional: how many arguments mean the same when passed by position.
-        refused: arguments that cannot be dropped without changing what the program does.
+        positional: how many of the first arguments can be passed by position as before.
+        refused: arguments that cannot be dropped without changing what the program does, so that
+            calls with them are refused.
         way_out: what the user can do about a refusal; by default, remove the code.
         unpacked: whether calls may contain `**arguments`, which are then carried over.
     """
@@ -114,7 +115,8 @@ def _training(
     Args:
         arguments: the arguments that calls keep; by default all.
         positional: how many of these may be positional; by default all that calls keep.
-        refused: arguments that cannot be dropped without changing what the program does.
+        refused: arguments that cannot be dropped without changing what the program does, so that
+            calls with them are refused.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional

@@ -53,7 +53,7 @@ _STEPS = 100
 class UnmovedStep:
     """Warns once if the global step has not changed during the first hundred steps.
 
-    Until then, a train_op may only accumulate gradients.
+    Before that, the train_op may be accumulating gradients for a later step.
     """
 
     def __init__(self) -> None:

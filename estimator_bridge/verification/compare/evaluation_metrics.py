@@ -44,13 +44,13 @@ COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""Why metrics of equal values differ: how they are evaluated, or the function; METRIC if
-unclear.
+"""The causes of a metric that differs although it is computed from equal values; METRIC if the
+cause is unclear.
 """
 
 
 class Fault(NamedTuple):
-    """Why a metric is wrong, and what shows it; empty if it is not."""
+    """Why a metric is wrong, and the observation that shows it; empty if the metric is right."""
 
     cause: str = ""
     note: str = ""

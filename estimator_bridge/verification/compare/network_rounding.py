@@ -36,7 +36,7 @@ _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""For each variable that stores a power of a beta: |exponent| of (1 - power) in the rate."""
+"""The absolute exponent that 1 - power has in the rate, for each variable that stores a power."""
 _ROUNDINGS_OF_POWER = 4
 """This many roundings count for a power that is computed directly, and for 1 - power."""
 _SLOT = "/Adam"

@@ -41,7 +41,7 @@ tens of roundings.
 
 
 class ArrayHistory:
-    """One array over all steps, and the smallest error that the steps would have shown."""
+    """The history of one array, and the smallest error that its steps would have shown."""
 
     def __init__(self, series: Series) -> None:
         self.series = series

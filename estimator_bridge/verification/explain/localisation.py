@@ -40,7 +40,7 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Searches for the first op of the model that differs; returns it before the result's causes.
+    """Searches for the first op of the model that differs; puts it first among the causes.
 
     Both sides run again, up to the first step that differs. They start and read input as
     `request_b` says.

@@ -149,7 +149,7 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""An id that is common to differing activations is searched for in this many of them."""
+"""The search for an id that all differing activations have looks at this many activations."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:

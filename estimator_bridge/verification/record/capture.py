@@ -116,7 +116,7 @@ class Capture:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
         Args:
-            is_open: whether the replacement of the value may have more or fewer rows.
+            is_open: whether a value that replaces this one may have more or fewer rows.
             part: which part of an array the tensor is; None means the whole array. Parts are never
                 replaced.
         """

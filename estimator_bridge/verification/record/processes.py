@@ -190,7 +190,7 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as described in a JSON file, whose path is a line of stdin."""
+    """Runs a program as a JSON file describes; reads the path of this file from stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
     if not path:  # the command has ended

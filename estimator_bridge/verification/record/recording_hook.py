@@ -1,4 +1,4 @@
-"""The session hook that records the training of a TPUEstimator and makes it follow another run."""
+"""Hooks that record the training of a TPUEstimator and make it follow another run."""
 
 from __future__ import annotations
 

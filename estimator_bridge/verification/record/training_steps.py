@@ -1,4 +1,4 @@
-"""Records the steps of training in TensorFlow 2, by a `Trainer` or a similar object."""
+"""Records the training steps of a `Trainer` or a similar object, in TensorFlow 2."""
 
 from __future__ import annotations
 

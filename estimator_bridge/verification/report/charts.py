@@ -18,7 +18,9 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""Differences from 1e-7 to 1e7 tolerances are drawn; others are drawn at the edge."""
+"""The smallest and the largest difference that are drawn, as powers of ten of the tolerance.
+Others are drawn at the edge.
+"""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.

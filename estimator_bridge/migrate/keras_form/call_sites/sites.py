@@ -40,10 +40,11 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: by name; for a canned estimator, by the names of combined estimators.
-        config: the arguments of its RunConfig.
+        arguments: the estimator's arguments by name. For canned estimators these are the names that
+            combined estimators use.
+        config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
-        canned: None for a TPUEstimator.
+        canned: the class, if the estimator is a canned one; None for a TPUEstimator.
         name: the new program's variable for the model.
     """
 

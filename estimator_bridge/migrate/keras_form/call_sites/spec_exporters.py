@@ -32,7 +32,7 @@ class Exporters:
     """Turns the exporters of an EvalSpec into code.
 
     Args:
-        evaluates: whether training evaluates its checkpoints as they are written.
+        evaluates: whether each checkpoint is evaluated during training.
         is_named: whether the EvalSpec has a name, so that its evaluations are written to their own
             folder.
     """

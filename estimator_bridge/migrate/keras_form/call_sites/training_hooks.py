@@ -1,4 +1,4 @@
-"""Training hooks: each becomes a Keras callback or an option of `fit`, or is refused."""
+"""Turns training hooks into Keras callbacks or options of `fit`, or refuses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STOPS = "min_steps run_every_secs run_every_steps"
 
 @dataclasses.dataclass(frozen=True)
 class HookRow:
-    """A hook and its callback.
+    """A kind of hook, and the callback that replaces it.
 
     Attributes:
         names: the hook's arguments, in order.
@@ -144,7 +144,7 @@ class TrainingHooks:
     """Turns the hooks of a call that trains into callbacks and options of `fit`.
 
     Args:
-        evaluates: whether training evaluates its checkpoints as they are written.
+        evaluates: whether each checkpoint is evaluated during training.
 
     Attributes:
         save_every: the number of steps between checkpoints, if a hook sets it; None keeps the value

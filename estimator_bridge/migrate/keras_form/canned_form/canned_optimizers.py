@@ -64,11 +64,12 @@ _KNOWN = (
 class CannedOptimizer:
     """The optimizer of one part of a model.
 
-    `by_rows` tells whether rows that occur in no batch must keep their initial values.
+    `by_rows` tells whether a row that occurs in no batch must keep its initial value.
 
     Attributes:
-        node: the expression that creates it, found through names and lambdas; None for the default.
-        kind: its class in the new program; "" if it is unknown.
+        node: the expression that creates the optimizer, found through names and lambdas; None for
+            the default.
+        kind: the optimizer's class in the new program; "" if it is unknown.
     """
 
     def __init__(

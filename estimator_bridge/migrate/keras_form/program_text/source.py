@@ -42,7 +42,7 @@ class Source:
 
     Attributes:
         aliases: maps each name that an import binds to its full name.
-        problems: what cannot be carried over.
+        problems: the reasons why code cannot be carried over.
         notes: (line, explanation) for code that is left out or changed.
         needed: maps modules to the names that the new program has to import from them.
 
@@ -247,7 +247,7 @@ class Source:
 def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
-    """Returns the arguments of a call by name, and the arguments that `names` does not contain."""
+    """Returns a dict of a call's arguments by name, and a list of arguments not in `names`."""
     order = [*names]
     bound: dict[str, ast.expr] = {}
     others: list[ast.keyword | ast.expr] = []
@@ -276,7 +276,7 @@ def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with one argument per line if one line is too short."""
+    """Returns the code of a call, with one argument per line if it does not fit into one line."""
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line

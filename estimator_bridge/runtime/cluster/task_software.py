@@ -1,6 +1,6 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-The chief asks in every session, because a restarted task may be on another machine.
+The chief asks every task in every session, because a restarted task may be on another machine.
 """
 
 from __future__ import annotations

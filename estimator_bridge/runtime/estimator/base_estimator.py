@@ -56,8 +56,8 @@ class Estimator:
             checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
-        InvalidInput: the model_fn has the wrong arguments, the config is not a RunConfig, or the
-            model_dir in the config is another one.
+        InvalidInput: the model_fn has the wrong arguments, the config is not a RunConfig, or
+            `model_dir` and the config name different directories.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -283,8 +283,8 @@ class Estimator:
         """Writes a SavedModel of TensorFlow's own ops and returns its directory as bytes.
 
         Args:
-            export_dir_base: where to create a subdirectory for the SavedModel, which is named by
-                the time.
+            export_dir_base: the directory in which a new directory, named by the time, is created
+                for the SavedModel.
             serving_input_receiver_fn: returns the tensors to feed, and the features computed from
                 them.
             assets_extra: maps paths below `assets.extra` to the files that are copied there.

@@ -70,7 +70,7 @@ class TPUEstimator(Estimator):
         train_batch_size, eval_batch_size, predict_batch_size: the number of samples in a global
             batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
-            in training and evaluation. None splits along the first.
+            in training and evaluation. None splits along the first axis.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
             of TensorFlow's own ops for CPUs.
@@ -82,8 +82,8 @@ class TPUEstimator(Estimator):
         quirks: "stock" or "documented"; overrides the spec's `quirks`.
         engine: the device of the tables with use_tpu=True: "host" (the default), "software_tpu", or
             a host driver.
-        arithmetic: the arithmetic of the host with use_tpu=True: "tpu" (the default) for the first
-            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
+        arithmetic: how the host computes with use_tpu=True: "tpu" (the default) as the first TPU
+            generations do, or "sparsecore" as TPU v5p, v6e and TPU7x do; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
             (the default) in contiguous parts, or "octaves", which balances the load even if the
             first rows are the frequent ones. The layout changes no results but initial values.

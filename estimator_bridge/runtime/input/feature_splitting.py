@@ -27,8 +27,8 @@ class CoreInput:
         ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
             per position], or a Tensor [n] with one id per sample.
         weights: by feature, a float32 SparseTensor [n, length]; None means that all weights are 1.
-        features: what the model_fn gets: all other features, nests of [n, ...], and the lengths of
-            sequence features, int64 [n].
+        features: all other features, nests of [n, ...], and the lengths of sequence features, int64
+            [n]. The model_fn gets these.
     """
 
     ids: dict[str, Ids]

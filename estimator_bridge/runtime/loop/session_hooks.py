@@ -47,7 +47,7 @@ class StepHook(tf.train.SessionRunHook):
 
 
 _STEPS = 100
-"""The number of steps after which the warning comes."""
+"""`UnmovedStep` warns after this many steps."""
 
 
 class UnmovedStep:

@@ -41,11 +41,12 @@ class SavingHook(tf.train.SessionRunHook):
 class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
-    It differs from a plain Saver: * It never overwrites the checkpoint that it restored. Otherwise
-    a job that is killed while it saves would lose this checkpoint. * Each task stores its rows of a
-    large variable in slices, without a second copy of the table. * Table slots that the checkpoint
-    lacks get their initial values. * Rows of a table with partition_strategy="mod" are reordered if
-    the checkpoint has another
+    It differs from a plain Saver:
+    * It never overwrites the checkpoint that it restored. Otherwise a job that is killed while it
+      saves would lose this checkpoint.
+    * Each task stores its rows of a large variable in slices, without a second copy of the table.
+    * Table slots that the checkpoint lacks get their initial values.
+    * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
       number of hosts or servers.
     * Error messages name the file.
 

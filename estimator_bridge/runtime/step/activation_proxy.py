@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
 A custom gradient records each activation's gradient. Each activation also depends on a trainable
-dummy variable. It has the name that stock gives it, so `minimize`, `compute_gradients` and the
-checkpoint keys of slots work as in stock.
+dummy variable. The dummy variable has the same name as in stock, so `minimize`, `compute_gradients`
+and the checkpoint keys of slots work as in stock.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def constructor(
     trains_all: bool | None = None,
     **own_defaults: Object,
 ) -> Callable[[_Class], _Class]:
-    """Decorates a canned estimator with a constructor.
+    """Returns a decorator that gives a canned estimator its constructor.
 
     Args:
         model_fn_of: makes the model_fn from the head and the arguments.

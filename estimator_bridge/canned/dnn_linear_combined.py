@@ -230,9 +230,15 @@ class DNNLinearCombinedEstimatorV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, trains_all=False)
 class DNNLinearCombinedRegressor(Estimator):
-    """Predicts numbers; see `DNNRegressor` and `DNNLinearCombinedClassifier`."""
+    """Predicts numbers with the sum of a linear model and a neural network.
+
+    The arguments are as in `DNNRegressor` and `DNNLinearCombinedClassifier`.
+    """
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressorV2(EstimatorV2):
-    """Predicts numbers; see `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`."""
+    """Predicts numbers with the sum of a linear model and a neural network.
+
+    The arguments are as in `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`.
+    """

@@ -62,7 +62,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
 def call_logit_fn(
     logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
 ) -> Nest:
-    """Calls a function that computes logits from features; it may take mode, params and config.
+    """Calls a logit function with features, and with mode, params and config if it takes them.
 
     Raises:
         InvalidInput: the function returns neither a Tensor nor a dict from str to Tensor.

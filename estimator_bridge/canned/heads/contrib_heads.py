@@ -58,7 +58,7 @@ logistic_regression_head = with_arguments(_LogisticHead, "weight_column loss_red
 
 
 class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
-    """Several heads that share the logits of a model; see `MultiHead`.
+    """Combines heads that share the logits of a model; see `MultiHead`.
 
     As in TensorFlow 1, it takes no regularization losses. The combined heads may be defined by the
     program, and need only the members of `_Head`.

@@ -1,4 +1,4 @@
-"""`MultiHead`: several heads on one model."""
+"""`MultiHead`: combines several heads on the logits of one model."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The arguments of a network, as in `DNNClassifier`; it may have no columns."""
+    """The arguments of a network, as in `DNNClassifier`; a network may have no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Columns | None

@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""The default value of `cell_type`, to tell whether a program gives one."""
+"""The default value of `cell_type`, which shows that a program gave no cell type."""
 
 
 _NETWORK = (

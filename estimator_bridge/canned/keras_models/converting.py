@@ -38,7 +38,7 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Outputs | None = None,
 ) -> Estimator:
-    """Makes an estimator that trains copies of a compiled Keras model, from the model's weights on.
+    """Makes an estimator from a compiled Keras model; training starts from the model's weights.
 
     An input_fn may return {'features': ..., 'sample_weights': ...} as features.
 

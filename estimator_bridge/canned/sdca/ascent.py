@@ -26,7 +26,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 class ExampleTable:
     """Stores four numbers for each example, keyed by a hash of the example's name.
 
-    Checkpoints contain the table.
+    Checkpoints contain these numbers.
     """
 
     def __init__(self, num_shards: int) -> None:

@@ -1,1 +1,1 @@
-"""Estimators that include their model, with their heads and input functions."""
+"""Canned estimators, which include a model, and the heads and input functions for them."""

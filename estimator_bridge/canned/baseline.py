@@ -1,4 +1,4 @@
-"""Estimators that ignore the features: they learn the frequencies of classes, or the mean label."""
+"""Estimators that ignore the features: they learn class frequencies, or the mean label."""
 
 from __future__ import annotations
 
@@ -95,28 +95,33 @@ def _weight_key(args: Arguments) -> str | None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifier(Estimator):
-    """Predicts the frequencies of the classes (`tf.compat.v1.estimator`).
+    """Predicts class frequencies, whatever the features are (`tf.compat.v1.estimator`).
 
-    The arguments are those of `DNNClassifier`; a named optimizer has a learning rate of 0.3.
+    The arguments are as in `DNNClassifier`. An optimizer that is given by name has a learning rate
+    of 0.3.
     """
 
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifierV2(EstimatorV2):
-    """Predicts the frequencies of the classes (`tf.estimator` in TensorFlow 2).
+    """Predicts class frequencies, whatever the features are (`tf.estimator` in TensorFlow 2).
 
-    The arguments are those of `DNNClassifierV2`; a named optimizer has a learning rate of 0.3.
+    The arguments are as in `DNNClassifierV2`. An optimizer that is given by name has a learning
+    rate of 0.3.
     """
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class BaselineEstimator(Estimator):
-    """A bias with any head; arguments as in `DNNEstimator` and `BaselineClassifier`."""
+    """Trains a bias with any head; arguments as in `DNNEstimator` and `BaselineClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class BaselineEstimatorV2(EstimatorV2):
-    """A bias with any head; arguments as in `DNNEstimatorV2` and `BaselineClassifierV2`."""
+    """Trains a bias with any head.
+
+    The arguments are as in `DNNEstimatorV2` and `BaselineClassifierV2`.
+    """
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
@@ -126,4 +131,7 @@ class BaselineRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class BaselineRegressorV2(EstimatorV2):
-    """Predicts the mean label; arguments as in `DNNRegressorV2`, `BaselineClassifierV2`."""
+    """Predicts the mean label.
+
+    The arguments are as in `DNNRegressorV2` and `BaselineClassifierV2`.
+    """

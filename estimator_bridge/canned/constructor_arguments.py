@@ -1,4 +1,4 @@
-"""The arguments of canned estimators: constructors from rows of names, optimizers, checks."""
+"""Makes the constructors of canned estimators from lists of names, and checks the arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tf2_engine.types import Nest, Object
 
 
 class Version(NamedTuple):
-    """The heads and defaults of the estimators of one version of TensorFlow."""
+    """The heads and defaults of the estimators in TensorFlow 1 or 2."""
 
     class_head: Callable[..., Object]
     number_head: Callable[..., Object]
@@ -38,7 +38,7 @@ V2 = Version(class_head, RegressionHead, MEAN, has_partitioners=False)
 
 CLASSIFIER = "n_classes weight_column label_vocabulary"
 REGRESSOR = "label_dimension weight_column"
-"""The arguments that describe labels."""
+"""The arguments that describe the labels of regressors and classifiers."""
 
 _BY_NAME_OR_PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
@@ -56,7 +56,7 @@ _DEFAULTS: Mapping[str, Object] = {
     **dict.fromkeys(("sparse_combiner", "linear_sparse_combiner"), "sum"),
     "sequence_mask": "sequence_mask",
 }
-"""The defaults that are the same in all estimators. An argument that is missing here has None."""
+"""The defaults that are the same in all estimators. The default of any other argument is None."""
 
 _OPTIMIZERS = {
     "Adagrad": ("AdagradOptimizer", "Adagrad"),
@@ -65,7 +65,7 @@ _OPTIMIZERS = {
     "RMSProp": ("RMSPropOptimizer", "RMSprop"),
     "SGD": ("GradientDescentOptimizer", "SGD"),
 }
-"""The names of a class in `tf.compat.v1.train` and in Keras."""
+"""For each name that users can give: the classes in `tf.compat.v1.train` and in Keras."""
 
 _LARGE_SLICE = 64 << 20  # bytes
 
@@ -82,15 +82,16 @@ def constructor(
     trains_all: bool | None = None,
     **own_defaults: Object,
 ) -> Callable[[_Class], _Class]:
-    """Decorates a canned estimator with a constructor.
+    """Returns a decorator that gives a canned estimator its constructor.
 
     Args:
         model_fn_of: makes the model_fn from the head and the arguments.
-        names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
+        names: the names of the arguments, in order. Estimators that take no `head` make one from
+            the arguments in `CLASSIFIER` or `REGRESSOR`.
         base: the canned estimator whose constructor this one replaces, if any.
         trains_all: whether the estimator also trains variables that an input_fn creates. None means
-            True for estimators of TensorFlow 1 only.
-        own_defaults: the defaults that differ between estimators.
+            True for estimators of TensorFlow 1, and False for others.
+        own_defaults: defaults of this estimator that differ from those of all estimators.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(

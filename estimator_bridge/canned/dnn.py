@@ -40,7 +40,8 @@ def dnn_logit_fn_builder(
 ) -> Callable[[Features, str], Tensor]:
     """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables in the open variable scope. Arguments are as in `DNNClassifier`.
+    The returned function creates variables in the open variable scope. The arguments are as in
+    `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 
@@ -104,15 +105,16 @@ class DNNClassifier(Estimator):
         hidden_units: the width of each hidden layer.
         feature_columns: dense feature columns.
         model_dir, config, warm_start_from: as in `Estimator`.
-        n_classes: the number of classes; 2 classes have one logit.
+        n_classes: the number of classes; for 2 classes the network has one logit.
         weight_column: a numeric column, or its key, with a weight for each example.
-        label_vocabulary: the labels as strings, in the order of their ids. None if labels are ids.
-        optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one of
-            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.05.
+        label_vocabulary: the labels as strings, in the order of the class ids. None if labels are
+            ids.
+        optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or the name
+            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD', which has a learning rate of 0.05.
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
-        input_layer_partitioner: splits the variables of columns. None makes parts of at least 64
-            MiB, at most one for each parameter server.
+        input_layer_partitioner: splits the variables of columns into parts. None makes parts of at
+            least 64 MiB, and at most as many parts as there are parameter servers.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
         batch_norm: whether to normalize the output of each hidden layer, after dropout.
     """
@@ -134,11 +136,11 @@ class DNNClassifierV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimator(Estimator):
-    """A neural network with any head (`tf.compat.v1.estimator`).
+    """Trains a neural network with any head (`tf.compat.v1.estimator`).
 
     Args:
-        head: computes loss, predictions, metrics and a train op from logits, with optimizers of
-            `tf.compat.v1.train`.
+        head: computes loss, predictions, metrics and a train op from logits. It must take
+            optimizers of `tf.compat.v1.train`.
 
     The other arguments are the same as in `DNNClassifier`.
     """
@@ -146,7 +148,7 @@ class DNNEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimatorV2(EstimatorV2):
-    """A neural network with any `Head`; the other arguments are as in `DNNClassifierV2`."""
+    """Trains a neural network with any `Head`; other arguments are as in `DNNClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Adagrad")
@@ -155,7 +157,7 @@ class DNNRegressor(Estimator):
 
     Args:
         label_dimension: how many numbers to predict for an example.
-        weight_column: a numeric column, or its key, with a weight for each example or number.
+        weight_column: a numeric column, or its key, with a weight for each example or each number.
 
     The other arguments are the same as in `DNNClassifier`.
     """
@@ -163,4 +165,7 @@ class DNNRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressorV2(EstimatorV2):
-    """Predicts numbers with a neural network; see `DNNRegressor` and `DNNClassifierV2`."""
+    """Predicts numbers with a neural network.
+
+    The arguments are as in `DNNRegressor`, with optimizers and reductions as in `DNNClassifierV2`.
+    """

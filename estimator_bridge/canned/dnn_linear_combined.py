@@ -106,9 +106,9 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of one part of the model, and what trains this part.
+    """The logits of one part of the model, and the variables and optimizer with which it trains.
 
-    Only training has an optimizer.
+    The optimizer is None except in training.
     """
 
     logits: Tensor
@@ -185,16 +185,17 @@ class DNNLinearCombinedClassifier(Estimator):
 
     Args:
         linear_feature_columns: dense or categorical columns of the linear model.
-        linear_optimizer: as in `DNNClassifier`, with a default learning rate of min(0.005, 1 /
-            sqrt(columns)).
+        linear_optimizer: as in `DNNClassifier`, but with a default learning rate of min(0.005, 1 /
+            sqrt(number of columns)).
         dnn_feature_columns: dense columns of the network.
-        dnn_optimizer: as in `DNNClassifier`, with a default learning rate of 0.001.
-        linear_sparse_combiner: the `sparse_combiner` of `LinearClassifier`.
+        dnn_optimizer: as in `DNNClassifier`, but with a default learning rate of 0.001.
+        linear_sparse_combiner: as `sparse_combiner` in `LinearClassifier`.
 
-    The other arguments are the same as in `DNNClassifier`; some have the prefix dnn_.
+    The other arguments are the same as in `DNNClassifier`; those of the network have the prefix
+    dnn_.
 
     Raises:
-        InvalidInput: an argument is not possible, or there are no columns at all.
+        InvalidInput: the value of an argument is not possible, or there are no columns at all.
     """
 
 
@@ -202,16 +203,17 @@ class DNNLinearCombinedClassifier(Estimator):
 class DNNLinearCombinedClassifierV2(EstimatorV2):
     """Classifies with a linear model and a neural network (`tf.estimator` in TensorFlow 2).
 
-    See `DNNLinearCombinedClassifier`, and `DNNClassifierV2` for the kinds of optimizers.
+    The arguments are as in `DNNLinearCombinedClassifier`, with optimizers as in `DNNClassifierV2`.
     """
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, trains_all=False)
 class DNNLinearCombinedEstimator(Estimator):
-    """A linear model and a neural network with any head (`tf.compat.v1.estimator`).
+    """Trains a linear model and a neural network with any head (`tf.compat.v1.estimator`).
 
     Args:
-        head: computes loss, predictions, metrics and a train op from logits, with a `train_op_fn`.
+        head: computes loss, predictions, metrics and a train op from logits. It must take a
+            `train_op_fn`.
 
     The other arguments are the same as in `DNNLinearCombinedClassifier`.
     """
@@ -219,18 +221,24 @@ class DNNLinearCombinedEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR)
 class DNNLinearCombinedEstimatorV2(EstimatorV2):
-    """A linear model and a neural network with any head (`tf.estimator` in TensorFlow 2).
+    """Trains a linear model and a neural network with any head (`tf.estimator` in TensorFlow 2).
 
-    As in stock, a strategy with several replicas treats the loss as a mean, whatever the head's
-    reduction. See `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
+    As in stock, a strategy with several replicas treats the loss as a mean, even if the head
+    computes a sum. The arguments are as in `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
     """
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, trains_all=False)
 class DNNLinearCombinedRegressor(Estimator):
-    """Predicts numbers; see `DNNRegressor` and `DNNLinearCombinedClassifier`."""
+    """Predicts numbers with the sum of a linear model and a neural network.
+
+    The arguments are as in `DNNRegressor` and `DNNLinearCombinedClassifier`.
+    """
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressorV2(EstimatorV2):
-    """Predicts numbers; see `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`."""
+    """Predicts numbers with the sum of a linear model and a neural network.
+
+    The arguments are as in `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`.
+    """

@@ -1,4 +1,4 @@
-"""`add_metrics` and `call_logit_fn`, which help programs to build their own estimators."""
+"""Defines `add_metrics` and `call_logit_fn`, with which programs build estimators of their own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _TAKES = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
-    """Makes an Estimator that computes more metrics than an existing one.
+    """Makes an Estimator that computes more metrics than `estimator`, and is otherwise the same.
 
     Args:
-        metric_fn: takes any of features, labels, predictions and config. It returns pairs (value,
-            update op) or Keras metrics by name, which replace metrics of the same name.
+        metric_fn: takes any of features, labels, predictions and config. It returns a dict from
+            names to pairs (value, update op) or Keras metrics, which replace the estimator's
+            metrics of the same name.
 
     Raises:
-        InvalidInput: metric_fn takes another argument.
+        InvalidInput: metric_fn takes an argument of another name.
     """
     taken = argument_names(metric_fn)
     unexpected = sorted(set(taken) - set(_TAKES))
@@ -61,10 +62,10 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
 def call_logit_fn(
     logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
 ) -> Nest:
-    """Calls a function that computes logits from features; it may take mode, params and config.
+    """Calls a logit function with features, and with mode, params and config if it takes them.
 
     Raises:
-        InvalidInput: the result is neither a Tensor nor a dict of Tensors by str.
+        InvalidInput: the function returns neither a Tensor nor a dict from str to Tensor.
     """
     settings = {"mode": mode, "params": params, "config": config}
     taken = argument_names(logit_fn)

@@ -26,14 +26,15 @@ class KMeansClustering(Estimator):
     Args:
         num_clusters: the number of clusters.
         initial_clusters: `RANDOM_INIT` (points of the first batches), `KMEANS_PLUS_PLUS_INIT`, the
-            centers themselves, or a function of the points and the number that returns centers.
+            centers themselves, or a function that takes the points and the number of clusters and
+            returns centers.
         distance_metric: `SQUARED_EUCLIDEAN_DISTANCE` or `COSINE_DISTANCE`.
-        seed: for choosing initial clusters.
-        use_mini_batch: whether a batch is only a part of the data.
-        mini_batch_steps_per_iteration: steps between updates of the centers.
+        seed: the seed for choosing initial clusters.
+        use_mini_batch: True if a batch is only a part of the data, False if it is all of the data.
+        mini_batch_steps_per_iteration: the number of steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
-        relative_tolerance: training stops once the loss changes less than this from step to step;
-            not for mini batches.
+        relative_tolerance: training stops once the loss changes by less than this from one step to
+            the next, relative to its size; has no effect with mini batches.
         feature_columns: columns of the points; None takes all features in alphabetical order.
 
     Raises:
@@ -101,7 +102,7 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Sums the distances of one batch's points from their closest centers.
+        """Sums the distances of the points in one batch, each from the closest center.
 
         Euclidean distances are squared.
         """

@@ -37,7 +37,8 @@ def linear_logit_fn_builder(
 ) -> Callable[[Features], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    It creates variables in the open variable scope. Arguments are as in `LinearClassifier`.
+    The returned function creates variables in the open variable scope. The arguments are as in
+    `LinearClassifier`.
     """
 
     def linear_logit_fn(features: Features) -> Tensor:
@@ -112,10 +113,10 @@ class LinearClassifier(Estimator):
 
     Args:
         feature_columns: dense or categorical feature columns.
-        optimizer: as in `DNNClassifier`, with a default learning rate of 0.2; or a LinearSDCA. None
-            means Ftrl with a learning rate of min(0.2, 1 / sqrt(columns)).
-        partitioner: splits the variables. None makes parts of at least 64 MiB, at most one for each
-            parameter server.
+        optimizer: as in `DNNClassifier`, but with a default learning rate of 0.2; or a LinearSDCA.
+            None means Ftrl with a learning rate of min(0.2, 1 / sqrt(number of columns)).
+        partitioner: splits the variables into parts. None makes parts of at least 64 MiB, and at
+            most as many parts as there are parameter servers.
         sparse_combiner: how the weights of an example's categories are combined: 'sum', 'mean' or
             'sqrtn'.
 
@@ -129,7 +130,7 @@ class LinearClassifierV2(EstimatorV2):
 
     Args:
         feature_columns: dense or categorical columns of `tf.feature_column`.
-        optimizer: as in `LinearClassifier`, but of `tf.keras.optimizers.legacy`.
+        optimizer: as in `LinearClassifier`, but objects are of `tf.keras.optimizers.legacy`.
 
     The other arguments are the same as in `LinearClassifier` and `DNNClassifierV2`.
     """
@@ -137,12 +138,18 @@ class LinearClassifierV2(EstimatorV2):
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimator(Estimator):
-    """A linear model with any head; arguments as in `DNNEstimator`, `LinearClassifier`."""
+    """Trains a linear model with any head.
+
+    The arguments are as in `DNNEstimator` and `LinearClassifier`.
+    """
 
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimatorV2(EstimatorV2):
-    """A linear model with any head; see `DNNEstimatorV2` and `LinearClassifierV2`."""
+    """Trains a linear model with any head.
+
+    The arguments are as in `DNNEstimatorV2` and `LinearClassifierV2`.
+    """
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
@@ -152,4 +159,4 @@ class LinearRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class LinearRegressorV2(EstimatorV2):
-    """Predicts numbers with a linear model; see `DNNRegressorV2`, `LinearClassifierV2`."""
+    """Predicts numbers with a linear model; see `DNNRegressorV2` and `LinearClassifierV2`."""

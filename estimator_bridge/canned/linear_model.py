@@ -1,4 +1,4 @@
-"""The linear model: a weight for each value of each feature column, and a bias."""
+"""Defines the linear model: a weight for each value of each feature column, and a bias."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The scopes of the variables: relative to the open scope, and for Keras, whose layers have names.
+"""The scopes of the variables: in TensorFlow 1 relative to the open scope, in Keras the names of
+layers.
 """
 
 
 class LinearResult(NamedTuple):
     """The logits of a linear model, [batch, units], and its variables.
 
-    Split variables are lists.
+    A variable that is split is a list of its parts.
     """
 
     logits: Tensor
@@ -35,7 +36,7 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Adds up the weights of an example's categories, its weighted numbers, and the bias.
+    """Computes logits: the sum of an example's category weights, weighted numbers, and the bias.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.

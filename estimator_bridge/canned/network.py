@@ -1,4 +1,4 @@
-"""The neural network of DNN models: feature columns, hidden layers and logits."""
+"""Defines the neural network of DNN models: feature columns, hidden layers and logits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The arguments of a network, as in `DNNClassifier`; it may have no columns."""
+    """The arguments of a network, as in `DNNClassifier`; a network may have no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Columns | None
@@ -52,7 +52,7 @@ def keras_logits(
 
 
 def trained_variables(network: Object, columns: Columns) -> list[Variable]:
-    """Lists the variables that a Keras optimizer trains: those of a network, and shared tables.
+    """Lists the variables that a Keras optimizer trains: the network's, and shared tables.
 
     Stock never trains the tables of `shared_embeddings`, because they belong to no layer. With
     quirks="stock" these tables are not trained here either, and there is a warning.
@@ -70,7 +70,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
 
 
 class _Network(Model):
-    """The network. Attributes are in stock's order, because Keras lists variables in that order."""
+    """The network. Attributes are set in stock's order, in which Keras lists the variables."""
 
     _kinds: Object
     _open_scope: Callable[[str], Object]

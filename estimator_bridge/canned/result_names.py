@@ -1,4 +1,4 @@
-"""The names of predictions and metrics."""
+"""Defines the names of predictions and metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class PredictionKeys:
-    """Keys of the predictions of a head."""
+    """The keys of a head's predictions."""
 
     LOGITS: Final = "logits"
     LOGISTIC: Final = "logistic"
@@ -20,15 +20,17 @@ class PredictionKeys:
 
 
 PROBABILITY_MEAN: Final = "probability_mean"
-"""The name of a metric that exists only for single classes."""
+"""The name of a metric that is only reported for single classes."""
 
 AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
 OF_CLASS: Final = "{}/{}"
-"""How metrics at a threshold, and metrics of a class, are named."""
+"""The format of metric names for a threshold or a class, such as
+"accuracy/positive_threshold_0.5".
+"""
 
 
 class MetricKeys:
-    """Names of the metrics of a head; placeholders stand for a threshold or class."""
+    """The names of a head's metrics; %g stands for a threshold, %d and %s for a class."""
 
     LOSS: Final = "loss"
     LOSS_MEAN: Final = "average_loss"

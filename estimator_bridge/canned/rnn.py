@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""The default of `cell_type`, if none is given."""
+"""The default value of `cell_type`, which shows that a program gave no cell type."""
 
 
 _NETWORK = (
@@ -85,20 +85,25 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
 
 @constructor(V2, _model_fn, _ESTIMATOR, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNEstimator(Estimator):
-    """A recurrent network with any head (`tf.estimator.experimental`).
+    """Trains a recurrent network with any head (`tf.estimator.experimental`).
 
     Args:
-        sequence_feature_columns: sequence columns; their values at each step are the input.
-        context_feature_columns: dense columns, whose values are added to the input of every step.
+        sequence_feature_columns: sequence columns, whose values at a step are the network's input
+            at that step.
+        context_feature_columns: dense columns, whose values are appended to the input of every
+            step.
         units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
-        rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
-        return_sequences: whether every step has logits, for a sequential head, or only the last.
-        optimizer: as in `DNNClassifierV2`, but a named optimizer has a learning rate of 0.05 and
-            clips gradients to a norm of 5.
+        rnn_cell_fn: a function that returns a cell or a list of cells; cannot be combined with
+            units and cell_type.
+        return_sequences: whether every step has logits, as a sequential head needs, or only the
+            last step.
+        optimizer: as in `DNNClassifierV2`, but an optimizer that is given by name has a learning
+            rate of 0.05 and clips gradients to a norm of 5.
 
     Raises:
-        InvalidInput: the cells are given twice, or the head is not sequential.
+        InvalidInput: the cells are given in two ways, or `return_sequences` is set and the head is
+            not sequential.
     """
 
 
@@ -107,8 +112,8 @@ class RNNClassifier(RNNEstimator):
     """Classifies sequences, or their steps, with a recurrent network.
 
     Args:
-        sequence_mask: with return_sequences, the key of the mask of steps, in the features and in
-            the predictions.
+        sequence_mask: with return_sequences, the key of the mask of real steps, both in the
+            features and in the predictions.
 
     The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
     """

@@ -29,7 +29,7 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # these would run without an error
 )
-"""Rules that refuse a whole program. Other rules leave a mark, and the marked code fails if run."""
+"""Rules that refuse a whole program. Any other rule only marks its code, which fails if it runs."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -38,7 +38,8 @@ _TRAINING = (
     *("apply_gradients", "export_saved_model", "export_savedmodel", "save", "TPUEstimator"),
     *("experimental_export_all_saved_models", "TPUEstimatorSpec", "EstimatorSpec"),
 )
-"""Functions and methods that train, evaluate, predict, save or export, or configure one of these.
+"""Functions and methods that train, evaluate, predict, save or export, or that set one of these
+up.
 """
 
 _GRADIENTS = ("minimize", "compute_gradients", "gradients")
@@ -60,12 +61,13 @@ def _last_name(node: ast.AST) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Blocker:
-    """A reason why a program is refused.
+    """A reason why a program, or one place in it, cannot be migrated.
 
     Attributes:
-        line: in the source; 0 for the program as a whole.
+        line: the line in the source; 0 if the blocker concerns the whole program.
         rule: the id of the rule; see `tf2_rules`.
-        why, way_out: `why` without a capital and a full stop, `way_out` with a capital.
+        why, way_out: the reason, and what the user can do. `__str__` adds the full stops; `why`
+            starts in lower case, `way_out` with a capital.
     """
 
     line: int
@@ -123,9 +125,9 @@ class Blockers:
     def add(
         self, node: cst.CSTNode, rule: str, why: str, way_out: str = "", code: str = ""
     ) -> None:
-        """Adds a blocker; it does not count if its code is left out for another reason.
+        """Adds a blocker, which is ignored if its code is left out for another reason.
 
-        `code` is the code to show, by default that of the node.
+        `code` is the code that messages show; by default the code of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name

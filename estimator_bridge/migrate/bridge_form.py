@@ -76,10 +76,10 @@ def adopt(
 ) -> Rewritten:
     """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
-    `install`, called when the program starts, provides names that cannot be found in the source (a
-    module of stock that is passed around or star-imported). A name that the bridge lacks stays,
-    under a comment with the reason. `name` is the program's name in errors, `modules` are the other
-    modules of its package.
+    Names that cannot be found in the source (because a module of stock is passed around or
+    star-imported) come from `install`, which the new program calls when it starts. A name that the
+    bridge lacks stays, under a comment with the reason. `name` is the program's name in errors;
+    `modules` are the other modules of the program's package.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -119,7 +119,7 @@ def adopt(
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     """Yields the imported names that the bridge replaces, and whether all code sees the import.
 
-    All code sees an import at the top if nothing else binds its name.
+    All code sees an import that is at the top of the program, if nothing else binds the name.
     """
     bound = collections.Counter(
         assignment.name
@@ -206,7 +206,6 @@ class _Replacer(cst.CSTTransformer):
         return updated_node.with_changes(value=value)
 
     def _place_of_start(self, node: cst.CSTNode, dotted: str) -> tuple[Replacement | None, int]:
-        """Finds the replacement for the start of a dotted name, and the length of this start."""
         for start in itertools.accumulate(dotted.split("."), "{}.{}".format):
             for full in self._program.full_names_of(node, start):
                 place = place_of(full)
@@ -286,7 +285,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules, except used ones in `kept`; comments stay."""
+    """Removes imports of stock's modules, except those in `kept` that are used; comments stay."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
@@ -351,7 +350,7 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
     """Inserts `start` before the first import of TensorFlow, and `new` after the last one.
 
-    Only imports in one group count, because code after the group may already use the new names.
+    Only the first group of imports counts, because code after it may already use the new names.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not is_preface(each))

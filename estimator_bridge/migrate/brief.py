@@ -11,8 +11,8 @@ def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str
     """Yields the lines of the page, in Markdown.
 
     Args:
-        left: the lines of `rewrite_report.left_to_do`.
-        script, new: the old and the new program.
+        left: what is left to do, as `rewrite_report.left_to_do` lists it.
+        script, new: the paths of the old and the new program.
     """
     rules, side = forms.rules_of_marks(form), forms.of_name(form).verified_against
     yield f"# Finish {new}, the {form} form of {script}"

@@ -1,4 +1,4 @@
-"""Replaces names of `tf.contrib` by the names that TensorFlow has for the same objects."""
+"""Replaces names of `tf.contrib` by the names that the same objects have today."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop
 
 
 def replaced(text: str) -> str:
-    """Replaces the names that the program reads from the module `tensorflow`, line for line."""
+    """Replaces the names of `tf.contrib` in a program, and keeps its line numbers."""
     tree = ast.parse(text)
     bound = dict(_imported(tree))
     module = next((name for name, full in bound.items() if full == "tensorflow"), None)

@@ -1,4 +1,4 @@
-"""The forms that a program can be migrated to, by name."""
+"""Defines the forms to which a program can be migrated, such as "tf2" and "keras"."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class Form(NamedTuple):
         rewrite: returns the new source; raises `Refused` with all blockers.
         rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program that would need an edit keeps its estimators instead.
-        marks_kept: whether such a program has a mark for each reason, not only a line in the
-            report.
+        keeps_estimators: whether a program keeps its estimators if the new program would need an
+            edit.
+        marks_kept: whether a program that keeps its estimators gets a mark for each reason, besides
+            the line in the report.
         model: the class that replaces estimators, as messages call it.
-        otherwise: rewrites a folder, and a program that `rewrite` refuses.
+        otherwise: rewrites folders, and the programs that `rewrite` refuses.
         takes_folders: whether the form rewrites the modules of a folder.
     """
 
@@ -151,7 +152,9 @@ LISTED: Mapping[str, Form] = {
     **FORMS,
     "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
 }
-"""The forms for lists of rules. A target is listed with the rules that it adds."""
+"""The forms whose rules are listed for users; "tf2-sparsecore" has the rules that the target
+adds.
+"""
 
 
 def of_name(form: str, target: str | None = None) -> Form:

@@ -1,4 +1,4 @@
-"""Marks what keeps a program from another form, if the program keeps its estimators."""
+"""Adds comments to a program that keeps its estimators: the reasons why it has to keep them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def are_marked(texts: Sequence[str]) -> bool:
 
 
 def with_marks(text: str, blockers: Iterable[Blocker]) -> str:
-    """Inserts a comment for each blocker above the statement of its line."""
+    """Inserts a comment for each blocker, above the statement that contains the blocker's line."""
     tree = ast.parse(text)
     rows = lines_of(text)
     comments: dict[int, list[str]] = {}

@@ -1,9 +1,9 @@
-"""Runs a TensorFlow 2 program with one step of training per call: `migrate --check-run`.
+"""Runs a TensorFlow 2 program, but with one step for each call that trains (`--check-run`).
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
-empty directory. A call that trains makes one step, an evaluation takes one batch, and predictions
+empty directory. A call that trains makes one step, an evaluation reads one batch, and predictions
 end after the first batch.
 """
 
@@ -35,7 +35,7 @@ _NO_TRAINING = 3  # the exit status of a program that did not train
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> None:
-    """Runs a program, which is in `place` during the check, in its own process.
+    """Runs a program in a process of its own; during the check, the program is in `place`.
 
     Errors name the path `target`, where the program will be written.
 

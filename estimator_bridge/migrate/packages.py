@@ -1,4 +1,4 @@
-"""The files of a program: a single file, or a folder whose modules import each other."""
+"""Reads and rewrites the files of a program: one file, or a folder of modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEPT_BEFORE = (
 
 
 class SourceFile(NamedTuple):
-    """A source file; `name` is its name in reports: as given, or relative to the folder."""
+    """A source file; `name` is the path in reports: as given, or relative to the folder."""
 
     path: pathlib.Path
     name: str
@@ -71,7 +71,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Lists all files of a folder by name, without hidden and compiled ones."""
+    """Lists all files of a folder, sorted by name, without hidden and compiled ones."""
     paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -108,8 +108,8 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
     """Rewrites a program that is one file.
 
     Raises:
-        InvalidInput: it is not Python 3.
-        Refused: it cannot be rewritten, or it imports modules that must be rewritten with it.
+        InvalidInput: the program is not Python 3.
+        Refused: the program cannot be rewritten, or it imports modules that must be rewritten too.
     """
 
     def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
@@ -135,7 +135,8 @@ def _or_kept(
     """Rewrites files to a form, or to the bridge form if the new files would need an edit.
 
     Raises:
-        Refused: the program needs other modules, or the bridge cannot run any part of it either.
+        Refused: the program must be rewritten together with other modules, or the bridge form is
+            refused too.
     """
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return _best(form, sources, rewrite)
@@ -171,10 +172,11 @@ def _best(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form. Several files, and files that it refuses, go to `form.otherwise`.
+    """Rewrites files to a form; `form.otherwise` takes several files, and refused ones.
 
     Raises:
-        Refused: with the blockers of `form.otherwise`, if the form has it.
+        Refused: the files cannot be rewritten; the blockers are those of `form.otherwise`, if the
+            form has it.
     """
     if form.otherwise is None:
         return rewrite(form, sources)
@@ -242,7 +244,7 @@ def rewrite_all(
 
     Raises:
         InvalidInput: a file is not Python 3.
-        Refused: with the blockers of all files.
+        Refused: a file cannot be rewritten; has the blockers of all files.
     """
     if not form.takes_folders:
         raise errors.InvalidInput(

@@ -1,4 +1,4 @@
-"""The report on a rewritten program: a line for each change and each thing left to do."""
+"""Defines the report on a rewritten program, with a line for each change and each task left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 TODO = "# TODO(estimator-bridge):"
-"""Starts a comment that leaves a place of the new program to a person."""
+"""Starts a comment in the new program that says what a person has to do there."""
 
 _TODO = re.compile(rf"^\s*{re.escape(TODO)} (.*)$")
 _GOES_ON = re.compile(r"^\s*#   (.*)$")
@@ -16,11 +16,12 @@ _GOES_ON = re.compile(r"^\s*#   (.*)$")
 Kind: TypeAlias = Literal[
     "import", "name", "added", "changes", "left out", "by hand", "note", "skipped"
 ]
-"""The kind of a line.
+"""The kind of a line in the report.
 
-An import or a name was replaced; code was added; code stays but behaves differently in TensorFlow
-2; code has no counterpart and is commented out; something is left to the user; the program as a
-whole stays as it is, or keeps its estimators; or code stays because its rule is not selected.
+In this order: an import was replaced; a name was replaced; code was added; code stays but behaves
+differently in TensorFlow 2; code without a counterpart is commented out; the user has to do
+something; the whole program stays as it is, or keeps its estimators; code stays because its rule is
+not selected.
 """
 
 
@@ -29,11 +30,11 @@ class Line:
     """A change of a program, or something that could not be changed.
 
     Attributes:
-        line: in the old source; 0 for the program as a whole.
-        old, new: source text; either may be empty.
-        why: a sentence, or empty.
+        line: the line in the old source; 0 if the change concerns the whole program.
+        old, new: the source text before and after; either may be empty.
+        why: the reason, a sentence; may be empty.
         rule: the id of the rule; empty if no rule applies.
-        file: the file in the package; empty for a single program.
+        file: the name of the file in the package; empty if the program is one file.
     """
 
     line: int
@@ -59,8 +60,8 @@ class Rewritten:
     """The new source of a program, and its changes in the order of the old source.
 
     Attributes:
-        trains: whether the program creates what the form replaces; for the tf2 form, a
-            TPUEstimator.
+        trains: whether the program creates an estimator that the form replaces (in the tf2 form, a
+            TPUEstimator).
         flags: flags of the old program that the new one drops because nothing uses them.
     """
 
@@ -74,7 +75,7 @@ class Rewritten:
 
 
 def left_to_do(results: Mapping[str, Rewritten]) -> Iterator[str]:
-    """Yields a line for each mark that leaves work to a person, with the new file and line."""
+    """Yields a line, with file and line number, for each comment that leaves work to a person."""
     for file, result in results.items():
         lines = result.source.splitlines()
         for number, line in enumerate(lines, 1):

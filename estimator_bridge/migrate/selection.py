@@ -29,18 +29,18 @@ class Rule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The rules to apply.
+    """Decides which rules are applied.
 
     Attributes:
-        only: ids and classes; None selects all.
-        skip: ids and classes not to apply.
+        only: ids and classes of the rules to apply; None selects all.
+        skip: ids and classes of the rules not to apply.
     """
 
     only: Collection[str] | None = None
     skip: Collection[str] = ()
 
     def takes(self, rule: str, effect: str) -> bool:
-        """Whether a rule is applied, by its id and class. Refusals always are."""
+        """Whether the rule with this id and class is applied. Refusals are always applied."""
         if effect == REFUSED:
             return True
         named = {rule, effect}
@@ -53,10 +53,12 @@ ALL = Selection()
 
 
 def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Selection:
-    """Parses two comma-separated lists; class names may have hyphens instead of spaces.
+    """Parses the lists of `--only` and `--skip`, which are separated by commas.
+
+    Names of classes may have hyphens instead of spaces.
 
     Args:
-        rules: the ids that exist.
+        rules: the ids of all rules.
 
     Raises:
         InvalidInput: a rule or class does not exist, or `skip` names the refusals.

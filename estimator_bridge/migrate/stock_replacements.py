@@ -13,16 +13,16 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name in a module of the bridge; "" is the module itself.
+    """A name in a module of the bridge that replaces a name of stock; "" is the module itself.
 
-    Only names in `NAMESPACE` have dots.
+    The name contains dots only if the module is `NAMESPACE`.
     """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Replacement:
-        """The same object under a name without dots, for `from module import name`."""
+        """The same object as a module and a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
         return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 
@@ -30,7 +30,7 @@ class Replacement(NamedTuple):
 def place_of(name: str) -> Replacement | None:
     """Finds the replacement for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
-    None if the name is not part of stock's estimator, or the bridge does not have it.
+    Returns None if the name is not part of stock's estimator, or if the bridge lacks it.
     """
     if name in _NAMESPACES:
         return Replacement(NAMESPACE)

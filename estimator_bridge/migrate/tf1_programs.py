@@ -27,7 +27,7 @@ def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
 
 
 def ported(text: str) -> str:
-    """Makes a TensorFlow 1 program import `tensorflow.compat.v1`, line for line."""
+    """Makes a TensorFlow 1 program import `tensorflow.compat.v1`; line numbers do not change."""
     text = contrib_uses.replaced(text)
     tree, rows = ast.parse(text), lines_of(text)
     last: ast.stmt | None = None

@@ -1,4 +1,4 @@
-"""Replaces each file atomically, saves the old contents in an undo file, and restores them."""
+"""Writes files atomically, saves what they replace in an undo file, and restores it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Output(NamedTuple):
 
     Attributes:
         path: where to write; symbolic links are followed.
-        content: its bytes.
+        content: the bytes to write.
         like: the file whose mode the new file gets.
     """
 
@@ -50,8 +50,8 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     """Restores the old contents, removes the undo file, and returns the restored paths.
 
     Raises:
-        InvalidInput: `undo` is not an undo file, or a file has changed since; nothing is restored
-            then.
+        InvalidInput: `undo` is not an undo file, or one of the files has been changed since then.
+            In both cases nothing is restored.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]

@@ -22,11 +22,12 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The forecast of a program's migration to a form.
+    """The forecast for migrating a program to a form.
 
     Attributes:
-        reasons: the blockers as `migrate` reports them, or what the migration leaves to the user.
-        possible: whether changes by hand remove all of them.
+        reasons: the blockers, as `migrate` reports them; without blockers, the work that is left to
+            the user.
+        possible: whether the program can be migrated after changes by hand.
         keeps_estimators: whether the new program is complete but uses the bridge's estimators.
     """
 
@@ -37,7 +38,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes", "yes" with kept estimators, "with n changes by hand" or "no"."""
+        """The verdict: "yes" (perhaps with kept estimators), "with n changes by hand" or "no"."""
         if self.keeps_estimators:
             return "yes, with the bridge's estimators"
         if not self.possible:

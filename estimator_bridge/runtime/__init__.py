@@ -1,1 +1,1 @@
-"""Runs legacy models: reads inputs, builds steps, runs sessions, saves checkpoints."""
+"""Runs legacy models: reads their input, builds steps, runs sessions and saves checkpoints."""

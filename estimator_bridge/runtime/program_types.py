@@ -1,4 +1,4 @@
-"""Types of the functions that a program gives to an estimator, and of their results."""
+"""Defines the types of functions that a program passes to an estimator, and of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RunValues: TypeAlias = tf.train.SessionRunValues
 
 Columns: TypeAlias = Sequence[Object]
 Features: TypeAlias = Mapping[str, Tensor]
-"""Feature columns, and the features that they and heads read."""
+"""The features, by key, that feature columns and heads read."""
 
 Batch: TypeAlias = tuple[Nest, Nest]
 """Features and labels. Labels may be None."""

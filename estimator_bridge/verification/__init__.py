@@ -1,1 +1,1 @@
-"""Compares a program on two engines, step by step; `api.verify` is `estimator_bridge.verify`."""
+"""Compares the results of a program on two engines, step by step (`estimator_bridge.verify`)."""

@@ -1,4 +1,4 @@
-"""The arrays around the first divergence, in which causes are searched for."""
+"""Holds the arrays around the first divergence, in which causes are searched for."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ StepPair = tuple[Step, Step]
 
 
 class Residual(NamedTuple):
-    """The error of one array of side B at one step.
+    """How far one array of side B is from what is expected at one step.
 
     Attributes:
         apart: the distance of each element from its expected value; infinite if one side is NaN.
         allowed: the tolerance of each element.
-        moved: how far each element moved on side A, or its value if it is computed from scratch.
-        bias: the tolerance for an error in one direction; None if directions mean nothing.
+        moved: how far each element moved on side A; for arrays that every step computes anew, the
+            elements' values.
+        bias: the tolerance for an error that all elements have in one direction; None if directions
+            mean nothing.
         rows: the rows of a table that the arrays contain; None means all.
-        jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
+        jumps: how many samples exceed the usual rounding, on side B and in the perturbed run.
     """
 
     a: Array
@@ -51,14 +53,15 @@ class Evidence(NamedTuple):
     """The step at which the sides first differ, and the steps around it. Not part of reports.
 
     Attributes:
-        states: both sides at the last two reads of the variables before the step, the latest first.
-        after, following: both sides after the step, and after the next one.
+        states: both sides at the last two reads of the variables before the step; the later read
+            comes first.
+        after, following: both sides after the step, and after the step that follows it.
         batch: the batch of the step.
-        position: the number of the step, from 0.
+        position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
-        residuals: by group and side A's name; empty in a free run.
-        systematic: the factor by which side B moves further, for arrays in which only all elements
-            together show the difference.
+        residuals: keyed by group and side A's name of the array; empty in a free run.
+        systematic: the factor by which side B moves further, for arrays in which no single element
+            shows the difference, but all elements together do.
     """
 
     settings: tuple[SideDescription, SideDescription]

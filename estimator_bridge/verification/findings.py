@@ -1,4 +1,4 @@
-"""The findings of a comparison: plain values from which every report is made."""
+"""Defines the findings of a comparison: plain values, from which every report is made."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from estimator_bridge.verification.evidence import Evidence
 from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
-"""Roles of arrays. The loss has the role "loss"; a slot has the role "slot <name>"."""
+"""The roles of arrays. A slot has the role "slot <name>", and the loss has the role "loss"."""
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
-"""The roles in the order of a step: an error in one role affects the roles after it."""
+"""The roles in the order in which a step computes them, so an error affects the later ones."""
 
 LIMIT = 0.1
-"""An array is undecided if rounding could hide an error of this share of its movement."""
+"""An array is undecided if rounding could hide an error as large as this share of the array's
+movement.
+"""
 
 _MAX_IDS_SHOWN = 8
 
 
 class Status(enum.IntEnum):
-    """A verdict, and the exit status of the command."""
+    """The verdict of a comparison, which is also the exit status of the command."""
 
     EQUAL = 0
     DIFFERENT = 1
@@ -59,11 +61,11 @@ class Divergence(NamedTuple):
     """The first difference of an array beyond its tolerance.
 
     Attributes:
-        row: the id in a table, or the sample of an activation.
-        element: the remaining indices.
-        a, b: both values, or both shapes.
-        rows: how many rows differ.
-        ids: the ids of the table's row, or of the activation's sample.
+        row: the row that differs most: an id of a table, or a sample of an activation.
+        element: the other indices of the element in that row.
+        a, b: the values of both sides, or the shapes if these differ.
+        rows: the number of rows that differ.
+        ids: the id of the table's row, or all ids of the activation's sample.
         note: describes a difference that no single element shows.
     """
 
@@ -94,16 +96,16 @@ class Divergence(NamedTuple):
 
 @dataclasses.dataclass
 class Series:
-    """One array over the steps.
+    """How one array compares over all steps.
 
     Attributes:
         name: the array's name on side A.
         role: one of `STAGES`, or "slot <name>".
-        visible: the smallest error that would have been seen, as a factor on the movement, or on
-            values that are computed from scratch in each step.
+        visible: the smallest error that would have been seen, as a share of the movement (for
+            values that every step computes anew, a share of the values).
         moved: whether the array moved, or has values other than zero.
-        rows_moved, rows_decided: how many rows of a table moved, and in how many of these rows an
-            error of a tenth would have been seen.
+        rows_moved: how many rows of a table moved.
+        rows_decided: in how many of the moved rows an error of a tenth would have been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -156,11 +158,11 @@ class Outcome(NamedTuple):
     """A metric, prediction, exported variable or answer of an exported model.
 
     Attributes:
-        kind: such as "evaluation-0".
-        note: a difference that is not between numbers.
-        where: the place of the largest difference with both values.
+        kind: the kind of outcome with its number, such as "evaluation-0".
+        note: describes a difference that is not one between numbers.
+        where: where the largest difference is, with the values of both sides.
         why: the reason for the tolerance.
-        cause: the name of the cause, if the outcome itself shows it.
+        cause: the name of the cause, if the outcome shows a cause.
     """
 
     kind: str
@@ -215,14 +217,15 @@ class Findings:
     """Everything that a comparison found; docs/verify.md describes the fields.
 
     Attributes:
-        num_terms: the most terms in one sum, from which a free run computes its tolerance.
+        num_terms: the largest number of terms in a sum; the tolerance of a free run depends on it.
         lockstep: whether side B continued from side A's state after every compared step.
-        series: every array; the array that diverged first comes first.
-        config: differences of the device configurations; None if a side has no device.
+        series: one entry for each array; the array that diverged first comes first.
+        config: the differences between the device configurations; None if a side has no device.
         remarks: other reasons why the sides are not equal.
-        failures: calls that failed on one side only.
-        undecided: the arrays in which faults cannot be told from rounding, and why.
-        diagnoses: the causes of wrong updates, if the verdict already needed them.
+        failures: calls that failed on only one side.
+        undecided: the arrays in which a fault cannot be told from rounding, and the reason for
+            each.
+        diagnoses: the causes of wrong updates, if the verdict depended on them.
         complete: whether all steps were compared.
     """
 

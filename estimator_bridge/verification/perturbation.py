@@ -11,8 +11,8 @@ from tf2_engine.types import Array
 ACTIVATION_ULPS = 16
 """Activations are changed by this many units in the last place.
 
-Rounding changes them by less. So perturbed activations cross thresholds, such as a relu's 0, that
-rounding could cross. The measured effect is divided by the same number.
+Rounding changes activations by less. So all thresholds that rounding could cross, such as the 0 of
+a relu, are crossed by perturbed activations too. The measured effect is divided by this number.
 """
 VARIABLE_ULPS = 1
 """Trained variables are changed by this many units in the last place."""
@@ -21,8 +21,8 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The choice is seeded by the name, so that a row that does not
-    move between two steps does not move here either.
+    Zeros and non-finite values stay. The name seeds the random choice, so a row that a step does
+    not change gets the same perturbation before and after the step.
     """
     if array.dtype != np.float32 or not ulps:
         return array

@@ -20,7 +20,7 @@ from estimator_bridge.verification.record.requests import PERTURBED, A, B, Recor
 from estimator_bridge.verification.result import Result
 
 _GROSS = 1e-3
-"""A relative difference this large is attributed to a setting, if any setting differs.
+"""If settings differ, a relative difference this large is attributed to them.
 
 It is ten thousand times a float32 rounding.
 """
@@ -30,7 +30,8 @@ It is ten thousand times a float32 rounding.
 class ComparisonOptions:
     """The options of a comparison.
 
-    A `checkpoint` is side B. `pythons` are the interpreters that query exported models.
+    If a `checkpoint` is given, it takes the place of side B. `pythons` are the interpreters that
+    query exported models.
     """
 
     begin_from: str | None = None
@@ -87,10 +88,10 @@ def side_by_side(
 def of_recordings(
     directory_a: str, directory_b: str, seconds: float, progress: Progress = no_progress
 ) -> Result:
-    """Compares a recording of `record` with the recording that a `Replay` of it has written.
+    """Compares a recording that `record` has written with the recording of a `Replay`.
 
     Raises:
-        InvalidInput: one of the directories contains no such recording.
+        InvalidInput: one of the directories does not contain such a recording.
     """
     a, b = Recording(directory_a), Recording(directory_b)
     a.check()
@@ -117,9 +118,10 @@ def _compared(
     measured: Callable[[Result], Recording | None] | None,
     progress: Progress,
 ) -> Result:
-    """Compares two recordings; `measured` makes the perturbed run if the verdict depends on it.
+    """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one.
 
-    This is known after the first step that differs, so all steps are compared only once.
+    The first step that differs shows whether the perturbed run is needed, so all steps are compared
+    only once.
     """
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):

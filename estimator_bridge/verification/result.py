@@ -40,7 +40,7 @@ ENGINES = {
 }
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
-"""Headings of an array's largest difference and its largest share of the tolerance."""
+"""The headings for an array's largest difference, and for its share of the tolerance."""
 
 
 _FORMULA = (

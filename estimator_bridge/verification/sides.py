@@ -1,4 +1,4 @@
-"""The sides of a comparison: which engine runs the program, and how."""
+"""Defines the sides of a comparison: which engine runs the program, and with which options."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Literal
 from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
-"""The same type as the host driver's, which cannot be imported without TensorFlow."""
+"""The same as the host driver's type, which cannot be imported without TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One side.
+    """One side of a comparison: an engine and its options.
 
     Attributes:
         stock: whether stock's TPUEstimator runs the program, instead of the bridge's.
-        use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
+        use_tpu: overrides the program's value, unless None. If it is true, stock runs on the
+            software TPU.
         native: whether the host driver uses C++ ops; None lets the driver decide.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
         arithmetic: the arithmetic of the bridge's host driver. "tpu" leaves the choice to the
             program.
         stock_v2: whether the tables of a TensorFlow 2 program are in stock's TPUEmbeddingV2.
-        quirks: the bridge's quirks; None leaves the choice to the program.
-        context: makes a context for all work of the side.
+        quirks: the bridge's `quirks`; None leaves the choice to the program.
+        context: makes a context in which everything on this side runs.
     """
 
     name: str
@@ -56,7 +57,7 @@ SIDES = {
     "v2-soft": Side("v2-soft", use_tpu=True, arithmetic="sparsecore", stock_v2=True),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
-"""The sides by the names that the command accepts."""
+"""The sides, by the names that the command accepts."""
 
 
 def side_of(name: str | Side) -> Side:

@@ -1,1 +1,1 @@
-"""Heads compute loss, predictions, metrics and export outputs from a model's logits."""
+"""Heads, which compute loss, predictions, metrics and export outputs from a model's logits."""

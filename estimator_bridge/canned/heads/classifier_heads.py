@@ -26,17 +26,17 @@ K = PredictionKeys
 ALL_CLASSES = (K.ALL_CLASS_IDS, K.ALL_CLASSES)
 
 Makers = Mapping[str, Callable[[], Tensor]]
-"""Functions that compute predictions, by name."""
+"""Maps the name of each prediction to the function that computes it."""
 
 _TABLES = {
     "name": (tf_compat.index_table_from_tensor, "class_id_lookup"),
     "id": (tf_compat.index_to_string_table_from_tensor, "class_string_lookup"),
 }
-"""The function that makes each table, and the table's name."""
+"""For each kind of lookup table: the function that makes it, and its name."""
 
 
 class LabelClasses:
-    """Classes with ids from 0 up. Without a vocabulary, the class names are the ids as strings."""
+    """Converts class ids and names. Without a vocabulary, the names are the ids as strings."""
 
     def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
         self.count, self.vocabulary = count, vocabulary
@@ -81,7 +81,7 @@ class LabelClasses:
 
 
 class GraphLabelClasses(LabelClasses):
-    """Classes whose names come from the same ops as in stock's heads of TensorFlow 1."""
+    """Converts class names with the same ops as stock's heads of TensorFlow 1."""
 
     def all_names(self, logits: Tensor) -> Tensor:
         batch = tf.shape(logits)[0]
@@ -150,19 +150,18 @@ def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> Me
 
 
 class BinaryClassHead(SingleHead):
-    """Two classes: the logit's sigmoid is the probability of class 1.
+    """A head for two classes: the sigmoid of the logit is the probability of class 1.
 
     The loss of an example is the sigmoid cross entropy of its label and logit. Labels are 0 and 1,
-    of any numeric type, or strings of the vocabulary. Like the logits, they are [batch, 1] or
-    [batch].
+    of any numeric type, or strings of the vocabulary. Labels and logits are [batch, 1] or [batch].
 
     Args:
         weight_column: a numeric feature column, or its key, with a weight for each example.
-        thresholds: probabilities in (0, 1) at which accuracy, precision and recall are reported.
+        thresholds: probabilities in (0, 1); accuracy, precision and recall are reported for each.
         label_vocabulary: the two labels as strings.
         loss_reduction: one of `tf.losses.Reduction`, but not NONE.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch, 1].
-        name: added to the names of metrics and summaries.
+        name: becomes a part of the names of metrics and summaries.
     """
 
     _label_classes = LabelClasses
@@ -250,10 +249,10 @@ class BinaryClassHead(SingleHead):
 
 
 class MultiClassHead(SingleHead):
-    """More than two classes: the softmax of the logits gives their probabilities.
+    """A head for more than two classes: the softmax of the logits has the classes' probabilities.
 
-    The loss of an example is the sparse softmax cross entropy of its label and logits. Labels are
-    integers in [0, n_classes), or strings of the vocabulary: [batch, 1] or [batch].
+    The loss of an example is the sparse softmax cross entropy of its label and logits. Labels,
+    [batch, 1] or [batch], are integers in [0, n_classes), or strings of the vocabulary.
 
     Args:
         n_classes: the number of classes, more than 2.

@@ -1,4 +1,4 @@
-"""Heads of `tf.contrib.estimator`, for the estimators and the optimizers of TensorFlow 1."""
+"""The heads of `tf.contrib.estimator`, for estimators and optimizers of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ logistic_regression_head = with_arguments(_LogisticHead, "weight_column loss_red
 
 
 class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
-    """Several heads that share the logits of a model; see `MultiHead`.
+    """Combines heads that share the logits of a model; see `MultiHead`.
 
-    As in TensorFlow 1, it takes no regularization losses. Its heads, which may be the program's
-    own, need only the members of `_Head`.
+    As in TensorFlow 1, it takes no regularization losses. The combined heads may be defined by the
+    program, and need only the members of `_Head`.
     """
 
     def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:

@@ -1,6 +1,7 @@
-"""The heads of TensorFlow 1's estimators: losses, optimizers and metrics of `tf.compat.v1`.
+"""The heads of TensorFlow 1's estimators, with losses, optimizers and metrics of `tf.compat.v1`.
 
-By default their loss is the sum over a batch. The AUC is integrated differently than in Keras.
+By default, the loss of these heads is the sum over a batch. They integrate the AUC in another way
+than Keras.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor
 
 MetricOp = tuple[Tensor, Op]
 MetricOps = dict[str, MetricOp]
-"""(value, update op) by name."""
+"""The (value, update op) of each metric, by name."""
 
 SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """Base class of the heads of TensorFlow 1; mixed into a public head.
+    """Base class of TensorFlow 1's heads, mixed into the head with the same labels.
 
-    Scopes and the order of ops are stock's, because programs refer to tensors by name, such as
+    Scopes and the order of ops are as in stock, because programs refer to tensors by names such as
     `head/truediv`.
     """
 
@@ -109,7 +110,7 @@ class GraphHead(SingleHead):
 
 
 class GraphBinaryClassHead(GraphHead, BinaryClassHead):
-    """Two classes; see `BinaryClassHead`."""
+    """TensorFlow 1's head for two classes; see `BinaryClassHead`."""
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
         with tf.name_scope(None, "predictions", (logits,)):
@@ -136,7 +137,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 
 
 class GraphMultiClassHead(GraphHead, MultiClassHead):
-    """One of several classes; see `MultiClassHead`."""
+    """TensorFlow 1's head for more than two classes; see `MultiClassHead`."""
 
     _any_vocabulary = True  # as in stock, the length may differ from the number of classes
     _first_predictions = ALL_CLASSES
@@ -147,7 +148,7 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
 
 
 class GraphRegressionHead(GraphHead, RegressionHead):
-    """Predicts numbers; see `RegressionHead`."""
+    """TensorFlow 1's head for numbers; see `RegressionHead`."""
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
         logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -167,7 +168,7 @@ class GraphRegressionHead(GraphHead, RegressionHead):
 
 
 class GraphMultiLabelHead(GraphHead, MultiLabelHead):
-    """Classes that do not exclude each other; see `MultiLabelHead`.
+    """TensorFlow 1's head for classes that do not exclude each other; see `MultiLabelHead`.
 
     It does not predict class names.
     """

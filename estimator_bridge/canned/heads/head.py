@@ -1,4 +1,4 @@
-"""`Head`, the base class of all heads, and how heads train with Keras optimizers."""
+"""Defines `Head`, the base class of all heads, and how heads train with Keras optimizers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """Part of the names of metrics and summaries; may be None."""
+        """The head's name, a part of the names of metrics and summaries; may be None."""
 
     @property
     @abc.abstractmethod
@@ -55,7 +55,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
-        """How the losses of examples become the loss of a batch: one of `tf.losses.Reduction`."""
+        """The member of `tf.losses.Reduction` by which losses become the loss of a batch."""
 
     @abc.abstractmethod
     def loss(
@@ -70,7 +70,7 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
-        """Computes predictions by name; `keys` chooses some of them."""
+        """Computes a dict of predictions; `keys` selects some of them."""
 
     @abc.abstractmethod
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics: ...
@@ -84,7 +84,7 @@ class Head(abc.ABC):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the metrics that `metrics` created with a batch, and returns them."""
+        """Adds a batch to the metrics that `metrics` has created, and returns the metrics."""
 
     def create_estimator_spec(
         self,
@@ -101,19 +101,19 @@ class Head(abc.ABC):
         """Makes the EstimatorSpec of a model_fn.
 
         Args:
-            features: the features, which may contain weights.
+            features: the features of the batch, among them the weights, if there are any.
             mode: one of `ModeKeys`.
-            logits: [..., logits_dimension]; a dict by head for `MultiHead`.
+            logits: [..., logits_dimension]; for `MultiHead` also a dict by head name.
             labels: the expected results; None in prediction.
             optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
             trainable_variables: the variables that the optimizer updates.
-            train_op_fn: takes the loss, returns the train op.
+            train_op_fn: takes the loss and returns the train op.
             update_ops: ops to run with the train op, such as those of batch normalization.
             regularization_losses: scalars that are added to the loss.
 
         Raises:
-            InvalidInput: labels, logits or weights have the wrong shape or type; or training does
-                not have exactly one of optimizer and train_op_fn.
+            InvalidInput: labels, logits or weights have the wrong shape or type; or both or neither
+                of optimizer and train_op_fn are given for training.
         """
         rest = (optimizer, trainable_variables, train_op_fn, update_ops, regularization_losses)
         return self._estimator_spec(HeadCall(features, mode, logits, labels, *rest))
@@ -136,10 +136,10 @@ class Head(abc.ABC):
 
 
 MEAN = "sum_over_batch_size"
-"""The reduction of Keras that divides the sum of losses by their number."""
+"""Keras's name for the reduction that divides the sum of the losses by the number of losses."""
 
 REDUCTIONS = ("auto", "sum", MEAN)
-"""The reductions of `tf.losses.Reduction` that give one loss."""
+"""The reductions of `tf.losses.Reduction` whose result is a single loss."""
 
 
 def check_one_way_to_train(call: HeadCall) -> None:
@@ -151,7 +151,7 @@ def check_one_way_to_train(call: HeadCall) -> None:
 
 
 def per_replica(loss: Tensor, reduction: str) -> Tensor:
-    """Scales a replica's loss so that the sum over all replicas is a mean."""
+    """Scales the loss of a replica so that the sum over all replicas is the mean loss."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if reduction == MEAN and replicas > 1:
         loss *= 1.0 / replicas

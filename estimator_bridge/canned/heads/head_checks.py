@@ -1,7 +1,7 @@
 """Checks the inputs of heads.
 
-The functions raise InvalidInput eagerly, and in a graph if shapes are known. Otherwise they return
-their tensor with an assertion that raises InvalidArgumentError.
+In eager mode, and in a graph in which the shapes are known, the functions raise InvalidInput.
+Otherwise they return the tensor with an assertion that raises InvalidArgumentError when it runs.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
 def checked_labels(
     labels: Nest, logits: Tensor, width: int, *, shapes_first: bool = False
 ) -> Tensor:
-    """Checks that labels are dense and have the shape of the logits, but with `width` values.
+    """Checks that labels are dense and have the shape of the logits, but a last axis of `width`.
 
     Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
-    `labels/Shape` is the shape of the labels, as in TensorFlow 1; otherwise that of the logits.
+    `labels/Shape` computes the shape of the labels, as in TensorFlow 1; otherwise it computes the
+    shape of the logits.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)
@@ -146,7 +147,7 @@ def checked_weights(
     per_logit: bool = False,
     numeric: bool = True,
 ) -> Tensor | float:
-    """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
+    """Computes the weights in a weight column as float32, [..., 1]; 1.0 if there is no column.
 
     `per_logit` also allows a weight for each logit, [..., logits].
     """

@@ -1,4 +1,4 @@
-"""`MultiHead`: several heads on one model."""
+"""`MultiHead`: combines several heads on the logits of one model."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ keras = tf_compat.keras2()
 
 
 class MultiHead(Head):
-    """Several heads that share the logits of a model; the loss is the sum of their losses.
+    """Combines heads that share the logits of a model; the loss is the sum of all heads' losses.
 
-    Labels are a dict by the name of each head. Logits are a dict by name too, or one tensor whose
-    last axis has the logits of all heads in order. Predictions are a dict by (head, key).
+    Labels are a dict keyed by head name. Logits are such a dict too, or one tensor whose last axis
+    has the logits of all heads in order. Predictions are a dict keyed by (head name, prediction
+    key).
 
     Args:
-        heads: heads with names.
-        head_weights: a factor for the loss of each head; None means 1.
+        heads: the heads, each of which must have a name.
+        head_weights: a factor for the loss of each head; None means 1 for all heads.
 
     Raises:
-        InvalidInput: there are no heads, a head has no name, or the numbers of weights and heads
-            differ.
+        InvalidInput: there are no heads, a head has no name, or there are more or fewer weights
+            than heads.
     """
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`MultiLabelHead`: any number of several classes for each example."""
+"""`MultiLabelHead`: each example may belong to any number of classes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _OF_CLASS = (PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
 
 
 class MultiLabelHead(SingleHead):
-    """Classes that do not exclude each other: a logit's sigmoid is its class's probability.
+    """A head for classes that do not exclude each other; sigmoids of logits are probabilities.
 
-    The loss of an example is the mean over the classes of the sigmoid cross entropy. Labels are
-    [batch, n_classes] of zeros and ones, or a SparseTensor of the ids, or names, of each example.
+    The loss of an example is the sigmoid cross entropy, averaged over the classes. Labels are zeros
+    and ones, [batch, n_classes], or a SparseTensor with the class ids, or names, of each example.
 
     Args:
         n_classes: the number of classes, more than 1.
-        classes_for_class_based_metrics: ids or names of the classes that get separate metrics.
+        classes_for_class_based_metrics: ids or names of the classes for which metrics are also
+            reported separately.
 
     The other arguments are the same as in `BinaryClassHead`.
     """

@@ -1,4 +1,4 @@
-"""Heads of stock's private module `canned.head`."""
+"""The heads of stock's private module `canned.head`, which programs use nevertheless."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, a scalar, and its inputs. With several heads, each is a dict by head."""
+    """The loss of a batch, a scalar, and its inputs; for several heads, dicts by head name."""
 
     training_loss: Tensor
     unreduced_loss: Nest
@@ -32,14 +32,14 @@ class LossSpec(NamedTuple):
 class _Head:
     """Base class for heads of TensorFlow 1 that a program defines.
 
-    A subclass has `name`, `logits_dimension` and `create_loss`, and either `create_estimator_spec`
-    or `_create_tpu_estimator_spec`. As in stock, this is not checked.
+    A subclass must have `name`, `logits_dimension` and `create_loss`, and either
+    `create_estimator_spec` or `_create_tpu_estimator_spec`. As in stock, nothing checks this.
     """
 
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """Part of the names of metrics and summaries."""
+        """The head's name, a part of the names of metrics and summaries."""
 
     @property
     @abc.abstractmethod
@@ -90,15 +90,15 @@ class PrivateHead(GraphHead, _Head):
 
 
 class BinaryHead(PrivateHead, GraphBinaryClassHead):
-    """Two classes; see `BinaryClassHead`."""
+    """The private head for two classes; see `BinaryClassHead`."""
 
 
 class ClassHead(PrivateHead, GraphMultiClassHead):
-    """One of several classes; see `MultiClassHead`."""
+    """The private head for more than two classes; see `MultiClassHead`."""
 
 
 class NumberHead(PrivateHead, GraphRegressionHead):
-    """Predicts numbers; see `RegressionHead`."""
+    """The private head for numbers; see `RegressionHead`."""
 
 
 BINARY = "weight_column thresholds label_vocabulary loss_reduction loss_fn name"

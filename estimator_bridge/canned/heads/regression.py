@@ -1,4 +1,4 @@
-"""Heads for numbers: `RegressionHead`, `PoissonRegressionHead` and `LogisticRegressionHead`."""
+"""Heads that predict numbers, counts or probabilities."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KEYS = (PredictionKeys.PREDICTIONS, PredictionKeys.LOGITS)
 
 
 class RegressionHead(SingleHead):
-    """Predicts numbers: the logits, or a function of the logits.
+    """A head that predicts numbers: the logits, or a function of the logits.
 
-    The loss of a logit is its squared difference from the label. Labels are [batch,
-    label_dimension], or [batch] if label_dimension is 1; weights may have the same shape.
+    The loss of a logit is the squared difference from the label. Labels are [batch,
+    label_dimension], or [batch] if label_dimension is 1; weights may have the shape of the labels.
 
     Args:
         label_dimension: how many numbers to predict for an example.
@@ -87,10 +87,10 @@ class RegressionHead(SingleHead):
 
 
 class PoissonRegressionHead(RegressionHead):
-    """Predicts counts: a logit is the logarithm of the mean of a Poisson distribution.
+    """A head that predicts counts: a logit is the logarithm of a Poisson distribution's mean.
 
     Args:
-        compute_full_loss: adds Stirling's approximation of the loss's constant part.
+        compute_full_loss: whether to add Stirling's approximation of the constant term to the loss.
 
     The other arguments are the same as in `RegressionHead`. The prediction is exp(logit), and the
     loss is `tf.nn.log_poisson_loss`.
@@ -114,7 +114,7 @@ class PoissonRegressionHead(RegressionHead):
 
 
 class LogisticRegressionHead(RegressionHead):
-    """Predicts probabilities, the logits' sigmoids. Labels are in [0, 1].
+    """A head that predicts probabilities: the sigmoids of the logits. Labels are in [0, 1].
 
     The loss is the sigmoid cross entropy; the arguments are the same as in `RegressionHead`.
     """

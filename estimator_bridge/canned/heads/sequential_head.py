@@ -15,12 +15,13 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class SequentialHead(Head):
-    """Applies a head to every step of a sequence; a mask among the features marks the real steps.
+    """Applies a head to every step of a sequence, except for padding.
 
     Args:
         static_head: the head of one step.
-        sequence_length_mask: the key of the mask, [batch, steps] bool, among the features.
-        feature_columns: the keys of features that the head reads, such as its weights.
+        sequence_length_mask: the key of the feature, [batch, steps] bool, that is true for steps
+            that are not padding.
+        feature_columns: the keys of the features that the head of a step reads, such as weights.
 
     Raises:
         WrongType: a key is not a str.

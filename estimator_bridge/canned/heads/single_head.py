@@ -37,9 +37,10 @@ class Losses(NamedTuple):
     """The losses of a batch.
 
     Attributes:
-        of_examples: [..., 1], or a loss for each logit.
-        weights: [..., 1] or for each logit; 1.0 without a weight column.
-        labels: the labels as the loss function takes them.
+        of_examples: the loss of each example, [..., 1], or of each logit.
+        weights: the weight of each example, [..., 1], or of each logit; 1.0 without a weight
+            column.
+        labels: the labels in the form that the loss function takes.
     """
 
     of_examples: Tensor
@@ -48,7 +49,7 @@ class Losses(NamedTuple):
 
 
 class SingleHead(Head):
-    """A head with one kind of labels; subclasses define labels, losses and predictions."""
+    """Base class of heads with one kind of labels; subclasses define losses and predictions."""
 
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
@@ -242,7 +243,7 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Makes the outputs except the one with all predictions; the first is the default."""
+        """Makes the outputs except the one of all predictions; the first is the default."""
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:

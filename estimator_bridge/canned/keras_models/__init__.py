@@ -1,1 +1,1 @@
-"""Keras models as estimators."""
+"""Converts Keras models to estimators."""

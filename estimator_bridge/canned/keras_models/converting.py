@@ -1,4 +1,4 @@
-"""`model_to_estimator`: a compiled Keras 2 model as an estimator."""
+"""Defines `model_to_estimator`, which converts a compiled Keras 2 model to an estimator."""
 
 from __future__ import annotations
 
@@ -38,24 +38,26 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Outputs | None = None,
 ) -> Estimator:
-    """Makes an estimator that trains copies of a compiled Keras model, starting from its weights.
+    """Makes an estimator from a compiled Keras model; training starts from the model's weights.
 
     An input_fn may return {'features': ..., 'sample_weights': ...} as features.
 
     Args:
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
-            For a program's own subclass of Model, the weights are not copied.
-        keras_model_path: where such a model was saved; instead of `keras_model`.
-        custom_objects: the program's own layers and functions by name.
-        checkpoint_format: 'checkpoint' (the default) for keys of `tf.train.Checkpoint`, or 'saver'
-            for names of variables. Subclasses of Model need 'saver'.
-        use_v2_estimator: whether the estimator is one of TensorFlow 2.
-        metric_names_map: maps Keras's names of metrics to their names in evaluations.
+            If the program defines a subclass of Model, the weights are not copied.
+        keras_model_path: the path of a saved model; can be given instead of `keras_model`.
+        custom_objects: layers and functions that the program defines, by name.
+        checkpoint_format: how checkpoints store variables: 'checkpoint' (the default) by keys of
+            `tf.train.Checkpoint`, or 'saver' by name. Subclasses of Model need 'saver'.
+        use_v2_estimator: whether to return an estimator of TensorFlow 2.
+        metric_names_map: maps the names that metrics have in Keras to the names that they get in
+            evaluations.
         export_outputs: for each output of the model, the class of its export signature.
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
-            or is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
+            or is of Keras 3; Keras cannot convert the optimizer; or the checkpoint format does not
+            fit the model.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(

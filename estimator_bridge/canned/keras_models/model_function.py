@@ -21,8 +21,8 @@ _FEATURES, _WEIGHTS = "features", "sample_weights"
 class KerasBatch(NamedTuple):
     """A batch in the form that a Keras model takes.
 
-    Inputs are in the model's order or by name, and targets in order. `weights` are the program's
-    weights of the examples, or None.
+    Inputs are in the model's order or keyed by name; targets are in the model's order. `weights`
+    are the weights that the program gives to examples, or None.
     """
 
     inputs: Nest
@@ -109,7 +109,7 @@ Outputs = Mapping[str, Callable[[Tensor], Object]]
 
 @dataclasses.dataclass(frozen=True)
 class KerasSource:
-    """A compiled Keras model, and how its estimator saves, measures and exports.
+    """A compiled Keras model, and the options of the estimator that trains it.
 
     Attributes:
         by_object: whether checkpoints have keys of `tf.train.Checkpoint`, not variable names.
@@ -188,9 +188,9 @@ def clone(
     labels: Nest = None,
     optimizer_settings: Object = None,
 ) -> Object:
-    """Copies a source's model into the default graph, and compiles it unless it only predicts.
+    """Copies the model into the default graph, and compiles it unless it only predicts.
 
-    Without features, its inputs are placeholders.
+    Without features, the inputs of the copy are placeholders.
     """
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)

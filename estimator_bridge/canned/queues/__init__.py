@@ -1,1 +1,1 @@
-"""Input functions that feed rows in memory through queues of the graph."""
+"""Input functions that feed rows from memory through queues in the graph."""

@@ -1,4 +1,4 @@
-"""`numpy_input_fn` and `pandas_input_fn`, which feed arrays or the rows of a DataFrame."""
+"""Defines `numpy_input_fn` and `pandas_input_fn`, which feed arrays or the rows of a DataFrame."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Nest]:
-    """Makes an input_fn that feeds arrays through a queue of the graph.
+    """Makes an input_fn that feeds arrays through a queue in the graph.
 
     Args:
-        x: features, an array or arrays by name, [rows, ...].
-        y: labels in the same form, or None.
+        x: the features: an array, [rows, ...], or a dict of such arrays.
+        y: the labels: an array or a dict of arrays, like x; None without labels.
         batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
-        num_epochs: passes over the rows; None means no end.
-        shuffle: whether the order is random. Required.
-        queue_capacity, num_threads: the size of the queue, and how many threads fill it.
+        num_epochs: the number of passes over the rows; None repeats them without end.
+        shuffle: whether the rows come in random order; must be given.
+        queue_capacity: how many rows the queue can hold.
+        num_threads: how many threads fill the queue.
 
     Returns:
         A function that returns features, or (features, labels), in the structures of x and y.
 
     Raises:
-        InvalidInput: `shuffle` is not a bool. When the function is called: arrays are missing or
-            empty or differ in length, or a key is both a feature and a label.
-        WrongType: when the function is called: x is neither an array nor a dict.
+        InvalidInput: `shuffle` is not a bool. Calls of the returned function raise it if arrays are
+            missing, empty or of different lengths, or if a key is both a feature and a label.
+        WrongType: x is neither an array nor a dict (raised when the function is called).
     """
     check_shuffle(shuffle)
 
@@ -134,15 +135,16 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Nest]:
-    """Makes an input_fn that feeds the rows of a DataFrame through a queue of the graph.
+    """Makes an input_fn that feeds the rows of a DataFrame through a queue in the graph.
 
     Arguments that are not listed are the same as in `numpy_input_fn`.
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: labels: a Series, or a DataFrame for labels by name, with the index of x.
+        y: the labels: a Series, or a DataFrame whose columns are several labels. The index must be
+            that of x.
         queue_capacity: None means the number of rows, times four with `shuffle`.
-        target_column: the name of the labels in the queue; must not be the name of a feature.
+        target_column: a name for the labels inside the queue; must not be the name of a feature.
 
     Raises:
         InvalidInput: `shuffle` is not a bool; x and y have different indices; `target_column` is a

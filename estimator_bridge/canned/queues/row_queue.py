@@ -1,4 +1,4 @@
-"""Queues of rows in memory, from which input functions take their batches."""
+"""Makes queues that are filled with rows from memory; input functions take batches from them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FeedingRunner(tf.train.QueueRunner):
 
 
 class Rows(NamedTuple):
-    """Data in memory. `take` returns the row numbers at given positions, and the rows."""
+    """Rows in memory. `take` returns the row numbers at given positions, and the rows."""
 
     length: int
     dtypes: list[DType]
@@ -153,9 +153,10 @@ def _array_of(column: Object, name: Object) -> Array:
 
 
 class _RowFeed:
-    """Feeds consecutive rows, for `num_epochs` epochs or without end.
+    """Feeds consecutive rows to a queue, for `num_epochs` epochs or without end.
 
-    With `random_start`, an epoch starts at a random row, and ends at the row before this start.
+    With `random_start`, an epoch starts at a random row, continues from the first row after the
+    last one, and ends before the row at which it started.
     """
 
     def __init__(
@@ -194,8 +195,8 @@ def next_batch(
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
     There are as many ops as in stock's queues, because TensorFlow derives seeds from the number of
-    ops. With `shuffle`, the queue contains at least `min_after_dequeue` rows, by default a quarter
-    of the capacity. Each thread passes `num_epochs` times over the rows; None means no end.
+    ops. With `shuffle`, the queue keeps at least `min_after_dequeue` rows, by default a quarter of
+    the capacity. Each thread passes `num_epochs` times over the rows, or without end if it is None.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

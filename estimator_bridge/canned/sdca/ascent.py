@@ -1,4 +1,4 @@
-"""Stochastic dual coordinate ascent: the EstimatorSpec of a linear model, and the ops of a step."""
+"""Makes the EstimatorSpec of a linear model, and the ops of a step, for LinearSDCA."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Stores four numbers for each example, by the hash of its name; saved in checkpoints."""
+    """Stores four numbers for each example, keyed by a hash of the example's name.
+
+    Checkpoints contain these numbers.
+    """
 
     def __init__(self, num_shards: int) -> None:
         with tf.name_scope(_NAME):
@@ -81,7 +84,7 @@ _FEW = 1.0  # the method is not meant for an l2 below this
 
 
 class Ascent:
-    """A linear model that is trained on a batch.
+    """Trains a linear model on one batch per step, by stochastic dual coordinate ascent.
 
     A step changes "unshrunk" copies of the weights. `update_weights` computes the model's weights
     by shrinking these copies by l1 / l2.
@@ -150,7 +153,7 @@ class Ascent:
         return tf.group(*updates)
 
     def _duality_gap(self) -> Tensor:
-        """Bounds how far the loss of all examples is from its minimum; NaN without examples."""
+        """Bounds how far the loss of all examples is above the minimum; NaN without examples."""
         settings = self._optimizer
         with tf.name_scope("sdca/approximate_duality_gap"):
             sums = self._table.sums()

@@ -1,4 +1,4 @@
-"""`LinearSDCA`, its checks, and the examples that it reads from feature columns."""
+"""Defines `LinearSDCA`, and reads examples for it from feature columns."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
     It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
-    rate. It stores four numbers for every example, so examples need names. It works for classifiers
-    of two classes and regressors of one number, with columns of `tf.feature_column`.
+    rate. It stores four numbers for every example, so examples need names. It works with columns of
+    `tf.feature_column`, for classifiers with two classes and regressors with one number.
 
     Args:
-        example_id_column: the feature with the name of each example, a string.
-        num_loss_partitions: how many workers train at a time.
-        num_table_shards: the number of tables for the examples' numbers; None means one.
-        symmetric_l1_regularization: the factor of the sum of absolute weights, 0 or more.
-        symmetric_l2_regularization: the factor of half the sum of squares, above 0.
-        adaptive: whether to train examples with a larger loss more often.
+        example_id_column: the key of the feature that contains the name of each example, a string.
+        num_loss_partitions: how many workers train at the same time.
+        num_table_shards: over how many tables the numbers of the examples are spread; None means
+            one.
+        symmetric_l1_regularization: the factor of the sum of absolute weights in the loss, 0 or
+            more.
+        symmetric_l2_regularization: the factor of half the sum of squared weights in the loss,
+            above 0.
+        adaptive: whether to train more often on examples with a larger loss.
 
     References: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
     Loss Minimization", 2013; Ma et al., 2015 (the distributed variant).
@@ -70,7 +73,7 @@ def check_sdca(
 
 
 class SparseValues(NamedTuple):
-    """The categories of a batch in one column: the example, the id and the weight of each."""
+    """The categories of a batch in one column: for each, the example, the id and the weight."""
 
     examples: Tensor
     ids: Tensor
@@ -78,13 +81,14 @@ class SparseValues(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """A batch, and the weights of the model that belong to it.
+    """A batch, and those weights of the model that the batch uses.
 
     Attributes:
-        sparse: the categories of each categorical column.
-        sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
-        dense: the values of each dense column, [batch, width] float32, and ones for the bias.
-        dense_weights: the variable of each dense column, and the bias, or their parts.
+        sparse: for each categorical column, the categories of the batch.
+        sparse_weights: for each categorical column, a variable [buckets, 1] or the list of its
+            parts.
+        dense: for each dense column, the values, [batch, width] float32; then ones for the bias.
+        dense_weights: for each dense column, a variable or the list of its parts; then the bias.
         labels, importance, names: [batch].
     """
 

@@ -1,4 +1,4 @@
-"""The canned estimators that become Keras models, with shared argument names."""
+"""Lists the canned estimators that become Keras models, and the arguments of each class."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ CLASSES: Mapping[str, str] = {
     ),
     "RNNEstimator": f"head {_RECURRENT} model_dir optimizer config",
 }
-"""The arguments of each class, in order. TensorFlow 2 lacks the partitioners."""
+"""The arguments of each class, in order. In TensorFlow 2 the classes have no partitioner
+arguments.
+"""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
@@ -66,7 +68,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "Baseline": ("baseline",),
     "RNN": ("rnn",),
 }
-"""The parts of a model, by the prefix of its class name; the first matching prefix counts."""
+"""Maps the start of a class name to the parts of the model; the first entry that matches counts."""
 
 _OF_PART: Mapping[str, str] = {
     "dnn": "feature_columns optimizer hidden_units activation_fn dropout",
@@ -74,21 +76,23 @@ _OF_PART: Mapping[str, str] = {
     "baseline": "optimizer",
     "rnn": "optimizer",
 }
-"""Arguments that a combined estimator prefixes with the name of their part."""
+"""The arguments of each part; combined estimators write the part before the name
+(dnn_optimizer).
+"""
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""Default rates of the parts whose rate is the same in every API.
+"""Default learning rates of the parts for which they are the same in TensorFlow 1 and 2.
 
-Combined estimators lack these.
+Combined estimators do not have these parts.
 """
 
 CLIP_NORM = "5.0"
-"""The gradient norm to which a recurrent network clips if its optimizer is given by name."""
+"""A recurrent network clips gradients to this norm if its optimizer is given by name."""
 
 
 class Canned(NamedTuple):
-    """A class of canned estimators; `is_v1` tells whether it is in `tf.compat.v1.estimator`."""
+    """A class of canned estimators; `is_v1` is true for classes of `tf.compat.v1.estimator`."""
 
     name: str
     is_v1: bool

@@ -41,7 +41,7 @@ from estimator_bridge.migrate.syntax.parsed_program import check_source
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"}
-"""The mode names in the new program."""
+"""The strings that replace the members of ModeKeys."""
 
 
 _OF_ESTIMATORS = frozenset(
@@ -64,17 +64,17 @@ _OF_ESTIMATORS = frozenset(
 def migrate_to_keras(
     source: str, name: str = "the program", target: str | None = None
 ) -> Rewritten:
-    """Rewrites a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+    """Rewrites a program so that it trains a `keras.Model` with `tf2_engine.keras`.
 
     Args:
         name: the program's name in errors.
-        target: "sparsecore" makes the tables compute as SparseCores do and, on a TPU, builds them
-            for the batch size. Features that SparseCores lack are not checked.
+        target: "sparsecore" writes a program whose tables compute as SparseCores do and, on a TPU,
+            are built for the batch size. Settings that SparseCores lack are not checked here.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Untranslatable: the model_fn is not simple enough for a class, parts of the program cannot
-            be carried over, or `target` is given for a program without tables.
+        Untranslatable: the model_fn is too complicated to become a class, parts of the program
+            cannot be carried over, or the program has no tables for a `target`.
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):
@@ -217,7 +217,7 @@ def _estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Whether a node is the function of a layer, optimizer or other call rewritten as a whole."""
+    """Whether a node belongs to a call that is rewritten as a whole, such as a layer's."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)
@@ -238,7 +238,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Whether a name needs no rule: a mode key, which becomes a string, or GraphKeys."""
+    """Whether a name needs no rule: GraphKeys, or a mode key, which becomes a string here."""
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:

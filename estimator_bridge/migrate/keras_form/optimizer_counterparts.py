@@ -22,7 +22,7 @@ class Counterpart(NamedTuple):
     """An optimizer in the new program.
 
     Attributes:
-        new: the class, in `tf` or else in `tf2_engine`.
+        new: the name of the class: in `tf`, or in `tf2_engine` if `tf` has no such class.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
             changes no results. The rate comes first and is passed without a name.
         default: an argument to write out because the new default differs.
@@ -41,7 +41,7 @@ class Counterpart(NamedTuple):
         return renamed(self.arguments)
 
     def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
-        """Returns the code of the new arguments; `rate` is code that replaces the rate."""
+        """Returns the code of the new arguments; `rate`, if given, replaces the learning rate."""
         names, code = self.names, {key: source.code(value) for key, value in by_name.items()}
         first = rate or code.get("learning_rate", self.rate)
         parts = [first] if first else []
@@ -78,7 +78,7 @@ OF_TRAIN: Mapping[str, Counterpart] = {
         *("epsilon=1e-10", "", "{'ms': 1.0}"),
     ),
 }
-"""Optimizers of variables."""
+"""The counterparts of TensorFlow 1's optimizers, which train variables."""
 
 OF_TABLES: Mapping[str, Counterpart] = {
     "AdagradParameters": Counterpart(
@@ -93,7 +93,7 @@ OF_TABLES: Mapping[str, Counterpart] = {
     "StochasticGradientDescentParameters": Counterpart(f"{_EMB}.SGD"),
     "MomentumParameters": Counterpart("Momentum", "learning_rate momentum use_nesterov"),
 }
-"""Optimizers of tables."""
+"""The counterparts of the parameter classes of an embedding spec, which train tables."""
 
 
 def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The rules by which the Keras form refuses programs: the id and the subject of each rule."""
+"""Lists the rules by which the Keras form refuses programs, with the subject of each rule."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _TEXTS: Mapping[str, str] = {
 }
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
-"""The rules by id, all of them refusals.
+"""The rules by id. All of them are refusals.
 
-Replacements have no rules, because all are needed: no estimator call can stay in Keras.
+Replacements have no rule that a user could skip, because a program for Keras can contain no call of
+an estimator.
 """

@@ -1,4 +1,4 @@
-"""Rules for names and calls anywhere in a program.
+"""Defines the Keras form's rules for names and calls that may occur anywhere in a program.
 
 A name without a rule stays if TensorFlow 2 has the same object under this name. Otherwise it is
 refused.
@@ -34,7 +34,7 @@ _SAME_NUMBERS = (
 )
 """Functions that TensorFlow's upgrade tables map to `tf.compat.v1`.
 
-Their versions in TensorFlow 2 do the same.
+They are not replaced, because TensorFlow 2's functions of these names do the same.
 """
 
 _WITH_STATE = re.compile(
@@ -44,12 +44,12 @@ _WITH_STATE = re.compile(
     r"|collection|get_variable|placeholder|initialize|tables_init|model_variables|feature_column)"
     r"|nn\.(static|dynamic|bidirectional|raw)_"
 )
-"""TensorFlow 1 names that need a graph or a session, so they are not just functions of tensors."""
+"""TensorFlow 1 names that need a graph or a session."""
 
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
 _OF_CONTRIB = ("tf_slim.", "estimator_bridge.run.tf1.", "tf2_engine.tf_compat.")
-"""The replacements of tf.contrib's names in a ported program; they need a graph."""
+"""Modules that replace `tf.contrib` in a ported program; they need a graph."""
 
 _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
 
@@ -117,7 +117,7 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 _OF_GRAPHS = frozenset(
     ["train.ExponentialMovingAverage", "Variable", "trainable_variables", "gradients"]
 )
-"""Variables outside of the model's layers, and functions that find variables in a graph."""
+"""Names that create variables outside of the model's layers, or find variables in a graph."""
 
 
 def counterpart(full: str) -> Upgrade | None:
@@ -246,9 +246,9 @@ def known_arguments(
     """Returns the arguments of a call by name; reports each one that would be lost.
 
     Args:
-        required: names that must be present.
-        unused: keywords that make no difference in the new program.
-        lost: names that are not carried over.
+        required: names of arguments that the call must have.
+        unused: names of arguments that make no difference in the new program.
+        lost: names of arguments that are not carried over and are therefore reported.
     """
     by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
     others = [each for each in others if getattr(each, "arg", None) not in unused.split()]
@@ -436,7 +436,7 @@ def placeholder(source: Source, call: ast.Call) -> str:
 
 
 def _input(source: Source, call: ast.Call) -> str:
-    """Replaces an `Input` by its tensor, because Keras layers take any tensor."""
+    """Replaces a call of `Input` by the tensor in it, because Keras layers take any tensor."""
     names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
     by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""
@@ -492,7 +492,7 @@ _CATEGORICAL: Mapping[str, Writer] = {
     "categorical_column_with_vocabulary_list": _vocabulary,
     "categorical_column_with_vocabulary_file": _vocabulary_file,
 }
-"""The columns that also exist for sequences."""
+"""Writers of categorical columns, which also exist for sequences."""
 
 WRITERS: dict[str, Writer] = {
     **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},
@@ -571,7 +571,9 @@ WRITERS: dict[str, Writer] = {
     "keras.layers.Input": _input,
     "string_split": _string_split,
 }
-"""Functions that write the replacement of a call, by the called name below `tensorflow`."""
+"""Functions that write the replacement of a call, keyed by the called name without
+"tensorflow.".
+"""
 
 for _name_of_optimizer in OF_TABLES:
     for _prefix in ("tpu.experimental.", "tpu_embedding."):

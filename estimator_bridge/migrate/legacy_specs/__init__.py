@@ -1,1 +1,1 @@
-"""Translates a legacy spec to the objects of TensorFlow 2."""
+"""Translates legacy specs to objects of TensorFlow 2."""

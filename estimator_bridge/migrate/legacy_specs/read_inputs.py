@@ -1,4 +1,4 @@
-"""Translates feature columns of any TensorFlow version to `preprocessing` columns that make ids."""
+"""Translates feature columns of any TensorFlow version to `preprocessing` columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
 
 
 def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Collects the preprocessing of each feature for inputs that are already ids, as on a TPU."""
+    """Makes each feature's preprocessing for input functions that already return ids."""
     columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size
@@ -80,4 +80,6 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
         read_input(it.categorical_column)
     ),
 }
-"""Keyed by the column's class name without the leading underscore of TensorFlow 1."""
+"""Functions that translate a column, keyed by its class name (without TensorFlow 1's
+underscore).
+"""

@@ -1,4 +1,4 @@
-"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and steps that a program must add.
+"""Checks a spec for `keras_rs.layers.DistributedEmbedding`, and lists what the program must add.
 
 On the TensorFlow backend the layer takes the FeatureConfigs of TPUEmbeddingV2 and creates a
 TPUEmbeddingV2 itself. Tested with keras-rs 0.4.0.
@@ -14,7 +14,7 @@ TARGET = "keras_rs"
 LAYER = "DistributedEmbedding of keras_rs"
 
 _LACKED = "AdagradMomentumParameters"
-"""The optimizer that TPUEmbeddingV2 has and the layer lacks."""
+"""The optimizer that TPUEmbeddingV2 supports and the layer does not."""
 
 _BY_HAND = (
     (
@@ -45,7 +45,7 @@ _BY_HAND = (
         "layer.get_embedding_tables() fails for tables that share a stack.",
     ),
 )
-"""The setting, its value before and after, and the reason, for each change."""
+"""Changes that the user makes by hand: setting, old value, new value, and reason."""
 
 
 def refusals(legacy: LegacySpec) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""Rows of the catalogue that a program cannot lose without computing other results."""
+"""Settings (rows of the catalogue) that change results, so a spec that has one is refused."""
 
 # These rows need no remark: the objects include them, or they depend on the program's input.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
@@ -53,7 +53,7 @@ def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
 def feature_config(
     config: dict[str, Object], legacy: LegacySpec, samples: int
 ) -> dict[str, Object]:
-    """Builds FeatureConfigs with output shapes for this number of samples on each core.
+    """Builds FeatureConfigs with output shapes for `samples` samples on each core.
 
     Resets optimizer settings that TPUEmbeddingV2 refuses even when they have no effect.
     """

@@ -46,10 +46,8 @@ class Change:
         setting: the legacy name of the setting.
         was: the old value as source text.
         now: the new value as source text; empty if nothing replaces the setting.
-        why: a sentence.
-        effect: one of `EFFECTS`. setting: its legacy name. was,
-        now: the old and new value as source text; `now` is empty if nothing replaces it. why: a
-        sentence. effect: one of `EFFECTS`.
+        why: the reason for the change, a sentence.
+        effect: one of `EFFECTS`.
     """
 
     where: str
@@ -67,7 +65,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All changes of a migration, in the order of the spec."""
+    """All changes that a migration makes to a spec, in the order of the spec."""
 
     changes: tuple[Change, ...]
 
@@ -91,18 +89,20 @@ class TF2Embedding:
         ids, weights, lengths = tf2.preprocessing(features)
 
     Attributes:
-        feature_config: a FeatureConfig by feature, for `tf2_engine.TPUEmbedding` and the Keras
-            layer; every table has its own optimizer. Stock's TPUEmbedding takes it if `for_stock`.
-        options: further arguments of `TPUEmbedding`.
+        feature_config: a dict from features to FeatureConfigs, for `tf2_engine.TPUEmbedding` and
+            the Keras layer; every table has its own optimizer. If `for_stock` is true, stock's
+            TPUEmbedding takes it too.
+        options: the other arguments of `TPUEmbedding`, by name.
         engine_spec: the whole spec for `tf2_engine.TPUEmbedding`, including settings that a
             FeatureConfig cannot express: mod partitioning, hot ids, lookup statistics.
-        preprocessing: makes ids and weights from the output of the legacy input function; None if
-            a column is of an unknown kind, which the report names.
-        preprocessing_of_ids: the same for input functions that return ids, as on a TPU.
+        preprocessing: makes ids and weights from the output of the legacy input function. None if a
+            column is of an unknown kind; the report then names the column.
+        preprocessing_of_ids: like `preprocessing`, but for input functions that already return ids,
+            as on a TPU.
         step: the global step passed to learning-rate functions; the program must increment it.
         gradient_multiplier: returns the factor to apply to the gradients of all activations; None
             if there is no factor.
-        for_stock: whether all optimizers are stock's.
+        for_stock: whether all optimizers are of stock's classes.
         report: what was changed, and why.
     """
 
@@ -133,9 +133,10 @@ def to_tf2(
     target: str | None = None,
     batch_size: int | None = None,
 ) -> TF2Embedding:
-    """Translates a legacy spec, stock's or the bridge's, to TensorFlow 2.
+    """Translates a legacy spec, an object of stock's class or of the bridge's, to TensorFlow 2.
 
-    The objects are of stock's classes where its public API has them, otherwise of this project's.
+    The result consists of objects of stock's public classes where these exist, and of this
+    project's classes otherwise.
 
     Args:
         step: the global step: a variable such as `optimizer.iterations`, or a callable without
@@ -247,7 +248,10 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Makes stock's optimizer with every setting, and None; or else the engine's, and why."""
+    """Makes stock's optimizer, or the engine's if stock's lacks a setting.
+
+    The second result is None for stock's optimizer, and otherwise the reason.
+    """
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:
@@ -294,7 +298,7 @@ def _changes(
 
 
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
-    """Yields the notes of a spec, for the objects of TensorFlow 2.
+    """Yields the notes on a spec that matter in TensorFlow 2.
 
     In TensorFlow 2 every table has its own optimizer, so a note on the spec's optimizer is repeated
     for each table that uses it.

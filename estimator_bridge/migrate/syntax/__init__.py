@@ -1,1 +1,1 @@
-"""Parses a program into text and tree, and edits its text."""
+"""Parses programs, finds what their names stand for, and edits their text."""

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 class Edits:
-    """Replacements and insertions for one source, by the position of nodes."""
+    """Collects replacements and insertions for one source, and applies them."""
 
     def __init__(self, program: ParsedProgram, source: str) -> None:
         self._program = program
@@ -37,7 +37,7 @@ class Edits:
         return self.line_start(first), self.line_start(last + 1)
 
     def indentation(self, node: cst.CSTNode) -> str:
-        """The white space before a node that starts its line; otherwise as many blanks."""
+        """Returns the white space before a node, with blanks in place of any other code."""
         position = self._program.position(node).start
         start = self.line_start(int(position.line))
         before = self._source[start : start + int(position.column)]
@@ -56,7 +56,7 @@ class Edits:
         self.replace(*self.span(node), new)
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts a text after earlier insertions at the same offset."""
+        """Inserts text, behind text that was inserted at this offset before."""
         before = self._replacements.get((offset, offset), "")
         self._replacements[offset, offset] = before + text
 

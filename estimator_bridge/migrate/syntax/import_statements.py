@@ -28,8 +28,9 @@ class Imported:
 
     Attributes:
         bound: the name in the program; None for a star import.
-        place: its replacement in the bridge; None if it depends on the names that are read from it.
-        comment: the comment after the name in a list in brackets.
+        place: the replacement in the bridge; None if the names that the program reads from it
+            decide.
+        comment: the comment behind the name, if the import is a list in brackets.
     """
 
     full: str
@@ -39,7 +40,7 @@ class Imported:
 
     @property
     def by_use(self) -> bool:
-        """Whether it is a module of stock, whose names are replaced where they are used."""
+        """Whether the name is a module of stock, whose attributes are replaced where used."""
         return self.place is None and stock.is_stock_module(self.full)
 
 
@@ -93,7 +94,7 @@ def _comment(alias: cst.ImportAlias) -> str:
 
 
 def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
-    """Yields one import statement, with its comment, for each module of the replacements."""
+    """Yields an import statement and its comment for each module of the replacements."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for each in imported:
         assert each.place is not None
@@ -149,7 +150,7 @@ def is_preface(statement: cst.CSTNode) -> bool:
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
-    """Finds the position of TensorFlow's last import in the group of imports from `first`."""
+    """Finds the last import of TensorFlow in the group of imports that starts at `first`."""
     last = first - 1
     for position, each in enumerate(statements[first:], first):
         if not is_import_line(each):
@@ -189,7 +190,7 @@ class Aliases:
         return statements
 
     def free(self, name: str) -> str:
-        """Finds and reserves a name that the program does not use, if possible the given name."""
+        """Finds and reserves a name that the program does not use: the given one, if possible."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)

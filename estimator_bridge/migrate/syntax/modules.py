@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """The names that a module of a package imports from the others.
+    """Resolves the names that a module of a package imports from the other modules.
 
     Attributes:
         name: the full name of the module itself; "" for a single program.

@@ -1,4 +1,4 @@
-"""Follows names to the modules, classes and functions that they stand for, by data flow.
+"""Finds by data flow which modules, classes and functions the names in a program stand for.
 
 A program can give a module or function another name by `fc, tpu = tf.feature_column,
 tf.tpu.experimental`, as an attribute of a class or of `self`, as a default argument, as the result
@@ -28,13 +28,15 @@ class _Instance(NamedTuple):
 
 _Value = str | ast.FunctionDef | ast.ClassDef | _Instance
 _Values = frozenset[_Value] | None
-"""What an expression may be: full names, and definitions in the program. None means unknown."""
+"""The possible values of an expression: full names, and definitions in the program. None means
+unknown.
+"""
 
 _NOTHING: _Values = frozenset()
 
 
 class NameFlow:
-    """The full names of a program's expressions.
+    """Finds the full names of a program's expressions.
 
     Args:
         modules: the other modules of the package.
@@ -56,7 +58,7 @@ class NameFlow:
         self._known: dict[ast.AST, _Values] = {}
 
     def full_names(self, node: ast.AST) -> list[str]:
-        """Lists the full names that an expression may have; empty if one of them is unknown."""
+        """Lists the full names that an expression may have; empty if any of them is unknown."""
         names = _strings(self._values(node))
         return names if _agree(names) or not self._is_assigned(node) else []
 
@@ -68,7 +70,7 @@ class NameFlow:
         return _strings(values)
 
     def is_alias(self, node: ast.AST) -> bool:
-        """Whether an expression has its full name from an assignment, not from an import."""
+        """Whether an expression gets its full name from an assignment, not from an import."""
         if isinstance(node, ast.Attribute):
             above = self._values(node.value) or ()
             return not all(isinstance(each, str) for each in above) and bool(self.full_names(node))
@@ -129,7 +131,6 @@ class NameFlow:
         return any(self.may_be_none(each, seen | {name}) for each in self._bindings(scope, name))
 
     def _is_a_value(self, scope: ast.AST, name: str) -> bool:
-        """Whether a name is used other than as a module or a function, if it is not None."""
         bindings = self._bindings(scope, name)
         uses = [
             each
@@ -144,7 +145,7 @@ class NameFlow:
         return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
-        """Whether all called functions are in the program and resolve an argument's full name."""
+        """Whether a call passes the argument only to functions whose use of it can be traced."""
         if self.partial(call) is not None:
             return self.is_followed(call)
         functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]
@@ -180,7 +181,7 @@ class NameFlow:
 
     @staticmethod
     def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
-        """Whether a part of a definition is evaluated in the definition's own scope."""
+        """Whether a part of a definition is evaluated inside the scope of the definition."""
         if isinstance(scope, _COMPREHENSIONS):
             return True
         return isinstance(child, ast.stmt)
@@ -220,7 +221,6 @@ class NameFlow:
             self._bind(scope, node.id, None)
 
     def _is_plain(self, name: ast.Name) -> bool:
-        """Whether a name is the target of an assignment, which records the name itself."""
         up = self._parents[name]
         while isinstance(up, (ast.Tuple, ast.List)):
             up = self._parents[up]
@@ -284,7 +284,7 @@ class NameFlow:
                 yield (each.asname, each.name) if each.asname else (first, first)
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
-        """Lists the values to which a name is bound in the innermost scope that binds it."""
+        """Lists the values that a name may have in the innermost scope that binds the name."""
         start: ast.AST | None = scope
         while start is not None:
             is_visible = start is scope or not isinstance(start, ast.ClassDef)
@@ -332,7 +332,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Lists the calls of a function by its name; any other use of the name gives None."""
+        """Lists the calls of a function, with None for each other use of the function's name."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]
@@ -392,7 +392,7 @@ class NameFlow:
 
 
 def _union(values: Iterable[_Values]) -> _Values:
-    """Joins all values. None if one of them is unknown, or if `values` is empty."""
+    """Returns the union of all values; None if one of them is unknown, or if there are none."""
     every = [*values]
     if not every or None in every:
         return None

@@ -26,7 +26,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def is_on_library(program: ParsedProgram) -> bool:
-    """Whether a program is in the tf2 form: it imports the library and nothing of stock.
+    """Whether a program is already in the tf2 form: it imports the library, and nothing of stock.
 
     A module of a package need not import the library.
     """

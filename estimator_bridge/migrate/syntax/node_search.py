@@ -1,4 +1,4 @@
-"""Finds nodes in a syntax tree by their kind.
+"""Finds all nodes of one type in a syntax tree.
 
 LibCST's matchers do the same, but importing them takes half a second.
 """
@@ -23,7 +23,10 @@ def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
 
 
 class _Visitor(cst.CSTVisitor):
-    """Skips LibCST's search for methods of kinds and attributes, which takes most of the time."""
+    """A visitor without methods for single node types.
+
+    It skips LibCST's search for such methods, which takes most of the time.
+    """
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
         pass

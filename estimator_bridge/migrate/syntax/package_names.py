@@ -1,4 +1,4 @@
-"""Renames a package in its own modules, because a migrated package gets a new name."""
+"""Renames a package inside its own modules, because a migrated package gets a new name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 def renamed(source: str, name: str, old: str, new: str) -> str:
-    """Renames a package in a module's imports and in the full names that use them.
+    """Renames a package in a module's imports, and in full names such as `package.module.name`.
 
     Args:
         name: the module's name in errors.

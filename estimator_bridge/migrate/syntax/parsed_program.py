@@ -1,4 +1,4 @@
-"""A parsed program, with the position and the statement of each node."""
+"""Parses a program, and finds the position, the statement and the full names of its nodes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ParsedProgram:
         return int(self._positions[node].start.column)
 
     def imported_names(self, node: cst.CSTNode) -> list[str]:
-        """Lists the full names that a name or attribute may have, by imports and by data flow."""
+        """Lists the full names that a name or attribute may have; follows imports and data flow."""
         found = self.in_flow(node)
         return [] if found is None else self.flow.full_names(found)
 
@@ -80,7 +80,7 @@ class ParsedProgram:
         return [] if found is None else self.flow.names_at(found, dotted)
 
     def in_flow(self, node: cst.CSTNode) -> ast.AST | None:
-        """Finds the name or attribute of `flow` that ends at the same position."""
+        """Finds the node of the `ast` tree that ends where this LibCST node ends."""
         kinds = {cst.Name: ast.Name, cst.Attribute: ast.Attribute}
         last = node.attr if isinstance(node, cst.Attribute) else node
         found = self._ends.get(self._end(last))
@@ -105,7 +105,7 @@ class ParsedProgram:
         return self._parents.get(node)
 
     def in_its_quotes(self, code: str) -> str:
-        """Changes `'` to `"` in `code` if more strings of this program use `"`."""
+        """Changes `'` to `"` in `code` if most strings of this program use `"`."""
         quotes = [each.quote for each in self.find(cst.SimpleString)]
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
@@ -125,7 +125,7 @@ class ParsedProgram:
 
 
 def parsed(source: str, name: str, modules: Modules = ALONE) -> ParsedProgram:
-    """Parses a program, and caches the last single file for its other forms."""
+    """Parses a program. The last single file is cached, because several forms may be tried."""
     return _alone(source, name) if modules is ALONE else ParsedProgram(source, name, modules)
 
 

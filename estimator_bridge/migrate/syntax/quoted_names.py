@@ -15,7 +15,7 @@ class QuotedName(NamedTuple):
     """A dotted name in a string, the full names it may have, and its position.
 
     Attributes:
-        start, end: offsets in the source of the string, with its quotes.
+        start, end: offsets of the string in the source, including its quotes.
     """
 
     text: str

@@ -12,12 +12,13 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 class Removal:
-    """The statements to comment out, with the `reasons`, and single `arguments`.
+    """Collects what to comment out: statements, with the reason for each, and single arguments.
 
     Attributes:
         harmless: the statements whose removal loses nothing.
-        rules: the ids of the rules that remove statements, where a rule is the cause.
-        users: for a statement removed because nothing uses it any more, the old uses of its names.
+        rules: for a statement that a rule removes, the id of the rule.
+        users: for a statement that is removed because its names are no longer used, the nodes that
+            used them.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -47,9 +48,10 @@ class Removal:
     def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
         """Removes the statement of a node and the statements that depend on it.
 
-        A function is removed with a statement that returns its result. A statement that uses a name
-        is removed if no other statement binds the name. `cause` is the reason for the first
-        statement on which this one depends.
+        If the statement returns the result of a function, the whole function is removed. Statements
+        that use a name are removed if no remaining statement binds the name. `cause` is the reason
+        why the first statement of the chain was removed, if this one is removed because it depends
+        on another.
         """
         if self.is_removed(node):
             return
@@ -127,7 +129,7 @@ class Removal:
         return statement
 
     def collapse(self) -> None:
-        """Removes each `if` whose whole body is removed, instead of the statements in the body."""
+        """Removes each `if` statement as a whole if all statements in its body are removed."""
         # The innermost `if` statements come last in the order of the program.
         for each in reversed(self._program.find(cst.If)):
             if each.orelse is not None:
@@ -144,7 +146,7 @@ class Removal:
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
-        """Yields (statement, name, use) for names that only a removed statement may have bound."""
+        """Yields (statement, name, use) for names that removing the statement may leave unbound."""
         for statement in self.reasons.keys() - self.harmless:
             for name, scope in self._bound_names(statement):
                 others = [
@@ -163,7 +165,7 @@ class Removal:
                         break
 
     def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Whether a name is always bound when a later node of the program is reached."""
+        """Whether a binding always runs before a later node of the program."""
         statement = self._program.statement_of(binding)
         block = self._program.parent(statement)
         above: cst.CSTNode | None = node

@@ -1,4 +1,4 @@
-"""Comments out code without a counterpart, both arguments of calls and statements."""
+"""Comments out code that has no counterpart: statements, and arguments of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = 100
 
 
 class Comments:
-    """Moves arguments, and the statements of `removal`, into comments with the reason."""
+    """Turns arguments, and the statements of `removal`, into comments that give the reason."""
 
     def __init__(self, program: ParsedProgram, edits: Edits, removal: Removal) -> None:
         self._program = program
@@ -30,7 +30,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
-        """Moves some arguments of a call, with their comments, into a comment above the call.
+        """Moves arguments of a call, and comments on them, into a comment above the call.
 
         Args:
             name: the name of the called object.
@@ -68,7 +68,7 @@ class Comments:
     ) -> None:
         """Removes neighbouring arguments from the text and adds their comments to `remarks`.
 
-        Comments of the arguments before and after them stay where they are.
+        Comments on the arguments before and after the removed ones stay where they are.
         """
         starts_line = self._starts_line(run[0])
         alone = kept_before is None or kept_after is not None
@@ -159,7 +159,6 @@ class Comments:
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Whether the rule of a statement, or of all its users, leaves no comment."""
         users = [
             self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
         ]

@@ -23,7 +23,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 ARITHMETIC = f"arithmetic={TARGET!r}"
-"""An argument of `Trainer`."""
+"""The argument with which a `Trainer` computes as SparseCores do."""
 
 _COMPUTED = object()  # stands for a value that is known only at run time
 _COLUMNS = ("embedding_column", "shared_embedding_columns")
@@ -43,7 +43,7 @@ _REPORTED: Mapping[str, tuple[Action, str]] = {
     "weight_limits": (Action.OTHER, f"it is {on_sparse_cores.KEPT['weight_limits']}"),
     "sequence": (Action.OTHER, f"it is {on_sparse_cores.KEPT['sequence']}"),
 }
-"""The code that stays in a program, and the remark on it, by row of the catalogue."""
+"""Settings that stay in the program: the action and the remark for each row of the catalogue."""
 
 _ADDED, _LATER = "sparsecore-arithmetic", "sparsecore-computed"
 

@@ -1,4 +1,4 @@
-"""Applies the rules of the tf2 form to names and calls of methods."""
+"""Applies the rules of the tf2 form to names, and to calls of methods."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 
 
 class Tf2Actions:
-    """The handlers of actions, by `Action`.
+    """Carries out the rules of the tf2 form: one handler for each `Action`.
 
     Attributes:
-        of_names, of_methods: the handlers.
+        of_names, of_methods: the handlers for names, and for calls of methods.
         to_remove: nodes whose statements are removed after the visit, with the reason and the id of
             the rule.
     """
@@ -157,7 +157,6 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", code_of(node), new, rule_id)
 
     def _is_called_here(self, node: cst.CSTNode) -> bool:
-        """Whether a name is called, used as a type, or given another name that can be followed."""
         parent = self._program.parent(node)
         if isinstance(parent, cst.Call) and parent.func is node:
             return True
@@ -179,7 +178,7 @@ class Tf2Actions:
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 
     def _replace_reading(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces a call that reads the collection of this name; one that adds to it stays."""
+        """Replaces a call that reads the collection `node`; a call that adds to it stays."""
         argument = self._program.parent(node)
         call = self._program.parent(argument)
         if isinstance(call, cst.Call) and code_of(call.func).rpartition(".")[2] in _ADDING:
@@ -243,7 +242,7 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method, and its arguments, if the object is certainly an estimator."""
+        """Renames a method and its arguments, unless the call may be one of a `TrainerModel`."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
         is_model = code_of(call.func.value) in self._tf2_edits.models
         has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)

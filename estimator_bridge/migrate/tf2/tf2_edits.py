@@ -1,4 +1,4 @@
-"""The state of one rewrite to the tf2 form: edits, comments, blockers, imports and the report."""
+"""Holds the state of one rewrite to the tf2 form: edits, comments, blockers and the report."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Tf2Edits:
     """The changes of one program and their lines in the report.
 
     Attributes:
-        imported: the names that are imported from each module.
+        imported: for each module, the names that the new program imports from it.
         keras: whether the program becomes a `TrainerModel`.
         models: the names to which a `TrainerModel` is assigned.
-        left: first parts of dotted names that stay because their rule is not selected.
+        left: for names that stay because their rule is not selected, the first part of the dotted
+            name.
     """
 
     def __init__(
@@ -62,8 +63,8 @@ class Tf2Edits:
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
         """Imports a name from a module and returns the name to write.
 
-        If the program uses the name for something else, the only place of use, `node`, gets the
-        name with its module, such as `training.minimize`.
+        If the program uses this name for something else, the result is the name with its module,
+        such as `training.minimize`; `node` is then the only place where the name is used.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)
@@ -78,7 +79,7 @@ class Tf2Edits:
     def say(
         self, node: cst.CSTNode, kind: Kind, old: str, new: str, rule: str, why: str = ""
     ) -> None:
-        """Adds a line to the report; it does not count if its code is left out."""
+        """Adds a line to the report, which is dropped if the code of `node` is left out."""
         self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))
 
     def lines(self) -> list[Line]:

@@ -1,4 +1,4 @@
-"""The import statements of a program in the tf2 form: removes stock's and adds the new ones."""
+"""Rewrites a program's imports for the tf2 form: removes stock's and adds those of the library."""
 
 from __future__ import annotations
 

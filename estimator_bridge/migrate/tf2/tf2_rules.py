@@ -1,4 +1,4 @@
-"""The rules of the tf2 form: the action on each name, method and argument, and its reason.
+"""Lists the rules of the tf2 form: what happens to each name, method and argument, and why.
 
 To support another name, or to give another reason, add a row.
 """
@@ -42,16 +42,17 @@ class Action(enum.Enum):
 
 
 class NameRule(NamedTuple):
-    """The rule for a name or a method: the action, and `why`, for the report and for comments.
+    """The rule for a name or a method: the action, and the reason (`why`) for reports and comments.
 
     Attributes:
         new: the replacement of the name.
         module: the module from which the replacement is imported.
         arguments: the arguments that calls keep; None keeps all except `dropped`.
-        positional: how many arguments mean the same when passed by position.
-        refused: arguments that cannot be dropped without changing what the program does.
-        way_out: what to do about a refusal; by default, to do without the code.
-        unpacked: whether calls may have arguments of `**`, all of which are carried over.
+        positional: how many of the first arguments can be passed by position as before.
+        refused: arguments that cannot be dropped without changing what the program does, so that
+            calls with them are refused.
+        way_out: what the user can do about a refusal; by default, remove the code.
+        unpacked: whether calls may contain `**arguments`, which are then carried over.
     """
 
     action: Action
@@ -82,7 +83,7 @@ _EFFECTS = {
 
 
 KEEP = "keep-estimator"
-"""The id of the rule by which a program keeps its estimators."""
+"""The id of the rule that lets a program keep its estimators."""
 
 NO_COUNTERPART = "the new program has no counterpart"
 
@@ -114,7 +115,8 @@ def _training(
     Args:
         arguments: the arguments that calls keep; by default all.
         positional: how many of these may be positional; by default all that calls keep.
-        refused: arguments that cannot be dropped without changing what the program does.
+        refused: arguments that cannot be dropped without changing what the program does, so that
+            calls with them are refused.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional
@@ -186,7 +188,7 @@ _OF_TRAIN = "tensorflow.compat.v1.train"
 ESTIMATORS = (ESTIMATOR, "Estimator")
 
 _MODEL = STOCK[ESTIMATOR]._replace(new="TrainerModel", module=KERAS, unpacked=True)
-"""The rule of both estimators if the program becomes a `TrainerModel`."""
+"""The rule for Estimator and TPUEstimator in a program that becomes a `TrainerModel`."""
 
 _SESSION_HOOKS = frozenset(
     [
@@ -200,13 +202,13 @@ _SESSION_HOOKS = frozenset(
 """Names that `tf.estimator` and `tf.compat.v1.train` share."""
 
 _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
-"""Modules of the bridge with the names that specs use."""
+"""Modules of the bridge that define the names that specs use."""
 
 _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why other names of stock are commented out, by one part of the dotted name."""
+"""Why names of stock without a rule are commented out, by any one part of the dotted name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -267,7 +269,7 @@ _ANYWHERE: Mapping[str, NameRule] = {
         module=TRAINING,
     ),
 }
-"""Names of any module, by their last part."""
+"""Names that have the same rule in every module, by their last part."""
 
 EXPORT = NameRule(
     Action.EXPORT,
@@ -336,11 +338,13 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why an argument is not needed, by its name; arguments not listed have no counterpart."""
+"""Why the new program does not need an argument, by its name. Other arguments have no
+counterpart.
+"""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
-"""The rule of all other names of stock; `stock_reason` gives the reason."""
+"""The rule for names of stock that are not listed; `stock_reason` finds the reason."""
 
 
 _OF_BRIDGE = {
@@ -349,11 +353,11 @@ _OF_BRIDGE = {
     if each.namespace in ("", "experimental")
     and each.home.startswith("estimator_bridge.canned.heads.")
 }
-"""The namespaces of heads, which are those of the bridge."""
+"""The namespace of each head, the same as in the bridge."""
 
 
 def of_name(full: str, *, keras: bool = False) -> NameRule | None:
-    """Finds the rule of a full name; None if the name stays as it is.
+    """Finds the rule for a full name; returns None if the name stays as it is.
 
     Args:
         keras: whether the program becomes a `TrainerModel`.

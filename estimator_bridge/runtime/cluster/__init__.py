@@ -1,1 +1,1 @@
-"""The tasks of a cluster: their software, how they end, and the chief's watchdog."""
+"""Handles the tasks of a cluster: compares software, ends tasks, and watches for lost ones."""

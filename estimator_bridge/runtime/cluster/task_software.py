@@ -1,6 +1,6 @@
 """Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-The chief asks in every session, because a restarted task may be on another machine.
+The chief asks every task in every session, because a restarted task may be on another machine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class TaskReport(NamedTuple):
     """What a task reports about its software.
 
     Attributes:
-        tasks: the addresses in its TF_CONFIG, by job; None from older versions of this package.
-        trains: whether the task runs its own training loop, without use_tpu=True. None from older
-            versions.
+        tasks: the addresses in the task's TF_CONFIG, by job; None if the task has an older version
+            of this package.
+        trains: whether the task runs a training loop of its own, as it does without use_tpu=True.
+            None if the task has an older version of this package.
     """
 
     tensorflow: str = "unknown"
@@ -74,10 +75,10 @@ def of_this_process() -> TaskReport:
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Lists the devices of the tasks that have native ops; empty if this process has none.
+    """Lists the devices of the tasks that have native ops; empty if this process lacks them.
 
-    Waits until all tasks have started. Raises InvalidInput for a task with other versions, with
-    another TF_CONFIG, or with its own training loop.
+    Waits until all tasks have started. Raises InvalidInput if a task has other versions, another
+    TF_CONFIG, or a training loop of its own.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -85,7 +86,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends training if a restarted task lacks native ops that its part of the step uses."""
+    """Ends training if a restarted task lacks native ops that the task's part of the step needs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
+"""Reads the tasks of a cluster from TF_CONFIG, starts this task's server, and ends the tasks.
 
 The chief tells all other tasks when its program ends. Parameter servers, and workers that only run
 the chief's ops, then exit. Workers with their own training loop stop after the current step.
@@ -34,7 +34,9 @@ _LONG_PATIENCE_MS = 60_000  # the same, for telling a worker that it has to trai
 _STARTING = threading.Lock()
 
 LEAVING_SECS = 10.0
-"""Parameter servers go on for this long after the chief's end, so that workers can finish steps."""
+"""Parameter servers run for this long after the chief has ended, so that workers can finish
+steps.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,14 +234,14 @@ def _tell_all_at_exit(cluster: Cluster, workers_train: bool) -> None:
 
 
 class ChiefHasEnded(Exception):
-    """Raised when the chief's program has ended, so that nothing initializes or saves variables."""
+    """The chief's program has ended, so nothing would initialize or save variables."""
 
 
 class WorkerEnd:
-    """Waits for the end of the chief, and tells the chief when this worker stops training.
+    """Waits in a worker for the end of the chief, and tells the chief when the worker has stopped.
 
-    If the worker's step does not end soon after the chief, the process exits, because its results
-    would not be saved. The event `come` is set once the chief has ended.
+    If the worker's step does not end soon after the chief, the process exits, because the results
+    of the step would not be saved. The event `come` is set once the chief has ended.
     """
 
     def __init__(self, cluster: Cluster) -> None:

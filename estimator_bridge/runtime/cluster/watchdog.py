@@ -25,15 +25,15 @@ VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
 """Environment variable: for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default, five minutes.
+"""The default of `VARIABLE`: five minutes.
 
-Temporary problems are shorter: a virtual machine that moves pauses for seconds, a network file
-system or TCP retries for a minute or two, and a restarted task imports TensorFlow for up to a
-minute on a busy machine.
+Temporary problems are shorter. A virtual machine that is moved to another host pauses for seconds,
+a network file system or TCP retries for a minute or two, and a restarted task imports TensorFlow
+for up to a minute on a busy machine.
 """
 
 STATUS = os.EX_TEMPFAIL
-"""Exit status 75: the program continues when it is started again."""
+"""Exit status 75, which says that the program will continue if it is started again."""
 
 _ASKS_PER_PATIENCE = 10
 _LONGEST_INTERVAL = 10.0  # seconds between two polls of a task
@@ -50,7 +50,7 @@ class Watched:
 
 
 class Silences:
-    """Counts how long tasks are silent. A task that has never answered has not started yet.
+    """Measures how long tasks are silent. A task that has never answered has not started yet.
 
     Time is added in small parts, so that time in which the chief itself was frozen does not count.
     """
@@ -69,9 +69,9 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads how many seconds a task may be silent.
+    """Reads from the environment how many seconds a task may be silent.
 
-    The setting 0 gives None, which means forever.
+    Returns None for the setting 0: a task may then be silent forever.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -88,7 +88,7 @@ def patience_seconds() -> float | None:
 
 @contextlib.contextmanager
 def watching(cluster: Cluster | None) -> Iterator[None]:
-    """Watches the other tasks of a cluster; if one is silent for too long, exits with STATUS."""
+    """Watches the other tasks of a cluster; if one is silent for too long, exits with `STATUS`."""
     patience = patience_seconds()
     if cluster is None or patience is None:
         yield

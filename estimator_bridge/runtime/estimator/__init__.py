@@ -1,1 +1,1 @@
-"""The estimators, and the cores and hosts they run on."""
+"""Defines the estimators, and the cores and hosts on which they run."""

@@ -1,4 +1,4 @@
-"""`Estimator`: train, evaluate, predict and export with a legacy model_fn."""
+"""`Estimator`: trains, evaluates, predicts and exports with a legacy model_fn."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Estimator:
             checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
-        InvalidInput: the model_fn has the wrong arguments, or the config is not a RunConfig or has
-            another model_dir.
+        InvalidInput: the model_fn has the wrong arguments, the config is not a RunConfig, or
+            `model_dir` and the config name different directories.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -130,7 +130,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> ModelFn:
-        """The model_fn with this estimator's params. It takes features, labels, mode and config."""
+        """The model_fn with bound params; a function of features, labels, mode and config."""
 
         def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             batch = {"features": features, "labels": labels}
@@ -283,11 +283,12 @@ class Estimator:
         """Writes a SavedModel of TensorFlow's own ops and returns its directory as bytes.
 
         Args:
-            export_dir_base: the SavedModel goes into a new subdirectory named by the time.
+            export_dir_base: the directory in which a new directory, named by the time, is created
+                for the SavedModel.
             serving_input_receiver_fn: returns the tensors to feed, and the features computed from
                 them.
-            assets_extra: files to add, by their path below `assets.extra`.
-            as_text: writes the graph as text.
+            assets_extra: maps paths below `assets.extra` to the files that are copied there.
+            as_text: whether to write the graph as text.
             checkpoint_path: None takes the latest checkpoint.
             experimental_mode: the mode in which to call the model_fn.
             table_dtype: how to store the tables of the embedding config: "float32", "float16",
@@ -318,7 +319,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """Exports like `export_saved_model`, but keeps attributes that have default values."""
+        """Exports like `export_saved_model`, but keeps op attributes that have default values."""
         functions = {
             ModeKeys.PREDICT: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
         }
@@ -515,7 +516,7 @@ class Estimator:
 
 
 class EstimatorV2(Estimator):
-    """An Estimator without `export_savedmodel`, the old name of `export_saved_model`."""
+    """An Estimator that lacks `export_savedmodel`, the old name of `export_saved_model`."""
 
     @property
     def export_savedmodel(self) -> NoReturn:

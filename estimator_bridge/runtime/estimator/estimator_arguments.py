@@ -1,4 +1,4 @@
-"""Reads the arguments of estimators, and passes a program's functions the arguments they take."""
+"""Checks the arguments of estimators, and binds arguments to the functions of a program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IN_ONE_GRAPH = (
 
 
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Completes a config, by default an empty one, with `model_dir` or a temporary directory."""
+    """Sets the model_dir of a config (or a new one): `model_dir` or a temporary directory."""
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
         raise errors.InvalidInput(f"`config` must be an instance of `RunConfig`, got {config!r}.")
@@ -49,7 +49,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
 def maybe_overwrite_model_dir_and_session_config(
     config: RunConfig | None, model_dir: str | os.PathLike[str] | None
 ) -> RunConfig:
-    """Completes a config as an estimator does, including `session_config`. Libraries call it."""
+    """Completes a config as an estimator does, including `session_config`; libraries call this."""
     config = read_config(config, model_dir)
     if config.session_config is None:
         config = config.replace(session_config=default_session_config())
@@ -57,10 +57,12 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Reads the strategy of each mode; None for prediction, which keeps the input's order.
+    """Reads the distribution strategy of each mode.
 
-    With `between_graph`, a version 1 ParameterServerStrategy gives None too, because a cluster in
-    TF_CONFIG already trains like this strategy.
+    The strategy of prediction is None, so that predictions keep the order of the input.
+
+    With `between_graph`, TensorFlow 1's ParameterServerStrategy gives None too, because a cluster
+    in TF_CONFIG already trains as this strategy does.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):

@@ -1,4 +1,4 @@
-"""`params["context"]`: tells a program's functions which cores they run for."""
+"""Defines `params["context"]`, which tells a program's functions for which cores they run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens the device in the sa
 
 
 class TPUContext:
-    """The emulated cores of a job, on one host or on each worker of a cluster.
+    """Describes the emulated cores of a job, on one host or on the workers of a cluster.
 
     `host_was_asked_for` is True once an input_fn has asked which host calls it.
 
     Args:
-        input_fn_call: the number of this call of the input_fn, from 0. None for a model_fn.
-        device_assignment: computes the cores of each replica, for jobs with model parallelism.
+        input_fn_call: the zero-based index of this call of the input_fn. None for a model_fn.
+        device_assignment: a function that computes the cores of each replica, in jobs with model
+            parallelism.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class TPUContext:
         """Tells an input_fn how it is called; raises WrongCaller in a model_fn.
 
         Returns:
-            The device of the host, the number of this call (from 0), the number of calls, and the
-            number of replicas that use the result.
+            The device of the host, the zero-based index of this call, how many calls there are, and
+            how many replicas use the result.
         """
         index = self._index_of_call("current_input_fn_deployment")
         calls = len(self._cores.hosts) * self._calls_of_host
@@ -55,7 +56,7 @@ class TPUContext:
 
     @property
     def current_host(self) -> int:
-        """The number of the host that calls the input_fn; raises WrongCaller in a model_fn."""
+        """The index of the host that calls the input_fn; raises WrongCaller in a model_fn."""
         return self._index_of_call("current_host") // self._calls_of_host
 
     @property

@@ -1,4 +1,4 @@
-"""`TPUEstimator`: train, evaluate and predict with legacy model_fns on the TF2 engine."""
+"""`TPUEstimator`: trains, evaluates and predicts with legacy model_fns on the TF2 engine."""
 
 from __future__ import annotations
 
@@ -65,23 +65,25 @@ class TPUEstimator(Estimator):
     Args:
         model_fn, model_dir: as for `Estimator`.
         config: a TPU RunConfig.
-        params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size",
-            "use_tpu", and with use_tpu=True a `TPUContext` as "context".
-        train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
+        params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size" and
+            "use_tpu", and with use_tpu=True also "context", a `TPUContext`.
+        train_batch_size, eval_batch_size, predict_batch_size: the number of samples in a global
+            batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
-            in training and evaluation. None splits along the first.
+            in training and evaluation. None splits along the first axis.
         eval_on_tpu: whether evaluation uses the engine too.
-        export_to_tpu, export_to_cpu: at least one must be true. Both export a graph of TensorFlow's
-            own ops for CPUs.
+        export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
+            of TensorFlow's own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
-        embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
-        export_saved_model_api_version: 1 or 2; no effect, because the two only differ in graphs for
-            TPUs.
-        quirks: "stock" or "documented"; overrides the spec's.
+        embedding_config_spec: the tables, features and optimizer; an object of stock's class or of
+            the bridge's.
+        export_saved_model_api_version: 1 or 2; has no effect, because these versions differ only in
+            graphs for TPUs.
+        quirks: "stock" or "documented"; overrides the spec's `quirks`.
         engine: the device of the tables with use_tpu=True: "host" (the default), "software_tpu", or
             a host driver.
-        arithmetic: the arithmetic of the host with use_tpu=True: "tpu" (the default) for the first
-            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md.
+        arithmetic: how the host computes with use_tpu=True: "tpu" (the default) as the first TPU
+            generations do, or "sparsecore" as TPU v5p, v6e and TPU7x do; see docs/sparsecore.md.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
             (the default) in contiguous parts, or "octaves", which balances the load even if the
             first rows are the frequent ones. The layout changes no results but initial values.
@@ -91,7 +93,7 @@ class TPUEstimator(Estimator):
 
     Raises:
         InvalidSpec, InvalidInput: a setting is invalid or not supported; the message names it.
-        Untranslatable: SparseCores lack some of the settings; the message lists them.
+        Untranslatable: SparseCores lack some of the settings; the message lists these settings.
     """
 
     _config: run_config.RunConfig
@@ -294,8 +296,8 @@ class TPUEstimator(Estimator):
     def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
         """Whether every host calls the input_fn for its own part of the cores.
 
-        If the number of hosts is not set, this is True in a cluster if the input_fn asks which host
-        calls it. To find out, the input_fn is called once in a separate graph.
+        If the number of hosts is not set, the result is True in a cluster if the input_fn asks
+        which host calls it. To find out, this method calls the input_fn once in a separate graph.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True

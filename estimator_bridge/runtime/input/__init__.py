@@ -1,1 +1,1 @@
-"""Reads batches from an `input_fn` and splits them over the cores."""
+"""Reads batches from an `input_fn`, and splits each batch over the cores."""

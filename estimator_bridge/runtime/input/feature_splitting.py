@@ -26,9 +26,9 @@ class CoreInput:
     Attributes:
         ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
             per position], or a Tensor [n] with one id per sample.
-        weights: by feature, a float32 SparseTensor [n, length]. None means ones.
-        features: the other features for the model_fn, nests of [n, ...], and the lengths of
-            sequence features, int64 [n].
+        weights: by feature, a float32 SparseTensor [n, length]; None means that all weights are 1.
+        features: all other features, nests of [n, ...], and the lengths of sequence features, int64
+            [n]. The model_fn gets these.
     """
 
     ids: dict[str, Ids]
@@ -39,7 +39,7 @@ class CoreInput:
 def split_features(
     features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
 ) -> CoreInput:
-    """Separates the ids and weights of one core's batch from its other features.
+    """Separates the ids and weights in one core's batch from the other features.
 
     `notify` is called with a line for each feature whose ids the engine reads in an unexpected way.
     """
@@ -233,7 +233,7 @@ def _warning(feature: LegacyFeature, when: str, quirks: str | None = None) -> st
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
-    Also returns the number of samples in the batch, int64, or None if the batch is known to be
+    Also returns the number of samples before padding, int64, or None if the batch is known to be
     full. The op fails at run time if the batch has more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]

@@ -31,7 +31,7 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """How a global batch is split over emulated cores, and which hosts read the input."""
+    """Says how a global batch is split over emulated cores, and which hosts read the input."""
 
     count: int
     input_mode: int  # member of InputPipelineConfig
@@ -61,9 +61,10 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Makes the layout for predictions: the cores split a batch, or one core takes all of it.
+        """Makes the layout for predictions: cores split each batch, or one core takes it whole.
 
-        One core takes it in the modes that give each core its own batch, to keep the order.
+        One core takes whole batches in input modes that give each core its own batch, because
+        otherwise predictions would not be in the order of the input.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -122,12 +123,12 @@ def read_per_core(
     legacy: LegacySpec | None = None,
     notify_of_python: NotifyOfPython | None = None,
 ) -> tuple[list[Batch], list[Hook]]:
-    """Reads each core's batch; also returns the hooks of the input.
+    """Reads the batch of each core; also returns the hooks that the input needs.
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
-    batch, from one call of the input_fn or from one call per core. BROADCAST gives all cores the
-    same batch. `notify_of_python` is called if other tasks should read the input, but it calls
-    Python.
+    batch: PER_HOST_V2 calls the input_fn once per host, PER_SHARD_V1 once per core. BROADCAST gives
+    all cores the same batch. `notify_of_python` is called if other tasks should read the input, but
+    the input calls Python.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (
@@ -214,10 +215,11 @@ def _features_and_labels(batch: Object) -> Batch:
 def _split_along(
     batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[Batch]:
-    """Splits each tensor of features and labels along its own axis.
+    """Splits each tensor of features and labels along the axis given for this tensor.
 
-    As in stock, there is one axis for each tensor in a TPU's infeed: features sorted by key, then
-    labels. Ids and weights of embeddings are not in the infeed and are split along axis 0.
+    As in stock, `axes` has an entry for each tensor in a TPU's infeed: first the features, sorted
+    by key, and then the labels. Ids and weights of embeddings are not in the infeed and are split
+    along axis 0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)

@@ -1,4 +1,4 @@
-"""Places the input of each host on its device. Input that calls Python stays in this process."""
+"""Places each host's input on the device of the host, unless the input calls Python."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Nest, Tensor
 
 THIS_PROCESS: Final = "/device:CPU:0"
-"""The host of a job without a cluster, or of a chief that reads for all."""
+"""The only host of a job without a cluster, or of a cluster whose chief reads all input."""
 
 NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
-"""Gets the names of the ops that call Python, and the number of bytes that a step reads."""
+"""Is called with the names of the ops that call Python, and the number of bytes that a step
+reads.
+"""
 
 _Result = TypeVar("_Result")
 
@@ -23,7 +25,8 @@ _Result = TypeVar("_Result")
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
     """Calls a function that creates ops, and places the ops on a host's device.
 
-    Ops stay in this process if some of them call Python. Also returns the names of these ops.
+    If some of the ops call Python, all ops stay in this process; the names of those that call
+    Python are returned too.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -39,7 +42,7 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Places ops on a host. Ops in a dataset's functions run on the device of the dataset."""
+    """Makes a device function for a host. Ops in a dataset's functions run where the dataset is."""
     of_host = tf.DeviceSpec.from_string(host)
 
     def place(op: tf.Operation) -> str:
@@ -64,7 +67,7 @@ def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
 
 
 class PythonInputHook(tf.train.SessionRunHook):
-    """Reports after the first session call how many bytes this process read for all hosts."""
+    """Reports, after the first session call, how many bytes this process reads for all hosts."""
 
     def __init__(
         self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython

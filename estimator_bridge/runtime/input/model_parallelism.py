@@ -1,6 +1,6 @@
-"""Checks the settings of model parallelism, and runs each replica as a whole.
+"""Checks the settings of model parallelism. Each replica then runs as a whole.
 
-A TPU splits a replica over several cores; running it as a whole computes the same results.
+A TPU splits a replica over several cores, which computes the same results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_input_mode(config: TPUConfig) -> None:
 
 
 def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
-    """Assigns neighbouring cores to each replica, on the smallest TPU that is large enough."""
+    """Assigns neighbouring cores to each replica, on the smallest TPU that has enough cores."""
     x, y, z, cores = _SHAPES[num_cores_per_replica]
     mesh = [x * num_replicas, y, z, cores]
     coordinates = np.array(list(np.ndindex(*mesh)), np.int32)

@@ -1,1 +1,1 @@
-"""Runs the sessions and loops of training, evaluation and prediction."""
+"""Runs sessions, and in them the loops of training, evaluation and prediction."""

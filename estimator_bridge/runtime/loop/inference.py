@@ -28,7 +28,7 @@ _TAG = "checkpoint_path"  # tag of the event that names the checkpoint
 def evaluate(
     job: EstimatorJob, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
-    """Evaluates a checkpoint. With `in_one_call`, hooks run once, around all `steps`."""
+    """Evaluates a checkpoint. With `in_one_call`, hooks run only once, around all steps."""
     with (
         _reading(job, "evaluation") as reading,
         model_step.new_graph(
@@ -171,7 +171,7 @@ def _length(batch: Mapping[str, Nest]) -> int:
 
 
 class _StopAfterHook(tf.train.SessionRunHook):
-    """Stops an evaluation after a number of steps; must be the last hook.
+    """Stops an evaluation after a number of steps; must be the last hook in the list.
 
     If `update` is given, all steps but the last run inside the first session call, so that other
     hooks run only once.

@@ -1,4 +1,4 @@
-"""Base classes of session hooks."""
+"""Defines session hooks, and base classes of session hooks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class StepHook(tf.train.SessionRunHook):
     def step_if_due(
         self, timer: tf.train.SecondOrStepTimer, run_context: RunContext, run_values: RunValues
     ) -> int | None:
-        """Returns the global step after a run if a timer is due at this step, otherwise None.
+        """Returns the global step after a session call if the timer is due then; else None.
 
-        The fetched step may be the value before or after the run, so the step is read again.
+        The step that was fetched may be the value before or after the call, so the step is read
+        again.
         """
         if not timer.should_trigger_for_step(run_values.results + 1):
             return None
@@ -46,13 +47,13 @@ class StepHook(tf.train.SessionRunHook):
 
 
 _STEPS = 100
-"""The number of steps after which to warn."""
+"""`UnmovedStep` warns after this many steps."""
 
 
 class UnmovedStep:
     """Warns once if the global step has not changed during the first hundred steps.
 
-    Until then, a train_op may only accumulate gradients.
+    Before that, the train_op may be accumulating gradients for a later step.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Ends training on a signal: after the current step, or while the step waits for input.
+"""Ends training when a signal arrives: after the current step, or while the step waits for input.
 
-A step is only cancelled if only its input ops have run. Counters of arrived batches and
-finished steps show this.
+A step is cancelled only if nothing but its input ops has run, which counters of arrived batches and
+finished steps show.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderR
 
 
 class Progress:
-    """Counts the batches that have arrived and the finished steps, with ops in the session.
+    """Counts arrived batches and finished steps, with ops that the session runs.
 
-    It does not count inputs that only some steps read, for instance for hooks or inside a branch.
+    Inputs that only some steps read, for instance for hooks or inside a branch, are not counted.
     """
 
     def __init__(self, train_op: Op, device: str) -> None:
@@ -91,7 +91,7 @@ def _inputs_of(train_op: Op) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves a checkpoint from the watching thread as hooks do, but without the input's state.
+    """Saves a checkpoint from the watching thread, but without the state of the input.
 
     `path` is the checkpoint's path without the step.
     """
@@ -119,7 +119,7 @@ class Saving:
 
 
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
-    """Stops training after the current step on a signal; must be the first hook."""
+    """Stops training after the current step if a signal arrives; must be the first hook."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,8 +36,9 @@ def train_and_evaluate(
     only trains, and an evaluator only evaluates.
 
     Returns:
-        The metrics of the last evaluation and the results of its exporters, or (None, None) if
-        there was no evaluation. In a cluster, tasks other than a "master" return None.
+        The metrics of the last evaluation and the results of its exporters; (None, None) if there
+        was no evaluation. In a cluster, only a "master" task returns them, and other tasks return
+        None.
 
     Raises:
         WrongType: an argument has the wrong type.
@@ -62,7 +63,7 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Decides whether a cluster's evaluator continues. The evaluator ends at the first False."""
+    """Decides whether a cluster's evaluator continues; it ends when a method returns False."""
 
     def before_eval(self) -> bool:
         return True
@@ -72,11 +73,11 @@ class _ContinuousEvalListener:
 
 
 class _TrainingExecutor:
-    """Runs `train_and_evaluate`. Libraries create it directly, with hooks and a listener.
+    """Runs `train_and_evaluate`. Libraries also create this class, to add hooks and a listener.
 
     Args:
         train_hooks: training hooks in addition to those of `train_spec`.
-        continuous_eval_listener: asked by the evaluator of a cluster.
+        continuous_eval_listener: decides whether the evaluator of a cluster continues.
     """
 
     def __init__(
@@ -147,7 +148,8 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 def start_delay(config: Object) -> float:
     """Computes how many seconds a worker with its own training loop waits before it starts.
 
-    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs` (60 if
+    unset).
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)

@@ -1,4 +1,4 @@
-"""Trains: opens the session around a step, with hooks and savers, until a schedule or a signal."""
+"""Trains: runs a step in a session with hooks and savers, until a schedule or a signal ends it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When training ends: after a number of steps, at a global step, or with the input.
+    """Says when training ends: after a number of steps, at a global step, or when the input ends.
 
-    `report_interval` is for hooks that count their calls. None takes the config's interval.
+    `report_interval` says how often hooks that count their calls report; None takes the interval of
+    the config.
     """
 
     steps: int | None
@@ -55,8 +56,8 @@ def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[s
 class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
-    It must be the last hook. Other hooks then run once per loop and fetch tensors of the last step,
-    as with stock's loop on the device.
+    It must be the last hook. The other hooks then run once per loop, and fetch tensors of the last
+    step, as they do with stock's loop on the device.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -260,7 +261,9 @@ class _StepRateHook(StepHook):
 
 
 _POLL_SECS = 1.0
-"""Seconds between two looks for the chief's variables. TensorFlow's own sessions take 30."""
+"""How many seconds a worker waits before it looks again for the chief's variables. TensorFlow's
+own sessions wait 30.
+"""
 
 
 def _worker_session(

@@ -1,4 +1,4 @@
-"""Finds the latest checkpoint of a model_dir, and the last good one if the latest is damaged."""
+"""Finds the latest checkpoint of a model_dir; if it is damaged, names the last good one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves and restores jobs. Defines the base class of hooks that save state beside the model."""
+"""Saves and restores the variables of jobs, and the state of hooks that save with the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BeforeSave(tf.train.CheckpointSaverListener):
 class SavingHook(tf.train.SessionRunHook):
     """A hook whose state is saved with the model's checkpoints.
 
-    Its `after_create_session` runs before the first checkpoint is saved.
+    The hook's `after_create_session` runs before the first checkpoint is saved.
     """
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
@@ -42,16 +42,17 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, which a killed job would lose.
+    * It never overwrites the checkpoint that it restored. Otherwise a job that is killed while it
+      saves would lose this checkpoint.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
-    * Table slots that are missing in the checkpoint get their initial values.
+    * Table slots that the checkpoint lacks get their initial values.
     * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
       number of hosts or servers.
     * Error messages name the file.
 
     Args:
-        stored: the variables of the checkpoint to restore. None if there is none.
-        in_one_piece: whether the checkpoint has larger slices than this Saver writes.
+        stored: the variables in the checkpoint to restore. None if there is no checkpoint.
+        in_one_piece: whether slices in the checkpoint are larger than those that this Saver writes.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class JobSaver(tf.train.Saver):
 
 
 _BYTES_AT_ONCE = 64 << 20
-"""This many bytes of rows go through this process at once. A message can hold 2 GiB."""
+"""This many bytes of rows pass through this process at a time. A message can hold 2 GiB."""
 
 
 class RowsByMod:

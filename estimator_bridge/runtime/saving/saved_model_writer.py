@@ -1,4 +1,4 @@
-"""Writes SavedModels: the graph of a model_fn on a receiver's tensors, with trained values."""
+"""Writes SavedModels: the graph of a model_fn for a receiver's tensors, with trained values."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    The directory appears only when the SavedModel is complete, so a server never loads half of one.
-    Each mode of `receiver_fns` gets a graph. `table_dtypes` maps table variables, by name without
-    scope, to types other than float32.
+    The directory appears only when the SavedModel is complete, so a server never loads an
+    incomplete one. Each mode in `receiver_fns` gets a graph. `table_dtypes` has the types of table
+    variables that are not stored as float32; its keys are names without scopes.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

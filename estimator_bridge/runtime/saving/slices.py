@@ -1,7 +1,7 @@
-"""Cuts a job's large variables into slices of rows, in which a checkpoint stores them.
+"""Cuts a job's large variables into slices of rows; a checkpoint stores each slice separately.
 
-Restoring a row reads its whole slice, so parameter servers could not restore a larger slice than
-fits into their memory.
+To restore a row, TensorFlow reads the whole slice that contains it. So a parameter server could not
+restore a slice that is larger than its memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from tf2_engine.types import Object, Variable
 SLICE_BYTES = 40 << 20
 """The largest size of a slice.
 
-It is larger than the blocks that glibc keeps in its heaps after they are freed (32 MiB,
-M_MMAP_THRESHOLD_MAX), so the memory of each slice returns to the system. Three slices, of a session
-that ends and of the next one, take about a hundred megabytes.
+glibc keeps freed blocks of up to 32 MiB (M_MMAP_THRESHOLD_MAX) in its heaps. Slices are larger, so
+their memory returns to the system. Up to three slices, of a session that ends and of the next one,
+are in memory together: about a hundred megabytes.
 """
 
 _LARGE_PIECE = 2  # slices
 
 _ALIGNED_ROWS = 16
-"""A slice with a multiple of this many rows is stored without a copy, whatever a row's size."""
+"""A slice is stored without a copy if its number of rows is a multiple of this, whatever the
+size of a row.
+"""
 
 Ranges = Sequence[tuple[int, int]]
 """Ranges of consecutive rows in a stored tensor: (first row, number of rows)."""
@@ -36,9 +38,9 @@ def in_slices(
 
     Args:
         objects: the objects to save, with all parts of each variable.
-        tables: the tables of the job. Parts of a table in "mod" order stay whole, because the
-            number of a part tells where each of its rows is.
-        most_bytes: the largest size of a slice. None makes a slice of each range of rows.
+        tables: the tables of the job. Parts of a table in "mod" order stay whole, because the order
+            of their rows follows from the number of the part.
+        most_bytes: the largest size of a slice. None makes each range of rows one slice.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -73,8 +75,8 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows per slice; None if the ranges need not be cut.
 
-    Slices are never one equal part per host, because a reader could not tell whether the order of
-    such parts is "div" or "mod".
+    The slices are never such that each host has one slice of equal size, because a reader could not
+    tell whether these parts are in "div" or "mod" order.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

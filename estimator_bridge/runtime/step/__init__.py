@@ -1,1 +1,1 @@
-"""One step of a model: on the engine, or with ordinary variables."""
+"""Builds one step of a model: on the engine, or with ordinary variables."""

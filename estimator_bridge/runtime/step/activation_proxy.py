@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
 A custom gradient records each activation's gradient. Each activation also depends on a trainable
-dummy variable with stock's name, so `minimize`, `compute_gradients` and the checkpoint keys of
-slots work as in stock.
+dummy variable. The dummy variable has the same name as in stock, so `minimize`, `compute_gradients`
+and the checkpoint keys of slots work as in stock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
 
 
 def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
-    """Creates a dummy variable per table, which is trainable but not saved in checkpoints."""
+    """Creates a dummy variable for each table, trainable but not saved in checkpoints."""
     return {
         table: tf.get_variable(
             DUMMY_NAME.format(table),
@@ -45,11 +45,11 @@ def initialize_dummies() -> Op:
 
 
 class ActivationProxy:
-    """The activations of one core that the model reads, by feature key, and their gradients.
+    """Holds the activations that the model reads on one core, by feature key, and their gradients.
 
     Args:
         shapes: [batch, (T,) dim] of each activation.
-        dummies: the dummy variable of each feature's table. None records no gradients.
+        dummies: the dummy variable of each feature's table. With None, no gradients are recorded.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:

@@ -1,4 +1,4 @@
-"""Two ways for sessions to use a cluster, one graph for all tasks or one per task; places ops."""
+"""Opens sessions in a cluster, with one graph for all tasks or one per task, and places ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
 DeviceFunction = Callable[[Object], str]
-"""Maps an op under construction to its device."""
+"""Chooses the device of an op while the op is created."""
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
@@ -38,7 +38,8 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
     """Makes a device function that places ops without a device on the device of their inputs.
 
-    Otherwise they would run on the client, to which every activation and gradient would be sent.
+    Otherwise these ops would run on the client, and every activation and gradient would be sent
+    there.
     """
 
     def device_of(op: Object) -> str:
@@ -66,7 +67,7 @@ class _Balanced:
 
 
 class Client:
-    """Opens sessions. The base class is for one process without a cluster."""
+    """Opens sessions. This base class is for one process without a cluster."""
 
     device = "/device:CPU:0"
     writes_summaries = True

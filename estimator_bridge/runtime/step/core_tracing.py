@@ -1,7 +1,7 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-As in stock, the model_fn is called only once. Variables and other state belong to core 0. Only
-core 0 assigns to variables and runs UPDATE_OPS, because a TPU's checkpoint has core 0's values.
+As in stock, the model_fn is called only once. Variables and other state belong to core 0. Only core
+0 assigns to variables and runs UPDATE_OPS, because on a TPU, too, checkpoints have core 0's values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 @dataclasses.dataclass(frozen=True)
 class _Sum:
-    """A cross-replica sum: each core's term and total, and the groups of cores that it adds up."""
+    """A cross-replica sum: each core's term and total, and which cores are summed together."""
 
     terms: list[Tensor]
     totals: list[Tensor]
@@ -35,7 +35,7 @@ class _Sum:
 
 
 class CoreTracer:
-    """Traces the model on core 0 with its batch, and then copies it for each other core."""
+    """Traces the model with core 0's batch, and then copies its ops for each other core."""
 
     def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
         self._cores = cores
@@ -113,7 +113,7 @@ class CoreTracer:
     ) -> dict[str, Tensor]:
         """Copies all ops on which `wanted` depend; returns the copied tensors by name.
 
-        Tensors in `replaced` take the place of core 0's.
+        `replaced` maps names of core 0's tensors to the tensors that replace them in the copy.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}

@@ -1,4 +1,4 @@
-"""Adds the engine to the graph of a step: on a host driver, or on a software TPU."""
+"""Adds the engine to the graph of a step, with a host driver or with a software TPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver that keeps the tables o
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
-"""The layouts of large tables on parameter servers. A spec may also ask for "mod"."""
+"""The layouts that a user can choose for large tables on parameter servers. A spec may also ask
+for "mod".
+"""
 
 
 def wire_of(wire: Wire | None) -> Wire:
@@ -90,7 +92,7 @@ def check_engine(engine: Engine) -> None:
 
 
 class Device(abc.ABC):
-    """An engine as part of a step's graph."""
+    """The engine as a part of a step's graph."""
 
     engine: TPUEmbedding
     hooks: tuple[Hook, ...] = ()  # hooks that sessions need
@@ -100,7 +102,10 @@ class Device(abc.ABC):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Looks up a batch after the ops in `after`; returns activations and an op of the step."""
+        """Looks up a batch after the ops in `after`.
+
+        Returns the activations, and an op that the step must run.
+        """
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
@@ -133,7 +138,7 @@ def _nest(per_core: PerCore) -> Nest:
 class _SoftwareTpuDevice(Device):
     """The engine on a software TPU; each core receives activations and sends gradients.
 
-    There is one software TPU per process. The running session takes it over; see `_HoldHook`.
+    A process has only one software TPU, which the running session takes over; see `_HoldHook`.
     """
 
     holds_tables = True
@@ -178,7 +183,8 @@ class _SoftwareTpuDevice(Device):
 class _HoldHook(tf.train.SessionRunHook):
     """Takes over the software TPU for a session: configures it and loads the variables' values.
 
-    For example, an evaluation takes it from the training session, which then takes it back.
+    For example, an evaluation takes the software TPU from the training session, which takes it back
+    afterwards.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
@@ -207,7 +213,7 @@ class _HoldHook(tf.train.SessionRunHook):
 def make_device(
     engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Builds the engine that `make` returns for a driver, in the default graph.
+    """Chooses a driver, and builds the engine that `make` returns for it in the default graph.
 
     `shapes` are the shapes of the features' activations without the last dimension.
     """

@@ -1,7 +1,7 @@
 """Builds steps with use_tpu=True: the engine has the tables, and the model reads activations.
 
-The model_fn is traced first, with placeholders as activations, because the names of its tables
-depend on the variable scopes that it opens.
+The model_fn is traced before the engine is built, with placeholders as activations, because the
+names of the tables depend on the variable scopes that the model_fn opens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tf2_engine.types import Graph, Object, Op, Session, Tensor, TensorLike
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """The settings of a step on the engine."""
+    """The settings of a step that runs on the engine."""
 
     legacy: LegacySpec | None  # None for a model without an embedding spec
     cores: CoreLayout
@@ -120,9 +120,9 @@ _ATTRIBUTE = "_tables_of_step"
 
 @dataclasses.dataclass(frozen=True)
 class TablesOfStep:
-    """The tables of a step and, by core, their inputs and the gradients that the step sends.
+    """The engine of a step, and for each core the inputs and the gradients that the step sends.
 
-    Hooks that summarize tables find this object by the graph.
+    Hooks that summarize tables find this object through the graph of the step.
     """
 
     engine: TPUEmbedding
@@ -152,7 +152,7 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 
 class _Embedding:
-    """The engine's part of a step: proxies until the model is traced, then the engine."""
+    """The engine's part of a step: proxies while the model is traced, and then the engine."""
 
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings

@@ -1,4 +1,4 @@
-"""`ModelStep`: the ops and hooks of one step in a mode, and the graph that contains them."""
+"""Defines `ModelStep`, the ops and hooks of one step, and opens the graph that contains them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    `end_of_loop` is the train_op of a loop's last step, which also updates the table variables.
-    None means `train_op`.
+    `end_of_loop` is the train_op for the last step of a loop, which also updates the table
+    variables; None means `train_op`.
     """
 
     loss: Tensor | None = None
@@ -57,9 +57,9 @@ class ModelStep:
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Combines the specs of all cores, of stock's classes or the bridge's, into a step.
+    """Combines the specs of all cores into a step. The specs may be of stock's classes.
 
-    The tensors of a host call are computed from the global step before the training step.
+    The tensors of a host call see the global step as it was before the training step.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())

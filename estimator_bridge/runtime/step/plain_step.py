@@ -98,10 +98,11 @@ def _group(ops: list[Op]) -> Op:
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Replaces ids by their activations, for features that are configured by dicts.
+    """Replaces ids by activations, for features that are configured by dicts.
 
-    Each table is a trainable float32 variable [vocabulary_size, dimension] of the same name as with
-    use_tpu=True, so jobs of both kinds can continue from each other's checkpoints.
+    Each table is a trainable float32 variable, [vocabulary_size, dimension]. It has the same name
+    as with use_tpu=True, so jobs with and without use_tpu=True can continue from each other's
+    checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)

@@ -1,4 +1,4 @@
-"""Names and creates the variables of tables, with the names that stock's checkpoints have."""
+"""Creates the variables of tables, with the names that they have in stock's checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Graph, Tensor, Variable
 
 NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""The table variable (without its scope) of each table, by table name, in the graph of a step."""
+"""For each graph of a step: maps table names to the names of variables, without scopes."""
 
 TABLES = (
     "tpu_embedding_table_shards"  # a collection of the variables that contain rows, but not slots
@@ -39,7 +39,7 @@ class TableVariables:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Whether a variable is a slot: its name starts with a table's, and the shapes agree."""
+        """Whether a variable is a slot: the name starts with a table's, and shapes agree."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()
@@ -50,7 +50,7 @@ class TableVariables:
 
 
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Determines the name of each table's variable, by table name.
+    """Determines the name of each table's variable; the result is keyed by table name.
 
     `scopes` maps the name of a variable without its scope to (scope, name within the scope).
     """
@@ -83,10 +83,10 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
 
 
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
-    """Makes a factory that creates table variables where Savers, hooks and programs expect them.
+    """Makes a factory for table variables that Savers, hooks and programs can find.
 
-    Shards are `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not trainable. A
-    checkpoint stores them as one tensor `<name>`.
+    Shards are named `<name>/part_0` to `<name>/part_<n-1>`. They are in GLOBAL_VARIABLES but not
+    trainable. A checkpoint stores all shards of a table as one tensor `<name>`.
     """
 
     def make(

@@ -31,11 +31,12 @@ from estimator_bridge.verification.result import Result
 Config = Mapping[str, str]
 
 _OF_HOSTS = "sharding_strategy"
-"""The field of a device configuration that says which rows each host has."""
+"""The field of a device configuration that says which rows are on which host."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""Suffix of the field with a table's `tag`, the number of a computed learning rate.
+"""The end of the name of the field with a table's `tag`, which numbers the computed learning rates.
 
-See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
+See `LearningRate` in TensorFlow's optimization_parameters.proto. If the tag is 0, the field is
+missing.
 """
 
 _VERBS = {
@@ -53,7 +54,7 @@ def compare(
     *,
     until_different: bool = False,
 ) -> Result:
-    """Compares two recordings without searching for causes; a perturbed run widens tolerances.
+    """Compares two recordings, but does not search for causes; a perturbed run widens tolerances.
 
     With `until_different` it stops after the first step that differs; the result is not `complete`.
     """
@@ -193,9 +194,10 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Selects the fields of both device configurations that are compared.
+    """Selects the fields of both device configurations that have to be equal.
 
-    The order of rows in a Keras model and the order of computed rates change no results.
+    The order of rows in a Keras model, and the order of computed learning rates, are left out
+    because they change no results.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

@@ -1,7 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Integers, bools and strings are equal or not. Floats and complex numbers have a distance. NaN equals
-only NaN.
+Floats and complex numbers may differ by a distance, while integers, bools and strings must be
+equal. NaN equals only NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
 _MAX_SHOWN = 60
-"""How many characters of a string a report shows."""
+"""The largest number of characters that a report shows of a string."""
 
 
 def is_float(dtype: np.dtype[Object]) -> bool:
@@ -35,8 +35,8 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    Distances are exact up to 2^53, never 0 for different integers, and infinite between different
-    strings, and between NaN and a number.
+    Distances between integers are exact up to 2^53, and never 0 for different integers. The
+    distance is infinite between different strings, and between NaN and a number.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
@@ -48,9 +48,9 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values.
+    """Counts how many floats (of their dtype) lie between two values.
 
-    For complex numbers, the part that differs more counts.
+    For complex numbers it is the larger count of the real and the imaginary part.
     """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):

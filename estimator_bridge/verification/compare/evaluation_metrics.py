@@ -23,39 +23,45 @@ from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Computes the tolerance of an output, and the reason for it, from its name and magnitude."""
+"""Takes the name and magnitude of an output; returns its tolerance, and the reason for this
+tolerance.
+"""
 
 _OfValue = TypeVar("_OfValue")
 
 SEEN_BY = "values of metrics: "
-"""Prefix of the names of values from which metrics are computed."""
+"""Prefix of the names of recorded values from which metrics are computed."""
 
 _UNIT_ROUNDOFF = 2.0**-24
 _ROUNDINGS_OF_VALUE = 16
 _BLOCK = 2**18
-"""Elements that are compared at a time; their float64 copies fit into a processor's cache."""
+"""This many elements are compared at a time, so that float64 copies fit into a processor's
+cache.
+"""
 
 FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of metrics that differ for equal values; METRIC if the cause is unclear."""
+"""The causes of a metric that differs although it is computed from equal values; METRIC if the
+cause is unclear.
+"""
 
 
 class Fault(NamedTuple):
-    """The cause of a difference and the observation, if there is a fault."""
+    """Why a metric is wrong, and the observation that shows it; empty if the metric is right."""
 
     cause: str = ""
     note: str = ""
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, and its recomputed values where that is possible.
+    """A metric on both sides, and its recomputed values if they can be computed.
 
     Attributes:
-        again_a, again_b: each side's function applied to its own values.
-        crossed: side B's function applied to side A's values.
+        again_a, again_b: the result of each side's metric function for the values of this side.
+        crossed: the result of side B's metric function for side A's values.
     """
 
     a: Array
@@ -154,7 +160,7 @@ def _mean(losses: Array | None) -> Array | None:
 
 
 def _roundings(seen: Mapping[str, Array]) -> float:
-    """Estimates how many roundings a metric takes.
+    """Estimates how many roundings the computation of a metric adds up.
 
     Of the n roundings of a sum, about √n add up (Higham, Accuracy and Stability of Numerical
     Algorithms, 2002, section 2.8).
@@ -193,7 +199,7 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing reproduces a reported metric. If not, it proves nothing."""
+        """Whether recomputing gives the reported metric; if not, it proves nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
@@ -226,7 +232,7 @@ def _apart(one: Array | None, other: Array | None) -> float:
 
 
 class SampleDifferences:
-    """The differences of one output; `note` describes what numbers cannot express."""
+    """How the samples of one output differ; `note` describes what numbers cannot express."""
 
     def __init__(self, *, is_new: bool = True) -> None:
         self.largest = 0.0

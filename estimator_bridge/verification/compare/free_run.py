@@ -1,8 +1,8 @@
-"""Judges steps of sides that run freely, by the model of docs/numerics.md.
+"""Judges the steps of two sides that run freely; docs/numerics.md explains the tolerances.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
-and Stability of Numerical Algorithms, 2002, chapters 2 to 4). If necessary, a second training run
-with changed last bits measures how much a network amplifies errors.
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). If these bounds are not enough, a
+second training run with changed last bits measures how much a network amplifies errors.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from estimator_bridge.verification.findings import DENSE, GRADIENT
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
-"""Roundings of each term of a weighted sum, and additional roundings of any sum."""
+"""How many roundings each term of a weighted sum has, and how many more any sum has."""
 ROUNDINGS_PER_UPDATE = 23
-"""Roundings of the longest update rule, FTRL, with weight decay."""
+"""The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""Differences may be this many times as large as those of a perturbed run, a single sample."""
+"""Differences may be this many times as large as those of the perturbed run, which is only one
+sample.
+"""
 MAX_PERTURBATION = 0.01
-"""The most that a perturbed start may move a loss or an activation, relative to the largest one.
+"""A perturbed start may move losses and activations at most by this share of the largest one.
 
-Eight times this is a tenth of the values. With a higher limit, smaller faults would pass as
-rounding.
+Differences eight times as large, almost a tenth of the values, are then still allowed. With a
+higher limit, larger faults could pass as rounding.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
-"""How far a perturbed start moved each array (group, name) at each step."""
+"""How far a perturbed start moved each array, given by (group, name), at each step."""
 
 
 def judged_freely(
@@ -64,7 +66,7 @@ def _residuals(
 
 
 class Tolerance:
-    """The tolerance of every array. Steps must be passed in order."""
+    """Computes the tolerance of every array at every step. Steps must be passed in order."""
 
     def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
         self.num_terms = num_terms
@@ -110,10 +112,10 @@ class Tolerance:
 
 
 def _scale_of(name: PairedName) -> str:
-    """Groups arrays that pass rounding errors to each other, and so share a scale.
+    """Names the scale of an array; arrays that pass rounding errors to each other share one.
 
-    All gradients are one group. The weights of a network are another, and so are its slots of one
-    name.
+    All gradients share a scale. The weights of a network share another scale, and so do slots of
+    the same name.
     """
     if name.role == GRADIENT:
         return ""
@@ -127,8 +129,9 @@ def allowed(num_terms: int, num_updates: int, scale: float) -> float:
     """Returns the largest absolute difference that rounding on both sides explains.
 
     Args:
-        num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
-        scale: the magnitude to which errors are relative.
+        num_terms: the largest number of terms in a sum: ids of a sample, or occurrences of a row in
+            a batch.
+        scale: the magnitude of the values, to which the errors are relative.
     """
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)

@@ -1,4 +1,4 @@
-"""Joins the values that several cores recorded in a step, and the batches that they shared."""
+"""Joins what several cores recorded in a step: values, and the parts of a batch."""
 
 from __future__ import annotations
 

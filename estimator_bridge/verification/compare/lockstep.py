@@ -1,6 +1,6 @@
 """Judges steps in lockstep: side B starts every step from side A's state.
 
-So each step is judged by itself, and the rounding errors of earlier steps do not count.
+So each step is judged by itself, without the rounding errors of earlier steps.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _ROUNDINGS_OF_START = 4
 """Initial values may differ by this many roundings (two units in the last place)."""
 
 Inputs = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
-"""The inputs of the updates of both sides, step by step."""
+"""For each side, the inputs of a table's updates, step by step."""
 _MARGIN = 2.0
-"""This multiple of both sides' error bounds is allowed, as the order of operations may differ."""
+"""Tolerances are this multiple of both error bounds, because the order of operations may differ."""
 _DESCRIBED = 0.99
-"""A shadow describes a side if this share of elements is within the bounds."""
+"""A recomputed table counts as right for a side if this share of elements is within the bounds."""
 
 
 class LockstepStep(NamedTuple):
     """The values from which one step is judged.
 
     Attributes:
-        before: side A's variables at the last read, from which both sides continued.
-        inputs: the inputs of the steps since the last read, including this step; None if unknown.
-        is_first: whether the step is the first one since the last read.
+        before: side A's variables when they were last read; both sides continued from them.
+        inputs: the inputs of all steps since then, including this step; None if unknown.
+        is_first: whether the step is the first one since the variables were read.
     """
 
     paired: PairedStep
@@ -77,7 +77,7 @@ def judged_in_lockstep(
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
     """Judges each step by its own values.
 
-    Without a perturbed run, the effect of rounding is unknown.
+    The perturbed run shows the effect of rounding, which is unknown without it.
     """
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
@@ -140,7 +140,7 @@ class _StepJudge:
     def _looked_up(
         self, step: LockstepStep, name: PairedName, a: Array, b: Array
     ) -> Residual | Array | float:
-        """Judges an activation, or returns the possible error of its sums."""
+        """Judges an activation; if that is not possible, returns the possible error of the sums."""
         tables = self.settings[0]["tables"]
         table = next((each for each in tables if each["name"] == name.table), None)
         ids = step.ids.get(name.name)
@@ -218,7 +218,10 @@ def table_residuals(
     after: tuple[Values, Values],
     inputs: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
 ) -> Iterator[tuple[str, Residual]]:
-    """Yields residuals without the effect of different gradients, if inputs fit the table."""
+    """Yields the differences of a table that do not come from different gradients.
+
+    Yields nothing if the inputs do not fit the table.
+    """
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)
     if not all(each.fits(before[table["variable"]]) for each in (*ours_in, *theirs_in)):

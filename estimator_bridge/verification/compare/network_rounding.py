@@ -1,4 +1,4 @@
-"""Judges the values that the model computes, by the measured effect of rounding."""
+"""Judges the values that a model computes; tolerances come from the measured effect of rounding."""
 
 from __future__ import annotations
 
@@ -27,42 +27,44 @@ from estimator_bridge.verification.perturbation import perturbed
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
-"""Any result of a model may be wrong by this many relative roundings."""
+"""Any result of a model may have an error of this many roundings, relative to its size."""
 _ROUNDINGS_OF_UPDATE = 16
-"""Roundings of an update by the model's optimizer, relative to the variable or its movement."""
+"""An update by the model's optimizer may have this many roundings, relative to the variable or
+its movement.
+"""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""By the variable that stores a power: the absolute exponent of 1 - power in the rate."""
+"""The absolute exponent that 1 - power has in the rate, for each variable that stores a power."""
 _ROUNDINGS_OF_POWER = 4
-"""Roundings of a power that is computed directly, and of 1 - power."""
+"""This many roundings count for a power that is computed directly, and for 1 - power."""
 _SLOT = "/Adam"
 
 
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
-Between two versions of TensorFlow, and between two graphs of one model, the roundings of a model of
-some layers move gradients by half as much as the changed bits do, and single elements by three
-times as much.
+We compared two versions of TensorFlow, and two graphs of one model, for models of a few layers:
+rounding moves gradients by half as much as the changed bits do, and single elements by three times
+as much.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""
 _ZERO = -(1 << 20)
 _FEW = 32
-"""A scale with fewer measured elements also uses the measurements of its neighbours."""
+"""A scale with fewer measured elements also uses the measurements of the neighbouring scales."""
 _USUAL = 0.98
-"""The share of elements of a scale that thresholds in the model do not affect."""
+"""Thresholds in the model, such as a relu's, leave this share of a scale's elements unaffected."""
 _MIN_FOR_JUMPS = 256
-"""In smaller arrays, jumps cannot be told from usual movements."""
+"""In arrays with fewer elements, jumps cannot be told from usual movements."""
 
 
 class Network:
-    """Tolerances for the arrays of a model, by the rounding that a perturbed run measures.
+    """Computes tolerances for the arrays of a model from the effect of rounding in a perturbed run.
 
     Args:
-        samples: the size of a batch, which bounds the terms of sums.
+        samples: the size of a batch, which bounds the number of terms in sums.
         features: the features whose activations and gradients have a row for each sample.
     """
 
@@ -83,7 +85,10 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss; known sums have an additional `rounding`."""
+        """Judges an activation, gradient or loss.
+
+        `rounding` is an additional tolerance for sums whose terms are known.
+        """
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
@@ -139,18 +144,19 @@ class Network:
 
     @property
     def _factor_of_sums(self) -> float:
-        """The factor on the effect of changed bits for sums over samples.
+        """Computes the factor for the effect of changed bits, in sums over samples.
 
         Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n roundings, or a tenth of that if errors are random.
+        addition moves it by up to n roundings, or by a tenth of n if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Computes the distance of side B from side A's result for the same gradients.
+        """Computes how far side B is from the result that side A has with side B's gradients.
 
-        The perturbed run started from another value. The optimizer adds to this value, or
-        recomputes the variable from slots; the smaller distance counts.
+        The perturbed run has this result, but started from another value. The optimizer may add to
+        the old value, or recompute the variable from slots; the smaller of the two distances
+        counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -208,11 +214,11 @@ def _finite(values: Array) -> Array:
 def relative_error(
     name: str, before: Mapping[str, Array], computed: Collection[str], step: int
 ) -> float:
-    """Bounds the relative error of an update by Adam if one side recomputes the powers of betas.
+    """Bounds the relative error of Adam's update if only one side stores the powers of the betas.
 
     Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
-    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed` are
-    the variables that only one side has.
+    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed`
+    lists the variables (powers) that only one side has.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -228,7 +234,7 @@ def relative_error(
 
 @dataclasses.dataclass
 class _Scale:
-    """The movements of elements of one scale: the usual one (`level`) and the largest (`top`)."""
+    """How far elements of one scale move: usually (`level`) and at most (`top`)."""
 
     level: float = 0.0
     top: float = 0.0
@@ -244,8 +250,8 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    So large elements do not hide errors in much smaller ones. If rows are samples (`has_jumps`), a
-    threshold in the model may move single samples further than the others.
+    Because scales are separate, large elements do not hide errors in much smaller ones. If rows are
+    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -270,7 +276,7 @@ class Noise:
         """Returns how far elements of an array usually move; with `top`, the largest movement.
 
         An element that moves by more than its size consists of rounding errors. If its scale has
-        few elements, its own movement over all steps counts.
+        few elements, the element's own movement over all steps counts.
         """
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)

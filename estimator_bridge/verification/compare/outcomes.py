@@ -1,7 +1,7 @@
 """Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
-Results of the same ops on equal variables and data must be bitwise equal. Other ops may round
-differently, and differences after training may affect the outcomes; see `Carried`.
+Results of the same ops on equal variables and data must be bitwise equal. Different ops may round
+differently, and differences between the trained variables may affect the outcomes; see `Carried`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of the outcomes of a training run.
+    """The tolerances of the outcomes, given the differences that training has left.
 
     Attributes:
-        of_outputs: the tolerance if the trained variables differ.
-        own_rounding: the tolerance if only the ops of the outcome may round differently.
+        of_outputs: the tolerance of outputs if the trained variables differ.
+        own_rounding: the tolerance of outputs if only the ops that compute them may round
+            differently.
         of_variables: the tolerances of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
@@ -82,7 +83,7 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Maps outcomes to the errors that ended them; the key "" is a failure elsewhere."""
+    """Maps each outcome that failed to its error; the key "" stands for a failure elsewhere."""
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
         failed = {"": side.failure}
@@ -167,9 +168,9 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields exported variables.
+    """Yields the exported variables.
 
-    If a side's export differs from its checkpoint, this side is at fault.
+    If the export of a side differs from the checkpoint of the same side, this side is at fault.
     """
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():

@@ -1,4 +1,4 @@
-"""Pairs the steps of two recordings, and their arrays by meaning."""
+"""Pairs the steps of two recordings, and in each step the arrays with the same meaning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 
 
 class PairedName(NamedTuple):
-    """The name of an array on both sides, its role, and its table if it has one."""
+    """The two names of an array (side A, side B), its role, and its table, if any."""
 
     name: str
     table: str | None
@@ -41,9 +41,9 @@ class PairedName(NamedTuple):
 
 
 class PairedStep(NamedTuple):
-    """A step of both sides.
+    """The same step on both sides.
 
-    `arrays` are the pairs of equal type and shape, by group. `unlike` are the other arrays.
+    `arrays` has the pairs of equal type and shape, by group; `unlike` has all other arrays.
     """
 
     sides: StepPair
@@ -56,7 +56,7 @@ class PairedStep(NamedTuple):
 
 
 class Pairing:
-    """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks."""
+    """Pairs the arrays of both sides; `only` collects the arrays that one side lacks."""
 
     def __init__(self, a: Recording, b: Recording) -> None:
         self._sides, settings = (a, b), (a.settings, b.settings)

@@ -20,26 +20,28 @@ from tf2_engine.types import Array
 Key = tuple[str, str]
 """The group of an array and its name on side A."""
 Judged = tuple[str, PairedName, Residual]
-"""The residual of an array of a step, with its group."""
+"""The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""Gradients this small beside the model's largest one may consist of rounding errors only.
+"""A gradient smaller than this share of the model's largest one may consist of rounding errors
+only.
 
 For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""By chance, counts of jumps differ by this many standard deviations in one of 300,000 arrays."""
+"""In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
 SIGNIFICANT = 6.0
-"""Chance exceeds this many standard deviations only once in a thousand million counts."""
+"""By chance, only one count in a thousand million is off by more standard deviations than this."""
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
-float32 constants, and rates computed in another way, differ by a few tens of roundings.
+Constants in float32, and learning rates that are computed in another way, differ by up to a few
+tens of roundings.
 """
 
 
 class ArrayHistory:
-    """One array over the steps, and the smallest error that the steps would have shown."""
+    """The history of one array, and the smallest error that its steps would have shown."""
 
     def __init__(self, series: Series) -> None:
         self.series = series
@@ -47,7 +49,7 @@ class ArrayHistory:
         self._jumps: list[tuple[int, int, int]] = []
 
     def add(self, number: int, residual: Residual, whole: Array) -> float | None:
-        """Adds a step; returns the factor of a systematic error."""
+        """Adds a step; returns the factor of a systematic error, if there is one."""
         series, power = self.series, self.power
         point, divergence = point_of(number, residual)
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
@@ -87,7 +89,7 @@ class ArrayHistory:
 
 
 class ComparedSteps:
-    """The series of all arrays, and the evidence around the first divergence.
+    """Collects the differences of all arrays, and the evidence around the first divergence.
 
     Attributes:
         numbers: the global steps that were compared, starting with the initial state.
@@ -198,13 +200,13 @@ def is_more(ours: int, theirs: int) -> bool:
 class Power:
     """The smallest error of one array that its steps would have shown.
 
-    An error is a factor on the movement of the array: for a learning rate that is two per cent too
-    large, it is 0.02. It shows if an element is beyond its tolerance, or if most elements differ in
-    the same direction, because rounding goes both ways equally often.
+    An error is given as a share of the array's movement: it is 0.02 for a learning rate that is two
+    per cent too large. An error shows if an element exceeds its tolerance, or if most elements
+    differ in the same direction, because rounding goes both ways equally often.
 
     Attributes:
-        elementwise: the smallest factor that takes an element beyond its tolerance.
-        along, against: how many elements differ along their movement, and against it.
+        elementwise: the smallest error with which an element would exceed its tolerance.
+        along, against: how many elements differ in the direction of their movement, and against it.
     """
 
     def __init__(self) -> None:
@@ -233,7 +235,7 @@ class Power:
         self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
-        """Adds the directions in which elements differ; returns whether they are systematic.
+        """Adds the directions in which elements differ; returns whether one direction prevails.
 
         `bias` is the tolerance for an error that all elements share in one direction.
         """

@@ -1,1 +1,1 @@
-"""Recognises why updates, lookups and the model differ, from the arrays of one step."""
+"""Finds out, from the arrays of one step, why updates, lookups or the model differ."""

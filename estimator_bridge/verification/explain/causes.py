@@ -250,7 +250,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
     """Yields the causes of outcomes that differ.
 
-    If the data or the training already differed, a cause must show in the outcome itself.
+    If the data or the training already differed, only causes that show in the outcome itself count.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):

@@ -17,12 +17,12 @@ from estimator_bridge.verification.result import Result
 from tf2_engine.types import Array
 
 _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
-"""Engines whose ops are not recorded, because Keras creates other ops than a model_fn."""
+"""Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
 
 _WHICH_OP = "which op of the model differs first"
 
 _TO_LOCALISE = ("model", "unknown")
-"""Causes that only say that the models compute different things."""
+"""Causes that say no more than that the models compute different results."""
 
 
 NAME = "model op"
@@ -40,9 +40,10 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Puts the first op of the model that differs, if it is found, before the causes of a result.
+    """Searches for the first op of the model that differs; puts it first among the causes.
 
-    Both sides run again up to the first step that differs, with the start and input of `request_b`.
+    Both sides run again, up to the first step that differs. They start and read input as
+    `request_b` says.
     """
     first = result.first.first if result.first else None
     engine = result.settings[1]["engine"]

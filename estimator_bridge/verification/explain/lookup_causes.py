@@ -149,7 +149,7 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""A common id is searched in this many differing activations."""
+"""The search for an id that all differing activations have looks at this many activations."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:

@@ -1,4 +1,4 @@
-"""Recognises wrong updates by how far tables and slots moved in a step."""
+"""Recognises wrong updates from the distances by which tables and slots moved in a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from estimator_bridge.verification.findings import Cause
 from tf2_engine.types import Array
 
 _MEASURABLE = 20.0
-"""An element reveals a factor only if it moves at least this many tolerances."""
+"""An element reveals a factor only if it moves by at least this multiple of its tolerance."""
 # Slots that sum squares of gradients.
 _SQUARES = ("accumulators", "velocities", "ms")
 
@@ -72,7 +72,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Compares slots, because some rules, such as Adam's, move rows equally far at any scale."""
+    """Compares slots, because some rules (Adam) move rows equally far at any gradient scale."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)

@@ -1,4 +1,4 @@
-"""Update rules that ports of a program to other frameworks use instead of a table's rule."""
+"""Recognises update rules that a program's port to another framework uses instead of a table's."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ from tf2_engine.types import Array
 _ADDED = "added"
 """The name of the value that a variant adds to the settings of a rule."""
 _NEAR = 0.01
-"""A number this close to a power of ten, relatively, is probably the default of a framework."""
+"""A number with at most this relative distance from a power of ten is probably a framework's
+default.
+"""
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
-    """Recognises an epsilon of Adagrad that is a power of ten.
+    """Recognises an Adagrad that has an epsilon, if the epsilon is a power of ten.
 
-    While accumulators are nearly constant, an epsilon acts like another rate, but this rate would
-    not be a round number.
+    While accumulators are nearly constant, an epsilon looks like another learning rate, but such a
+    rate would not be a round number.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 

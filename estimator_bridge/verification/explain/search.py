@@ -10,7 +10,7 @@ SECONDS = 60.0
 
 
 class Search:
-    """A search for causes that ends after some seconds; `not_tried` lists what was left out."""
+    """Limits a search for causes to some seconds; `not_tried` lists what there was no time for."""
 
     def __init__(
         self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic

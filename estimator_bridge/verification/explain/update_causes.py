@@ -38,11 +38,11 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Names of causes by the fitted value; for all other values the cause is the update rule."""
+"""The cause, by the value that was fitted; for all other values the cause is the update rule."""
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it explains the difference so well that it cannot be rounding."""
+    """A cause, and whether it fits so well that the difference cannot be rounding."""
 
     cause: Cause
     explains: bool = True

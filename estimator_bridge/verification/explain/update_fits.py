@@ -25,37 +25,37 @@ from estimator_bridge.verification.compare.arithmetic.update_rules import Rule
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
-"""A guess fits within this multiple of the error bounds."""
+"""A guess fits if elements are within this multiple of their error bounds."""
 _FITS = 0.98
-"""This share of elements must fit; limits and relus may affect the others."""
+"""At least this share of elements must fit; limits and relus may affect the others."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
-"""The search for the right factor starts from 1 and from these factors."""
+"""The search for a factor starts from 1, and then from each of these."""
 _STEP = 1e-3
-"""The relative change of a setting with which its effect is measured."""
+"""A setting is changed by this share of its value to measure the effect."""
 RATE, GRADIENT = "rate", "gradient"
-"""Factors that can be fitted besides the settings of a rule."""
+"""Factors that can be fitted too, like the settings of a rule."""
 
 
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 LIMITS = (*_CLIPPED, *_CLIPPED_GRADIENTS)
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
-"""Settings that have guesses of their own, or that are not part of the rule."""
+"""Settings that are not fitted, because they have other guesses or are not part of the rule."""
 _MAX_DUPLICATES = 2000
-"""Rows that occur more often are not tried one occurrence after the other."""
+"""If a row occurs more often than this, updating it once for each occurrence is not tried."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 Change = Callable[[RecordedIds], RecordedIds]
-"""Maps the occurrences of a batch to the occurrences that the side uses instead."""
+"""Maps the ids of a batch to the ids that the side seems to use instead."""
 
 
 class Guess(NamedTuple):
     """One thing that a side may do differently.
 
     Attributes:
-        text: what the side does, as a continuation of "side B".
-        table, steps: the changed rule and inputs.
-        variant: computes the rule, if it is not the rule of the table's kind.
+        text: what the side does, as the rest of a sentence that starts with "side B".
+        table, steps: the table with the changed rule, and the changed inputs.
+        variant: computes the update, if it is not the rule of the table's optimizer.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Guess(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update of a table on a side that does not follow the table's rule.
+    """An update that does not follow the table's rule, for which an explanation is searched.
 
     Attributes:
         before, after: the variables around the update.
         goes_on: whether there is time for another guess.
-        variant: computes the rule, if it is not the rule of the table's kind.
+        variant: computes the update, if it is not the rule of the table's optimizer.
         number: the global step after the update.
     """
 
@@ -184,7 +184,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Computes a correction: the median over elements, weighted by how clearly they show it."""
+    """Computes how to correct a setting: the weighted median of what the elements suggest."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))

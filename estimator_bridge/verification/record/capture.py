@@ -1,4 +1,4 @@
-"""Wraps methods of programs, and captures values of their model_fns during training."""
+"""Wraps methods of model classes, and captures values that a model_fn computes in training."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def intercepted(original: Function, replacement: Function) -> Function:
 
 
 def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
-    """Replaces methods of a class by `methods[name](original, self, arguments)`."""
+    """Replaces methods of a class; a call then runs `methods[name](original, self, arguments)`."""
     for name, method in methods.items():
         setattr(model_class, name, intercepted(getattr(model_class, name), method))
 
@@ -81,7 +81,9 @@ def _remaining_signature(function: Function) -> inspect.Signature:
 
 
 Part = tuple[int, int]
-"""The axis along which a variable is split, and the index at which a part begins."""
+"""A part of a split variable: the axis along which it is split, and the index at which the part
+begins.
+"""
 
 _WHOLE = (0, 0)
 
@@ -94,7 +96,7 @@ differ.
 
 
 class Capture:
-    """Collects the values that training computes, and may substitute them."""
+    """Collects the values that training computes, and can replace them by other values."""
 
     def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
@@ -114,8 +116,8 @@ class Capture:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
         Args:
-            is_open: whether the replacement of the value may have more or fewer rows.
-            part: which part of an array the tensor is; None means the whole. Parts are never
+            is_open: whether a value that replaces this one may have more or fewer rows.
+            part: which part of an array the tensor is; None means the whole array. Parts are never
                 replaced.
         """
 

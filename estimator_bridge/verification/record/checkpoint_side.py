@@ -1,4 +1,4 @@
-"""Makes the recording of a side that is a checkpoint, for example of another TF2 program."""
+"""Turns a checkpoint, for example of another TF2 program, into the recording of a side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tf2_engine.tables import PARAMETERS
 
 
 def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
-    """Writes a recording that contains only the last step, by side A's names.
+    """Writes a recording with only the last step, in which variables have side A's names.
 
     Raises:
         InvalidInput: the steps of the checkpoint and of side A's end differ, or the checkpoint

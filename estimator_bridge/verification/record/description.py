@@ -1,4 +1,4 @@
-"""Describes a side: its engine, its settings, and the variables of its tables."""
+"""Writes the description of a side: the engine, the settings, and the variables of tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Prefix of the ops that load tables onto a device; the first of them has its configuration."""
+"""Prefix of the ops that load tables onto a device; the first of them contains the device's
+configuration.
+"""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
 """Matches the part number in op names of partitioned variables and their slots."""
@@ -44,7 +46,7 @@ _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 
 
 class PlanKeepingDriver(HostDriver):
-    """A host driver that keeps the latest plan for training."""
+    """A host driver that remembers the latest plan it was given for training."""
 
     plan: Plan | None = None
 
@@ -55,7 +57,7 @@ class PlanKeepingDriver(HostDriver):
 
 
 class Program(NamedTuple):
-    """A model that a program trains; `every` is the number of steps between reads of variables."""
+    """A model that a program trains; the variables are read after every `every` steps."""
 
     name: str
     side: Side
@@ -196,9 +198,10 @@ def _keras_version(model: Object) -> str:
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Groups the parts of each variable of the default graph, by the name in a checkpoint.
+    """Lists the parts of each variable in the default graph, keyed by its name in a checkpoint.
 
-    Slots of any part, such as weights/part_1/Adam, are grouped under the first part's slot name.
+    The slot weights/part_1/Adam, for example, is listed under the name that the first part's slot
+    has.
     """
     grouped: dict[str, list[Variable]] = {}
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
@@ -319,7 +322,7 @@ def _fields(message: Message) -> dict[str, str]:
 
 
 class SideSetting(NamedTuple):
-    """A setting as the program writes it, and why the side ignores it ("" if it does not)."""
+    """A setting as the program writes it, and the reason if the side ignores it (else "")."""
 
     where: str
     name: str

@@ -1,6 +1,6 @@
-"""Queries an exported model with TensorFlow alone, as in production.
+"""Queries an exported model with TensorFlow alone, as a server in production would.
 
-It runs as `python -m` with the path of a JSON file.
+The module runs as `python -m`, with the path of a JSON file that describes the job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from estimator_bridge.recording.files import Values, read_arrays, write_arrays
 from tf2_engine.types import Array, Message, Object, Session
 
 _MAX_EXAMPLES = 1000
-"""The most Examples that are read from a file."""
+"""At most this many Examples are read from a file."""
 _OPEN_SIZE = 2
 _INTERNAL = "__"
 """Prefix of TensorFlow's own signatures."""
@@ -26,11 +26,11 @@ _FEATURES = "features/"
 _LISTS = {"i": "int64_list", "u": "int64_list", "b": "int64_list", "f": "float_list"}
 
 Feed = dict[str, Array]
-"""Values to feed, by the names of tensors."""
+"""The values to feed, keyed by tensor name."""
 
 
 class CannotFeed(Exception):
-    """The batches of the training do not fit a signature."""
+    """The batches of the training run do not fit a signature."""
 
 
 def main(path: str) -> int:

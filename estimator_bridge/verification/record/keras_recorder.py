@@ -43,7 +43,7 @@ from tf2_engine.types import Array, Nest, Object, Tensor, Variable
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 _ENGINE = "_tpu_embedding"
-"""The attribute under which an exported layer stores the engine's tables."""
+"""The attribute of an exported layer that holds the engine with the tables."""
 
 
 class KerasRecorder:
@@ -124,7 +124,7 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Records the loss that a step reports, because optimizers may minimize another one."""
+        """Records the loss that a step reports; the optimizers may minimize a different one."""
 
         @functools.wraps(train_step)
         def step(batch: Object) -> Object:
@@ -220,7 +220,7 @@ def _batch_size(spec: Object) -> int | None:
 
 
 class KerasMetricValues(CapturedMetrics):
-    """The losses and the arguments of `update_metrics` of one evaluation."""
+    """Captures the losses of one evaluation, and the arguments of its `update_metrics` calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ def _reset(metrics: Sequence[Object]) -> None:
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A `TableModel`, as a recorder sees it, and the raw dataset on which `fit` evaluates."""
+    """A `TableModel` as a recorder uses it, and the raw dataset on which `fit` evaluates."""
 
     model: Object
     model_dir: str
@@ -290,7 +290,7 @@ class KerasTraining:
 
     @functools.cached_property
     def engine(self) -> TPUEmbedding | NoEngine:
-        """The engine of the tables; InvalidInput if verify cannot read them step by step."""
+        """The engine with the tables; raises InvalidInput if verify cannot record it."""
         if topology.is_tpu(self.model.distribute_strategy):
             raise errors.InvalidInput(
                 "The program trains a Keras model under a TPUStrategy, whose tables verify does "
@@ -328,7 +328,10 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns what a legacy checkpoint stores whole; other variables follow after a step."""
+        """Assigns the variables that a legacy checkpoint stores whole.
+
+        The other variables are assigned after the first step.
+        """
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():

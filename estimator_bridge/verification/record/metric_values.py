@@ -26,11 +26,11 @@ from tf2_engine.types import Array, Graph, Nest, Object, Op, Session, Tensor
 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
-"""Prefix of the names of a metric function's arguments."""
+"""Prefix of the names under which arguments of a metric function are recorded."""
 
 
 class CapturedMetrics(abc.ABC):
-    """The losses of one evaluation and the inputs of its metrics, batch by batch."""
+    """Captures the losses of one evaluation and the inputs of its metrics, batch by batch."""
 
     def __init__(self) -> None:
         self._capture = Capture()
@@ -68,7 +68,7 @@ class CapturedMetrics(abc.ABC):
 
 
 class MetricValues(CapturedMetrics):
-    """The losses and the arguments of `eval_metrics` of one evaluation."""
+    """Captures the losses of one evaluation, and the arguments of its `eval_metrics`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class MetricValues(CapturedMetrics):
         self._metric_fn: Function | None = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
-        """Wraps a model_fn to capture metrics' inputs; random ops agree on both sides."""
+        """Wraps a model_fn to capture metrics' inputs; seeds random ops equally on both sides."""
 
         @functools.wraps(model_fn)
         def call(*args: Object, **kwargs: Object) -> Object:

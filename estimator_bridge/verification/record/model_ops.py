@@ -1,7 +1,7 @@
 """Records a sketch of the value of every op of a model, to find the first op that differs.
 
 The sketch of a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale. These two
-numbers show a factor on x as well as a single changed element.
+numbers change if x is multiplied by a factor, and if a single element changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from estimator_bridge.verification.record.capture import Capture, with_signature
 from tf2_engine.types import Array, Function, Graph, Object, Op
 
 SKETCH = "sketch"
-"""The name of the sketches, [ops, 2] float64, in a recorded step."""
+"""The name under which a recorded step contains the sketches, [ops, 2] float64."""
 
 # Running these ops more often than the model does would change its results.
 _WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
@@ -59,9 +59,10 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Lists the floats from which a step computes the loss, and updates such as moving averages.
+    """Lists the float outputs on which the loss, and updates such as moving averages, depend.
 
-    Ops inside branches, ops that depend on a write, and reference variables are left out.
+    Outputs of ops inside branches, of ops that depend on a write, and of reference variables are
+    left out.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()
@@ -97,7 +98,7 @@ def _is_left_out(op: Op, left_out: set[str]) -> bool:
 
 
 def _is_of_reference(op: Op) -> bool:
-    """Whether the output is a variable's own memory, which training may update meanwhile."""
+    """Whether an op's output is the memory of a variable, which training may change meanwhile."""
     is_read = op.type == "Identity"
     tensors = [*op.outputs, *(op.inputs if is_read else ())]
     return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)

@@ -46,7 +46,7 @@ _MAX_ERROR = 300
 
 
 class TrainingRecorder(Protocol):
-    """The interface of `recorder.Recorder` that this module uses."""
+    """The part of `recorder.Recorder` that this module uses."""
 
     writer: RecordingWriter
     replayed: Recording | None
@@ -63,7 +63,7 @@ class TrainingRecorder(Protocol):
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
-"""Returns the variables that a call of a model's method read, by name."""
+"""Returns the variables, by name, that a call of a model's method has read."""
 
 
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
@@ -71,12 +71,12 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 
 
 SAMPLES_OF_CHUNK = 1000
-"""This many samples are kept in memory and written to one file."""
+"""Samples are written in files of this many; more are not kept in memory."""
 _NAME = "prediction"
 
 
 class OutcomeRecorder:
-    """Records calls of `evaluate`, `predict` and `export_saved_model`."""
+    """Records the results of `evaluate`, `predict` and `export_saved_model`."""
 
     def __init__(self, recorder: TrainingRecorder) -> None:
         self._recorder = recorder

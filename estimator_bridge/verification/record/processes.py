@@ -1,7 +1,7 @@
 """Runs each side of a comparison in a separate process, and queries exported models.
 
-`python -m` with this module runs a side. The process can load TensorFlow before its turn; then it
-reads the path of its job, a JSON file, from stdin.
+The module also runs as `python -m`, to run one side. Such a process can load TensorFlow before it
+is needed; it then waits for a line on stdin with the path of a JSON file, its job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from estimator_bridge.verification.record.recorder import Recorder
 
 _NOTHING_TRAINED = 3
-"""Exit status of a program that trained no model that can be recorded."""
+"""Exit status of a side whose program trained no model that can be recorded."""
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
@@ -45,7 +45,7 @@ _NUM_QUERIED_BATCHES = 3
 
 @dataclasses.dataclass(frozen=True)
 class SideProgram:
-    """A side, the program (a file or a module) that it runs, and the interpreter."""
+    """A side, the program (a file or a module) that runs on it, and the Python interpreter."""
 
     side: str
     script: str
@@ -56,7 +56,7 @@ class SideProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecorder:
-    """Records a side in a process; a `Record` for `procedure.side_by_side`."""
+    """Records a side in a process of its own; the `Record` that `procedure.side_by_side` takes."""
 
     programs: Mapping[str, SideProgram]
     arguments: Sequence[str]
@@ -162,8 +162,8 @@ def query_exported_models(
 ) -> None:
     """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
-    Signatures that take Examples get them from the file `examples`, or Examples made from the
-    batches.
+    Signatures that take Examples get those in the file `examples`, or else Examples that are made
+    from the batches.
     """
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
@@ -190,7 +190,7 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as described in a JSON file, whose path is a line of stdin."""
+    """Runs a program as a JSON file describes; reads the path of this file from stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
     if not path:  # the command has ended

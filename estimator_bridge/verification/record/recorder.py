@@ -45,10 +45,12 @@ class Recorder:
     """Records the first model that a program trains.
 
     Attributes:
-        programs: the recorded models with their objects, by id.
+        programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
-        leader: the recording whose variables the side takes over after each recorded step.
-        max_steps: the most training steps over all calls, and batches of an evaluation.
+        leader: the recording that the side follows: after each recorded step it takes over the
+            variables.
+        max_steps: the largest number of training steps, over all calls, and of batches in an
+            evaluation.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns variables with which the side continues after a step; empty keeps its own."""
+        """Returns the variables with which the side continues; an empty result keeps its own."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
@@ -280,7 +282,7 @@ class Recorder:
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
-    """Trains a step if the model has no checkpoint, because the program may use it later."""
+    """Trains one step if the model has no checkpoint, because the program may need one."""
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
         original(estimator, **{**arguments, "steps": 1})
@@ -310,7 +312,7 @@ def _check_legacy(checkpoint: str) -> None:
 
 
 class Leader:
-    """The variables of a recording, step by step, under the names of the following side."""
+    """The variables of a recording, step by step, under the names that the follower uses."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -334,7 +336,7 @@ class Leader:
 
 
 class Perturbation:
-    """A run of side A with changed last bits, which applies the gradients of side B.
+    """Runs side A with changed last bits and with side B's gradients.
 
     The changed bits show how far rounding may move loss and gradients; side B's gradients show how
     the model's optimizer should update the variables.

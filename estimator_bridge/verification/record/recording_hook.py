@@ -1,4 +1,4 @@
-"""The session hook that records the training of a TPUEstimator and makes it follow another run."""
+"""Hooks that record the training of a TPUEstimator and make it follow another run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tf2_engine.types import Array, Object, Op, Session, Variable
 
 
 class RecordingHook(tf.train.SessionRunHook):
-    """Writes every variable at the start and after each call, and begins from a given start.
+    """Writes every variable at the start and after each session call; can set the initial values.
 
-    With a leader, the session continues with the leader's variables after each call.
+    With a leader, the session continues from the leader's variables after each call.
     """
 
     def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:

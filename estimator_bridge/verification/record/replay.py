@@ -20,11 +20,12 @@ _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
 class InputRecord(NamedTuple):
-    """How the batches of input_fns are recorded or replayed.
+    """Says where the batches of input_fns are recorded, or which batches are replayed.
 
     Attributes:
-        begin: returns the number, from 0, of the input that begins.
-        files: returns the batches to replay; empty to use the input's own.
+        begin: returns the zero-based index of the input that begins.
+        files: returns the files with the batches to replay; without files, the input's own batches
+            are used.
         unlike: called with the reasons why an input could not replay the batches.
     """
 

@@ -1,4 +1,4 @@
-"""The runs that a comparison asks for: of either side, or of side A with changed last bits."""
+"""The runs that a comparison needs: of either side, and of side A with changed last bits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class RecordingRequest:
     """One run of a side.
 
     Attributes:
-        role: `A`, `B`, or `PERTURBED`.
+        role: which side runs: `A`, `B`, or `PERTURBED`.
         replayed: the recording whose batches the run trains on.
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients the `PERTURBED` side applies.
         sketches: whether to record a sketch of the value of each op of the model.
         steps: the run may end after this many steps; None means when the program ends.
-        seconds: the run fails after this many seconds.
-        next_role: the role of the next recording, whose process already starts and waits.
+        seconds: the run fails if it takes more seconds than this.
+        next_role: the role of the next run, whose process is started now and waits.
     """
 
     role: str

@@ -1,4 +1,4 @@
-"""Runs stock's TPUEmbeddingV2 as a driver, to record its values."""
+"""Wraps stock's TPUEmbeddingV2 as a driver of the engine, to record what it computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Queue = dict[str | None, collections.deque[Nest]]
 
 
 class StockDriver(SparseCoreDriver):
-    """Looks up and trains with stock's class; the base driver loads and retrieves the tables."""
+    """Looks up and trains with stock's class; the base class loads and retrieves the tables."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Records training runs of TensorFlow 2, by the classes that programs declare `verifiable`."""
+"""Records training runs of TensorFlow 2 in classes that a program declares `verifiable`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _METHODS = ("train", "restore", "evaluate", "predict")
 
 
 class Tf2Recorder:
-    """Records instances of the classes that a program declares."""
+    """Records the training of all objects whose classes a program declares `verifiable`."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""Records the steps of training in TensorFlow 2, by a `Trainer` or a similar object."""
+"""Records the training steps of a `Trainer` or a similar object, in TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
-"""Describes a side: takes the program, the trainer, the first step and the number of steps."""
+"""Makes the description of a side from the program, the trainer, the first step and the number
+of steps.
+"""
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Describes how the tables of a spec are updated, with the values of every step."""
+"""Describes how the tables of a spec are updated, and records values that change with the step."""
 
 from __future__ import annotations
 

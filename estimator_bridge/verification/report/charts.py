@@ -1,4 +1,4 @@
-"""The charts of the page as SVG: differences over the steps with their jumps, and a histogram."""
+"""Draws the charts of the page as SVG: differences over the steps, with jumps, and a histogram."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""The decades of the tolerance that are drawn. Values beyond them are drawn at the edge."""
+"""The smallest and the largest difference that are drawn, as powers of ten of the tolerance.
+Others are drawn at the edge.
+"""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
@@ -33,7 +35,7 @@ _STYLES = {
 
 
 _FACTOR = 30.0
-"""A curve jumps if it grows by more than this from one step to the next."""
+"""A curve jumps if it grows by more than this factor from one step to the next."""
 _MAX_EXPLAINED = 4
 
 

@@ -1,4 +1,4 @@
-"""Text and tables as HTML, and the style sheet: for screens, light and dark, and paper."""
+"""Writes text and tables as HTML, and has the style sheet for screens (light, dark) and paper."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from tf2_engine import plain_text
 
 _SHORT = 14
-"""Cells with at most this many characters are not broken into lines."""
+"""Table cells with at most this many characters are not broken into lines."""
 
 
 class TableRow(NamedTuple):
-    """A row of a table; the mark "off" shows a difference, "ignored" a setting without effect."""
+    """A row of a table; marked "off" for a difference, or "ignored" for an ignored setting."""
 
     cells: Sequence[str]
     marks: str = ""
 
 
 def escaped(text: str) -> str:
-    """Escapes text for HTML; parts between backquotes become code."""
+    """Escapes text for HTML; text between backquotes becomes code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(plain_text.plain(text)))
 
 

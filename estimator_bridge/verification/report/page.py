@@ -22,7 +22,7 @@ from estimator_bridge.verification.result import other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-"""This many observations of one kind are shown unfolded."""
+"""If there are more observations of one kind, the page folds the others."""
 
 
 def page(findings: Findings, title: str = "the program") -> str:

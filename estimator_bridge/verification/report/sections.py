@@ -1,4 +1,4 @@
-"""The sections of the page that are tables: settings, tables, outcomes, and the appendices."""
+"""Writes the sections of the page that are tables, such as settings, outcomes and appendices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 
 
 _MAX_SHOWN = 10
-"""This many rows and slots are shown unfolded."""
+"""If there are more rows or slots, the page folds the others."""
 _OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
 _MAX_OUTCOMES = 16
 _MAX_STEPS = 20

@@ -1,1 +1,1 @@
-"""Watches one job, and checks its invariants in every step, without a second side."""
+"""Watches one job without a second side: checks invariants in every step."""

@@ -1,4 +1,4 @@
-"""The invariants of a job: its values and steps, and the ids, lookups and rules of tables."""
+"""Checks the invariants of a job, such as finite values, valid ids, correct lookups and updates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INVARIANTS = {
     UPDATE: "rows and slots are the result of the rule with the recorded gradients",
     RATE: "rows move as far as the learning rate of the step moves them",
 }
-"""The invariants by name, in words."""
+"""Describes each invariant in words."""
 
 
 _GLOBAL_STEP = "global_step"
@@ -56,11 +56,11 @@ _NOT_NEGATIVE = {
     "Adadelta": ("accumulators", "updates"),
 }
 _MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""The optimizers whose activations are not the rows themselves."""
+"""With these optimizers, an activation is computed from the row instead of being the row."""
 
 
 class Violation(NamedTuple):
-    """One invariant, named as in `INVARIANTS`, that is violated after a step."""
+    """An invariant, named as in `INVARIANTS`, that does not hold after a step."""
 
     step: int
     invariant: str
@@ -75,7 +75,7 @@ class Violation(NamedTuple):
 class Interval:
     """The steps between two reads of the variables, usually one.
 
-    Only the last step has variables.
+    Variables are known only after the last of these steps.
     """
 
     position: int

@@ -31,7 +31,7 @@ from tf2_engine.types import Object
 
 
 class WatchedJob:
-    """A job, recorded in a directory that is created for it; `tell` gets every new violation."""
+    """Records a job in a new directory, and passes every new violation to `tell`."""
 
     def __init__(
         self, directory: pathlib.Path, tell: Callable[[Violation], None] = lambda violation: None
@@ -135,7 +135,7 @@ class WatchedJob:
 
 @dataclasses.dataclass
 class Kept:
-    """The first occurrence of a violation, and the number of steps that have it."""
+    """The first occurrence of a violation, and the number of steps in which it occurs."""
 
     first: Violation
     steps: int
@@ -143,7 +143,7 @@ class Kept:
 
 @dataclasses.dataclass
 class WatchReport:
-    """The findings about a watched job, each invariant of each array once."""
+    """The violations of a watched job, one entry for each invariant and array."""
 
     settings: SideDescription | None
     steps: int

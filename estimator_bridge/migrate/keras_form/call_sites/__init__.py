@@ -1,1 +1,1 @@
-"""The calls by which a program creates and uses estimators, and their replacements."""
+"""Replaces the calls with which a program creates and uses estimators."""

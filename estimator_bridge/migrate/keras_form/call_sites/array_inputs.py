@@ -22,8 +22,7 @@ _CAPACITY = "1000"
 def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | None:
     """Returns the code of the dataset if the input feeds arrays; None otherwise.
 
-    A named input function becomes a function that returns the dataset. `made_by` is the value of
-    its name.
+    If `input_fn` is a name, its value `made_by` becomes a function that returns the dataset.
     """
     call = _call(source, input_fn)
     if call is not None:
@@ -49,7 +48,7 @@ def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
 
 
 def _dataset(source: Source, call: ast.Call) -> Text:
-    """Writes a dataset of the input's batches.
+    """Writes the code of a dataset with the same batches.
 
     As with a queue, rows that are not shuffled keep their order, and a batch can span two epochs.
     """

@@ -1,4 +1,4 @@
-"""Replaces a TPUEstimator by a model with its tables, under a strategy for a TPU."""
+"""Replaces the creation of a TPUEstimator by code that creates a model and its tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _RESOLVER = "TPUClusterResolver"
 
 
 class SiteWriter:
-    """Replaces a TPUEstimator by the model; for `target` see `migrate_to_keras`."""
+    """Writes the code that creates a model in place of a TPUEstimator.
+
+    For `target` see `migrate_to_keras`.
+    """
 
     def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
         self._source, self._site, self._target = source, site, target
@@ -43,7 +46,8 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        `arguments_of_model` are the arguments of the model class after the embedding, by name.
+        `arguments_of_model` are the arguments of the model class, by name, without the embedding,
+        which comes first.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)

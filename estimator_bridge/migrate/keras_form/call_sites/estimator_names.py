@@ -1,4 +1,4 @@
-"""The variables with the estimator, the function that returns it, and their new names."""
+"""Finds the names under which a program uses its estimator, and chooses the names of the model."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ class EstimatorNames:
         return {name: self._without_estimator(name) for name in names}
 
     def _model(self) -> str:
-        """Returns the name for the only model, or another name if that one is in use."""
         tree = self._source.tree
         bound = {each.id for each in nodes_in(tree, ast.Name) if isinstance(each.ctx, ast.Store)}
         others = bound - {name for _, name in self._held}

@@ -1,4 +1,4 @@
-"""Writes how the new program calls input functions for their datasets."""
+"""Writes the calls by which the new program gets datasets from the program's input functions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
-    """Writes the code that calls an input function, with a batch size if it takes one.
+    """Writes the call of an input function, with a batch size if the function takes one.
 
-    `size` is the estimator's argument with the batch size.
+    `size` is the name of the estimator's argument with the batch size, such as "train_batch_size".
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)
@@ -94,7 +94,7 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 
 
 def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
-    """Replaces the params of an input function by the batch size, if it reads nothing else."""
+    """Replaces the parameter `params` by `batch_size` if the function reads nothing else."""
     if function is None:
         return False
     parameter, *others = function.args.args

@@ -31,7 +31,7 @@ _WIDTH = 100
 
 
 class CallWriter:
-    """Rewrites the method calls of the estimator as those of the model."""
+    """Replaces each call of an estimator's method by calls of the model's methods."""
 
     def __init__(self, source: Source, site: Site) -> None:
         self._source = source
@@ -68,7 +68,6 @@ class CallWriter:
             )
 
     def _turn_to(self, node: ast.AST) -> bool:
-        """Gives the site its name at a node; returns whether the node is the estimator."""
         if not self._names.has(node):
             return False
         name = self._names.new_name(node.id) if isinstance(node, ast.Name) else ast.unparse(node)

@@ -1,4 +1,4 @@
-"""Serving receivers: the simplest become specs and a function, all others run in a graph."""
+"""Writes exports for the program's serving receivers: input specs and a function, or a graph."""
 
 from __future__ import annotations
 

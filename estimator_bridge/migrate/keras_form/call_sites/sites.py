@@ -40,11 +40,12 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: by name; for a canned estimator, by the names of combined estimators.
-        config: the arguments of its RunConfig.
+        arguments: the estimator's arguments by name. For canned estimators these are the names that
+            combined estimators use.
+        config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
-        canned: None for a TPUEstimator.
-        name: the variable to which the model is assigned.
+        canned: the class, if the estimator is a canned one; None for a TPUEstimator.
+        name: the new program's variable for the model.
     """
 
     call: ast.Call
@@ -130,9 +131,10 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns the expression of a call's function, if it does nothing else and is called once.
+    """Returns what a called function returns, if this is its only statement and its only call.
 
-    Drops the function, and replaces its parameters by the arguments.
+    The parameters in this expression are replaced by the arguments, and the function is dropped.
+    For any other node the node itself is returned.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -168,7 +170,7 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
     """Returns the value assigned to a name, and drops the assignment.
 
-    `is_used` tells whether the value is written elsewhere.
+    `is_used` tells whether the new program contains the value somewhere else.
     """
     if not isinstance(node, ast.Name):
         return node

@@ -29,11 +29,12 @@ _DEFAULT_NAME = "best_exporter"
 
 
 class Exporters:
-    """The exporters of an EvalSpec.
+    """Turns the exporters of an EvalSpec into code.
 
     Args:
-        evaluates: whether training evaluates its checkpoints as they are written.
-        is_named: whether the EvalSpec has a name, which puts its evaluations in another folder.
+        evaluates: whether each checkpoint is evaluated during training.
+        is_named: whether the EvalSpec has a name, so that its evaluations are written to their own
+            folder.
     """
 
     def __init__(

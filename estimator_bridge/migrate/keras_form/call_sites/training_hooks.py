@@ -1,4 +1,4 @@
-"""Training hooks: each becomes a Keras callback or an option of `fit`, or is refused."""
+"""Turns training hooks into Keras callbacks or options of `fit`, or refuses them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _STOPS = "min_steps run_every_secs run_every_steps"
 
 @dataclasses.dataclass(frozen=True)
 class HookRow:
-    """A hook and its callback.
+    """A kind of hook, and the callback that replaces it.
 
     Attributes:
         names: the hook's arguments, in order.
-        carried: the arguments to keep; "old=new" renames one, "old=" passes it without a name.
+        carried: the arguments to keep: "name", "old=new" for a new name, or "old=" to pass it by
+            position.
         callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
         dropped: arguments that the callback does not need.
         options: further arguments of the callback.
         default: an argument to write if the program omits it.
-        note: what changes, for the report.
+        note: what changes for the user; a line of the report.
     """
 
     names: str
@@ -128,7 +129,7 @@ HOOKS: Mapping[str, HookRow] = {
 """The hooks that become callbacks, by name."""
 
 OF_ESTIMATORS = [name for name, row in HOOKS.items() if "estimator" in row.names.split()]
-"""Hook functions that take the estimator as an argument."""
+"""Functions that make a hook for the estimator that they get as an argument."""
 
 _SAVER = "CheckpointSaverHook"
 _SAVER_NAMES = "checkpoint_dir save_secs save_steps saver checkpoint_basename scaffold listeners"
@@ -140,13 +141,14 @@ _WAY_OUT = (
 
 
 class TrainingHooks:
-    """The hooks of a call that trains.
+    """Turns the hooks of a call that trains into callbacks and options of `fit`.
 
     Args:
-        evaluates: whether training evaluates its checkpoints as they are written.
+        evaluates: whether each checkpoint is evaluated during training.
 
     Attributes:
-        save_every: the number of steps between checkpoints; None keeps the value of the config.
+        save_every: the number of steps between checkpoints, if a hook sets it; None keeps the value
+            of the config.
     """
 
     def __init__(

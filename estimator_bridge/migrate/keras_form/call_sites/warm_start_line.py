@@ -11,7 +11,10 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, is_n
 
 
 def lines(source: Source, site: Site) -> Callable[[], list[str]]:
-    """Returns a writer of the warm-start statement, if any; reports what cannot be carried over."""
+    """Returns a function that writes the warm start: one statement, or none without a warm start.
+
+    Reports arguments that cannot be carried over.
+    """
     node = site.arguments.pop("warm_start_from", ast.Constant(None))
     if is_none(node):
         return list
@@ -33,9 +36,10 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
 
 
 def _check(source: Source, key: str, value: ast.expr) -> bool:
-    """Whether an argument can be carried over; reports a problem if not.
+    """Whether an argument of a warm start can be carried over; reports a problem if not.
 
-    Vocabularies cannot, nor can variables that are not chosen by a pattern.
+    Vocabularies cannot be carried over, nor can variables that are chosen in other ways than by a
+    pattern.
     """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)

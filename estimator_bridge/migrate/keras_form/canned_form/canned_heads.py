@@ -14,7 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, call
 
 
 class HeadRow(NamedTuple):
-    """A head: its arguments in order, and the one with the number of logits ("" for one logit)."""
+    """A head: its arguments in order, and which one is the number of logits ("" for one logit)."""
 
     arguments: str
     units: str = ""
@@ -41,13 +41,13 @@ HEADS: Mapping[str, HeadRow] = {
     ),
     "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
 }
-"""The heads for one kind of labels. `tf2_engine.keras` has heads of the same names."""
+"""The heads that read one kind of labels; `tf2_engine.keras` has heads with the same names."""
 
 _MULTI_HEAD = "MultiHead"
 _KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
 
 _OF_ESTIMATOR = "n_classes label_dimension weight_column label_vocabulary loss_reduction"
-"""Arguments of classifiers and regressors that belong to their head."""
+"""Arguments of classifiers and regressors that configure the head."""
 
 _RENAMED = {"loss_reduction": "reduction", "name": "suffix"}
 """Arguments that have another name in `tf2_engine.keras`."""
@@ -56,7 +56,7 @@ _ORDER = (
     *("label_vocabulary", "weight_column", "thresholds", "classes_for_class_based_metrics"),
     *("compute_full_loss", "loss_fn", "inverse_link_fn", "loss_reduction", "name"),
 )
-"""The order in which arguments are written after the number of logits."""
+"""The order in which the new program writes a head's arguments, after the number of logits."""
 
 _REDUCTIONS: Mapping[str, str] = {
     "SUM": "sum",
@@ -66,11 +66,13 @@ _REDUCTIONS: Mapping[str, str] = {
     "SUM_BY_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
     "SUM_OVER_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
 }
-"""The loss reductions, by the last part of their names; "" is the default of heads."""
+"""The reductions of `tf2_engine.keras`, by the last part of the legacy name; "" means the
+default of heads.
+"""
 
 
 class HeadWriter:
-    """Writes a head for one kind of labels."""
+    """Writes a head that reads one kind of labels."""
 
     def __init__(
         self, source: Source, kind: str, by_name: Mapping[str, ast.expr], is_v1: bool

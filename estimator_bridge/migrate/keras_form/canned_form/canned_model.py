@@ -33,7 +33,9 @@ CARRIED = (
     *canned_recurrent.ARGUMENTS,
     *("model_dir", "config", "input_layer_partitioner", "partitioner"),
 )
-"""Arguments that are carried over or make no difference, besides those of heads."""
+"""Arguments that are carried over, or that make no difference. Arguments of heads are not
+listed.
+"""
 
 _LAYERS = {
     "dnn": "DenseFeatures",
@@ -41,7 +43,9 @@ _LAYERS = {
     "baseline": "Baseline",
     "rnn": "SequenceFeatures",
 }
-"""For each part of a model, the layer with its variables, or with the inputs of its network."""
+"""For each part of a model, the layer that has its variables, or that makes the inputs of its
+network.
+"""
 
 
 class CannedModelWriter:
@@ -137,9 +141,9 @@ class CannedModelWriter:
             )
 
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
-        """Whether a part has rows that do not start at zero.
+        """Whether rows of a part may start at other values than zero.
 
-        An Ftrl that updates all rows would set rows that occur in no batch to zero.
+        This matters for Ftrl: if it updates all rows, it sets rows that occur in no batch to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

@@ -1,4 +1,4 @@
-"""The optimizers of canned estimators: a name, an object, or a function that creates one."""
+"""Translates the optimizers of canned estimators, which are names, objects, or functions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LegacyRow(NamedTuple):
 
     Attributes:
         carried: the arguments that the new program keeps, in order.
-        refused: the further arguments, which would change the results.
-        old: the TensorFlow 1 optimizer that estimators know under the same name.
+        refused: arguments that would change the results; calls that pass them are refused.
+        old: the optimizer that this name means for estimators of TensorFlow 1.
     """
 
     carried: str
@@ -53,7 +53,7 @@ _LEGACY: Mapping[str, LegacyRow] = {
 }
 
 _NAMES = {**{name: name for name in _LEGACY if name != "RMSprop"}, "RMSProp": "RMSprop"}
-"""The Keras classes, by the names that estimators accept."""
+"""Maps the optimizer names that estimators accept to Keras classes."""
 
 _KNOWN = (
     "Give Adagrad, Adam, Ftrl, RMSProp, SGD, or Momentum of TensorFlow 1: by name, as an object "
@@ -62,13 +62,14 @@ _KNOWN = (
 
 
 class CannedOptimizer:
-    """The optimizer of a part of a model.
+    """The optimizer of one part of a model.
 
-    `by_rows` tells whether rows that occur in no batch must keep their initial values.
+    `by_rows` tells whether a row that occurs in no batch must keep its initial value.
 
     Attributes:
-        node: the expression that creates it, found through names and lambdas; None for the default.
-        kind: its class in the new program; "" if it is unknown.
+        node: the expression that creates the optimizer, found through names and lambdas; None for
+            the default.
+        kind: the optimizer's class in the new program; "" if it is unknown.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns an update rule of the engine, or "", and the arguments without effect.
+        """Returns the engine's update rule ("" if none is needed), and arguments without effect.
 
         A rule is needed where current Keras optimizers compute other results.
         """

@@ -24,15 +24,15 @@ _LAYERS: Mapping[str, tuple[str, str]] = {
 
 _KERAS = "tensorflow.keras.layers."
 _LAYER = "rnn"
-"""Name of a layer that consists of cells."""
+"""The name of a layer that is made from several cells."""
 
 
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    A single number of `units` with a named `cell_type` becomes a Keras layer. Several numbers
-    become cells in an `RNN` layer. The two have different variable names, so both arguments must be
-    known.
+    If `units` is a single number and `cell_type` is a name, the network becomes a Keras layer.
+    Several units become cells in an `RNN` layer. The variables have different names in these two
+    cases, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

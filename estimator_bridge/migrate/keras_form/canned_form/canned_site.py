@@ -1,4 +1,4 @@
-"""Replaces the creation of a canned estimator by that of a Keras model without engine tables."""
+"""Replaces a canned estimator by a Keras model, which needs no tables of the engine."""
 
 from __future__ import annotations
 

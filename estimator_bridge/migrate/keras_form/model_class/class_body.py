@@ -48,9 +48,10 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: the code in `__init__` of each value that the class may take, by name.
+        config: for each value that the class may take as an argument, by name, its code in
+            `__init__`.
         used: the names of `config` that the class uses.
-        forbidden: parameters of the model_fn that the model lacks.
+        forbidden: parameters of the model_fn, such as `mode`, that the model cannot provide.
     """
 
     source: Source
@@ -80,9 +81,9 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Returns a dict, by name, of the functions that call layers.
+    """Finds the functions of a program that call layers; the result is keyed by function name.
 
-    It leaves out the roots and the functions that enclose them.
+    The `roots` and the functions that enclose a root are left out.
     """
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
@@ -101,10 +102,10 @@ class Body:
     """The statements of one method of a class.
 
     Args:
-        tensors: names that are computed from a batch.
-        training: names that tell whether the model is training.
-        helpers: functions that call layers.
-        classes: layer classes by name; the body adds its own.
+        tensors: names whose values are computed from a batch.
+        training: names of flags that are true while the model trains.
+        helpers: the program's functions that call layers.
+        classes: the layer classes written so far, by name; the body adds those that it writes.
     """
 
     def __init__(
@@ -356,7 +357,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces names of `config` by their code in `__init__`, or by attributes of the model."""
+        """Replaces names of `config` by code (in `__init__`) or by attributes of the model."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)
@@ -429,7 +430,7 @@ def _is_of_name(source: Source, statement: ast.stmt) -> bool:
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Returns the parameters of `__init__` and of the call, and which parameters are modes."""
+    """Returns three lists: parameters of `__init__`, parameters of the call, training flags."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training

@@ -13,12 +13,12 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, argu
 
 @dataclasses.dataclass(frozen=True)
 class LayerCall:
-    """A call of a layer; arguments are pairs (keyword or "", node).
+    """A call that applies a layer to inputs. Arguments are pairs (keyword or "", node).
 
     Attributes:
         kind: the word from which the legacy program makes default names.
-        construction: the layer class, and its arguments except the name.
-        inputs: the arguments of the call.
+        construction: the layer's class, and the arguments that create it, except its name.
+        inputs: the arguments with which the layer is called.
         extra: text to append to the arguments of the call.
     """
 
@@ -53,7 +53,7 @@ _FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "max_pooling2d": ("MaxPooling2D", "inputs pool_size strides padding"),
     "average_pooling2d": ("AveragePooling2D", "inputs pool_size strides padding"),
 }
-"""Functions of `tf.layers`: the Keras class, and the arguments in order."""
+"""For each function of `tf.layers`: the Keras class, and the function's arguments in order."""
 
 _KEYWORDS = frozenset(
     f"{_COMMON} trainable data_format dilation_rate kernel_constraint bias_constraint "

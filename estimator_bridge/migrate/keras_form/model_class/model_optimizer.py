@@ -1,4 +1,4 @@
-"""Moves the only optimizer of a model_fn, with its rate, to `compile` in `__init__`."""
+"""Moves a model_fn's optimizer and learning rate to `compile`, in the model's `__init__`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _METRICS: Mapping[str, str] = {
     "metrics.mean_squared_error": "MeanSquaredError",
     "metrics.mean_absolute_error": "MeanAbsoluteError",
 }
-"""Metrics that compute the same results in Keras, up to rounding."""
+"""The Keras classes of legacy metrics that compute the same results, up to rounding."""
 
 _CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics"}
 _LEFT_OUT = {
@@ -54,10 +54,10 @@ _LEFT_OUT = {
 
 @dataclasses.dataclass
 class ModelText:
-    """A finished model.
+    """The code of a model, and what the program needs to use it.
 
     Attributes:
-        text: renders its class, once all edits are known.
+        text: renders the model's class; to be called once all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
     """
@@ -72,7 +72,8 @@ class ModelWriter:
     """Writes the model of a model_fn.
 
     Args:
-        config: names of an enclosing function that the model_fn uses, and the keys of its `params`.
+        config: the names that the model_fn uses from an enclosing function, and the keys that it
+            reads from its `params`.
     """
 
     def __init__(
@@ -156,7 +157,10 @@ class ModelWriter:
         return set().union(*(names_in(value) for key, value in spec.items() if key in _CARRIED))
 
     def _is_helper_alone(self, body: Body, outputs: list[str], look_up: str) -> bool:
-        """Makes a function the method `call` if it does all the work; returns whether it does."""
+        """Makes a function the method `call`, if the model_fn does nothing but call it.
+
+        Returns whether this is the case.
+        """
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -263,7 +267,7 @@ class ModelWriter:
         self._text.methods.append(write)
 
     def _update_metrics(self, metrics: ast.expr | None) -> list[tuple[str, ast.expr]]:
-        """Writes the method that updates metrics; returns its arguments, with "name=" or ""."""
+        """Writes the method that updates metrics; returns its arguments ("name=" or "", node)."""
         source = self._source
         name, values = metrics.elts if isinstance(metrics, ast.Tuple) else (None, None)
         function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -353,7 +357,10 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Notes the omitted arguments of a spec; returns the items without their computations."""
+        """Reports the spec's arguments that are left out.
+
+        Returns the statements of `items`, without assignments that only these arguments need.
+        """
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:

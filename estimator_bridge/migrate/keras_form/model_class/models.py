@@ -1,4 +1,4 @@
-"""The model of a program: the class that replaces the model_fn of its estimator."""
+"""Writes a program's model: the class that replaces the model_fn of the estimator."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
     """Drops names that the new program no longer uses; also returns the dropped absl flags.
 
-    Names that the program before migration, `old`, does not use either are kept.
+    Names that were already unused in `old`, the program before the migration, are kept.
     """
     read_before = names_in(ast.parse(old))
     text = _without_variables(text, read_before)

@@ -15,7 +15,7 @@ _MOST = 20
 
 
 class _Place(NamedTuple):
-    """A place to break a line: its bracket depth, its column, and the next line's indent."""
+    """A place to break a line: bracket depth, column, and indent of the next line."""
 
     depth: int
     end: int
@@ -40,7 +40,7 @@ def broken(text: str, kept: Collection[str]) -> str:
 
 
 def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
-    """Finds where to break each long line: behind the last outermost comma that fits.
+    """Finds where to break each long line: after the last comma that fits, outside inner brackets.
 
     Without a comma, the break is before the last `for` or `if` of a comprehension.
     """

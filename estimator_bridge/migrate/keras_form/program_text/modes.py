@@ -28,10 +28,10 @@ class ModelFunction:
 
     Attributes:
         shared: what every mode runs first, up to the first use of the labels.
-        loss: the next statements that training and evaluation have in common.
-        only: the remaining statements of each mode, without the return of the spec.
-        specs: the arguments of the spec that each mode returns.
-        training: variables that are true only while training.
+        loss: the statements after `shared` that training and evaluation have in common.
+        only: the remaining statements of each mode, without the statement that returns the spec.
+        specs: the arguments of the EstimatorSpec that each mode returns.
+        training: names of flags that are true only while training.
     """
 
     function: ast.FunctionDef
@@ -65,7 +65,7 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
 
 
 def read_by(item: ast.stmt) -> set[str]:
-    """Returns the names that a statement reads, including names that it adds to."""
+    """Returns the names that a statement reads; the target of `+=` counts as read."""
     if isinstance(item, ast.Delete):
         return set()
     targets = (each.target for each in nodes_in(item, ast.AugAssign))
@@ -116,7 +116,7 @@ class _Reader:
             raise NotSimple(statement, "it returns under a condition")
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Records `training = mode == ModeKeys.TRAIN`; returns whether a statement is like this."""
+        """Whether a statement is like `training = mode == ModeKeys.TRAIN`; records the name."""
         if not isinstance(statement, ast.Assign) or self._truth(statement.value, TRAIN) is None:
             return False
         (name, *others) = bound_in(statement)

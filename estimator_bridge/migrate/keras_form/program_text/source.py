@@ -1,4 +1,4 @@
-"""A program as text and tree: full names, edits by node, and re-indented statements."""
+"""Gives access to a program as text and as a tree: resolves names, and edits the text by node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
 Text = Callable[[], str]
-"""Renders code of the new program; to be called once all edits inside it are known."""
+"""A function that renders code of the new program; to be called once all edits of that code are
+known.
+"""
 
 New = str | Text
 """Code of the new program, or a function that renders it."""
@@ -28,7 +30,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 class NotSimple(Exception):
-    """A model_fn is not simple enough for a class, so no class replaces it."""
+    """A model_fn is too complicated to become a class."""
 
     def __init__(self, node: ast.AST | None, why: str) -> None:
         super().__init__(why)
@@ -39,12 +41,12 @@ class Source:
     """A parsed program.
 
     Attributes:
-        aliases: the full names that imports bind, by local name.
-        problems: what cannot be carried over.
+        aliases: maps each name that an import binds to its full name.
+        problems: the reasons why code cannot be carried over.
         notes: (line, explanation) for code that is left out or changed.
-        needed: names that the new program imports, by module.
+        needed: maps modules to the names that the new program has to import from them.
 
-    `lines` gives the file's line number for each line of the text, if the two differ.
+    `lines` gives the line number in the file for each line of the text, if the text was simplified.
     """
 
     def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
@@ -67,14 +69,17 @@ class Source:
     # Names.
 
     def full(self, node: ast.AST) -> str:
-        """Returns the full name of an imported name or attribute; "" for other nodes."""
+        """Returns the full name of a name or attribute that was imported; "" for other nodes."""
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
         return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
-        """Returns the name below `tensorflow`; "estimator.NAME" for the estimator; else ""."""
+        """Returns the full name without "tensorflow."; "" for nodes without such a name.
+
+        Names of the estimator start with "estimator.".
+        """
         return short_name(self.full(node))
 
     def called(self, node: ast.AST | None) -> str:
@@ -112,10 +117,10 @@ class Source:
         return None
 
     def value_of(self, name: ast.expr | None) -> ast.expr | None:
-        """Returns the only value assigned to a name, in its function or else in the module.
+        """Returns the only value that is assigned to a name, in its function or else in the module.
 
-        None unless there is exactly one plain assignment. Expressions other than names stay as they
-        are.
+        Returns None unless there is exactly one plain assignment. An expression that is not a name
+        is returned as it is.
         """
         if not isinstance(name, ast.Name):
             return name
@@ -174,7 +179,7 @@ class Source:
         self._edits[start, end] = new
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts text, before anything already inserted at the same offset."""
+        """Inserts text, in front of text that was inserted at this offset before."""
         before = self._edits.get((offset, offset), "")
         code = before if callable(before) else lambda: str(before)
         self._edits[offset, offset] = lambda: text + code()
@@ -203,7 +208,7 @@ class Source:
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
         """Returns the code of arguments with their names.
 
-        `names` selects and renames them, in the syntax of `renamed`.
+        `names` selects and renames the arguments, in the syntax of `renamed`.
         """
         new = renamed(names or " ".join(by_name))
         codes = {key: self.code(by_name[key]) for key in new if key in by_name}
@@ -242,7 +247,7 @@ class Source:
 def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
-    """Returns the arguments of a call by name, and the arguments that `names` does not contain."""
+    """Returns a dict of a call's arguments by name, and a list of arguments not in `names`."""
     order = [*names]
     bound: dict[str, ast.expr] = {}
     others: list[ast.keyword | ast.expr] = []
@@ -260,7 +265,7 @@ def arguments(
 
 
 def renamed(names: str) -> dict[str, str]:
-    """Parses "same old=new unnamed=" into new names by old ones; "" stands for no name."""
+    """Parses "same old=new unnamed=" into a dict from old to new names; "" stands for no name."""
     pairs = (each.partition("=") for each in names.split())
     return {old: new if is_other else old for old, is_other, new in pairs}
 
@@ -271,7 +276,7 @@ def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with one argument per line if one line is too short."""
+    """Returns the code of a call, with one argument per line if it does not fit into one line."""
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line
@@ -316,7 +321,7 @@ def all_names(node: ast.AST) -> set[str]:
 
 
 def bound_in(node: ast.AST) -> list[str]:
-    """Returns the names that are bound below a node, in order, except those of comprehensions."""
+    """Returns the names bound inside a node, in order, without variables of comprehensions."""
     inner = set().union(*(all_names(each.target) for each in nodes_in(node, ast.comprehension)))
     stored = [
         each.id
@@ -333,7 +338,7 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
 
 
 def nodes_in(below: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
-    """Yields the nodes of a kind in the order of `ast.walk`, but three times as fast."""
+    """Yields the nodes of one type in the order of `ast.walk`, but three times as fast."""
     nodes = [below]
     for node in nodes:
         for field in node._fields:

@@ -17,7 +17,7 @@ from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 
 _MOST = 200
-"""Upper bound on rewriting steps; it stops a program that would never settle."""
+"""Upper bound on rewriting steps, in case a program never stops changing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Straight:
     """A simplified program.
 
     Attributes:
-        lines: for each line of `text`, the number of the line in the original program.
+        lines: for each line of `text`, the line number in the original program.
     """
 
     text: str
@@ -120,7 +120,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
 
 
 def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
-    """Whether a node cannot be dropped: a default, or the only statement of its block."""
+    """Whether a node cannot be dropped, because it is no statement or the only one in its block."""
     up = source.parent(node)
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])
@@ -133,9 +133,9 @@ def _replaced(
     new: str | Callable[[ast.AST], str],
     removed: Iterable[ast.AST] = (),
 ) -> list[tuple[str, int]]:
-    """Returns the lines of a program with some nodes replaced and statements removed.
+    """Replaces nodes and removes statements; returns the new lines with their old numbers.
 
-    A replacement has as many lines as the node had, so the line numbers stay valid.
+    A replacement gets as many lines as the node had, so later lines keep their numbers.
     """
     for node in nodes:
         lost = (getattr(node, "end_lineno", 0) or 0) - node.lineno  # type: ignore[attr-defined]
@@ -155,7 +155,7 @@ def _of_lines(code: str, more: int) -> str:
 
 
 def return_datasets(source: Source) -> list[tuple[str, int]] | None:
-    """Makes a function return its dataset instead of the tensors of its only iterator."""
+    """Makes a function return a dataset instead of the tensors of the dataset's only iterator."""
     for node in ast.walk(source.tree):
         iterator = _object_of(node, "get_next")
         dataset = _object_of(iterator, "make_one_shot_iterator")
@@ -199,5 +199,5 @@ STEPS: Sequence[Step] = (
 )
 """The steps.
 
-Each returns the simplified lines with their old numbers, or None if nothing changes.
+Each step returns the simplified lines with their old numbers, or None if it changes nothing.
 """

@@ -1,1 +1,1 @@
-"""Computes lookups and updates again from recorded values."""
+"""Recomputes lookups and updates from recorded values."""

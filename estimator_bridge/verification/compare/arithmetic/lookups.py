@@ -1,4 +1,4 @@
-"""Lookups in float64 numpy: correct lookups, and lookups with known mistakes."""
+"""Recomputes lookups in float64 numpy, both correctly and with known mistakes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tf2_engine.types import Array
 _LIKELY = 6.0
 """Random errors stay within this many standard deviations."""
 _SAME = 16
-"""If terms repeat more often than this on average, their errors do not count as random."""
+"""If equal terms occur more often than this on average, the errors do not count as random."""
 
 
 class Feature(NamedTuple):
-    """A feature of the spec; `length` is the maximum sequence length, or 0."""
+    """A feature of the spec; `length` is the maximum sequence length, or 0 if it is no sequence."""
 
     key: str
     combiner: str | None
@@ -44,7 +44,7 @@ class RecordedIds(NamedTuple):
     """The ids of one feature in a batch, [n].
 
     Attributes:
-        cells: the cell of the activation to which each id belongs.
+        cells: for each id, the cell (row) of the activation to which the id belongs.
         shape: the shape of the activation without its last dimension.
     """
 
@@ -59,7 +59,7 @@ class RecordedIds(NamedTuple):
 
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
-    """Reads a feature's ids, sparse ones of rank 2 or dense ones; returns None for other forms."""
+    """Reads a feature's ids if they are dense, or sparse of rank 2; else returns None."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.dtype.kind in "iu" and not feature.length:
@@ -104,12 +104,12 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Sums the terms, [n, dim], of each distinct key, with error bounds; returns keys and sums.
+    """Sums the terms, [n, dim], that have the same key; returns the keys, and sums with bounds.
 
-    Each partial sum is rounded. The bound is twice the rounding of the sums in order of occurrence,
-    because sums in another order, or in blocks, have other partial sums. If the terms are many and
-    different, their errors are random, so six times the root of the sum of their squares bounds
-    them (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The
+    Each partial sum is rounded. The bound is twice the rounding of sums in the order of occurrence,
+    because an implementation may add in another order or in blocks. If the terms are many and
+    different, the errors are random, and six times the root of the sum of the squared errors is a
+    bound too (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The
     errors of equal terms need not be random.
     """
     if not len(keys):

@@ -1,7 +1,7 @@
-"""Values with bounds of their float32 rounding errors: running error analysis in float64.
+"""Computes values in float64 together with bounds on the rounding errors of float32.
 
-The error of a result is the error of its operands plus one rounding. See Higham, Accuracy and
-Stability of Numerical Algorithms, 2002, section 3.3.
+The error of a result is the error of the operands plus one rounding (running error analysis:
+Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
 """Smaller numbers may be flushed to zero by a float32 implementation."""
 ROUNDINGS_PER_POWER = 4
-"""Roundings of a power, because implementations of powers are not correctly rounded."""
+"""A power counts as this many roundings, because implementations do not round it correctly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips to limits.
+    """Clips values to limits.
 
     An element that exceeds a limit by more than its error bound gets the limit's error bound.
     """

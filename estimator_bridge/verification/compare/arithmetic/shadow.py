@@ -1,4 +1,4 @@
-"""Updates a table in float64 by its rule, with a bound of the rounding of each element."""
+"""Recomputes the updates of a table in float64, with a bound on each element's rounding error."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from estimator_bridge.verification.compare.arithmetic.update_rules import RULES,
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_RATE = 4
-"""Roundings of a learning rate that is computed from the step."""
+"""A learning rate that is computed from the step counts as this many roundings."""
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in one step; a missing gradient counts as zeros."""
+    """The inputs of a table's update in one step; a gradient that is missing counts as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]
@@ -47,7 +47,10 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """Updates a table by its rule, or by a `variant` of the rule."""
+    """A copy of a table, updated by the table's own rule or by a `variant` of it.
+
+    It is compared with the recorded table.
+    """
 
     def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
         rule = table["rule"]

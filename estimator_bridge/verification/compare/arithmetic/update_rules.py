@@ -1,7 +1,7 @@
-"""The update rules of tables on values with error bounds, as docs/numerics.md defines them.
+"""Applies the update rules of docs/numerics.md to values with error bounds.
 
-The rules get summed and clipped gradients, [rows, dim], and weights after decay. Constants are
-float32.
+A rule gets gradients, [rows, dim], that are already summed and clipped, and weights to which decay
+has been applied. Constants are float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""Numeric settings and flags as float32 values, without settings that are None."""
+"""The numeric settings and flags of an optimizer as float32 values; settings that are None are
+missing.
+"""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 
 
@@ -173,7 +175,7 @@ RULES: dict[str, Rule] = {
     "Adadelta": _adadelta,
     "FrequencyEstimator": _frequency_estimator,
 }
-"""The rules by the engine's class names."""
+"""The rules by the names of the engine's optimizer classes."""
 
 
 def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:

@@ -47,8 +47,9 @@ class ProgressLine:
     process.
 
     Args:
-        describe: makes the text from a phase, the number of units done, and the total. clock:
-        returns seconds. after: seconds of a phase before anything is shown.
+        describe: makes the text from a phase, the number of units done, and the total.
+        clock: returns seconds.
+        after: seconds of a phase before anything is shown.
     """
 
     is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line

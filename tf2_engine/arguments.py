@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }
-"""The kinds by annotation. Other annotations are not checked."""
+"""Maps annotations to kinds. Other annotations are not checked."""
 _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 

@@ -63,8 +63,8 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
-    None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64. `cells` is None if occurrence i belongs to cell i. Gains are float32,
+    or None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
     [1, rows + 1] int64, in `splits` instead of cells: cell i has the ids from splits[0, i] to

@@ -8,9 +8,9 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
 Each entry is one tensor with rows in the order of ids, for any number of hosts and any partition
 strategy. Stock and this engine can read each other's checkpoints.
 
-A restore before the engine is built is deferred. The caller has to call `load` in two cases: in a
-`tf.Graph`, after the restoring ops have run; and after restoring a checkpoint of another class,
-such as `TPUEmbeddingForServing`, into a built engine.
+If a checkpoint is restored before the engine is built, the values are read when it is built. The
+caller has to call `load` in two cases: in a `tf.Graph`, after the restoring ops have run; and after
+restoring a checkpoint of another class, such as `TPUEmbeddingForServing`, into a built engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Retrieves the tables once per graph, with an op for which all checkpoint ops wait.
+    """Retrieves the tables once per graph, with an op that all ops of a checkpoint wait for.
 
     Outside a graph no op is needed: the engine retrieves the tables before it is saved.
     """

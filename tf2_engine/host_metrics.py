@@ -12,9 +12,9 @@ class Metrics:
     """The metrics that a function creates, in a separate graph and session.
 
     Args:
-        metric_fn: returns (value, update) of each metric by name.
-        values: the function's arguments for one batch. All batches must have their types and
-            shapes.
+        metric_fn: returns a dict from each metric's name to a pair (value, update op).
+        values: the function's arguments for one batch. The arguments of every batch must have the
+            same types and shapes.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:

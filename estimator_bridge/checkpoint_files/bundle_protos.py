@@ -46,12 +46,12 @@ ObjectGraph = _CLASSES["ObjectGraph"]
 CheckpointState = _CLASSES["CheckpointState"]
 
 LITTLE_ENDIAN = 0
-"""The `endianness` of a header; files with another one are refused."""
+"""The `endianness` that a checkpoint's header must have; other checkpoints are refused."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ElementType:
-    """The type of a tensor's elements: its number and its name in TensorFlow."""
+    """The type of a tensor's elements: the number and the name that TensorFlow gives it."""
 
     number: int
     name: str
@@ -85,7 +85,7 @@ _NAMES = (
     "float4_e2m1fn"
 )
 TYPES = {number: ElementType(number, name) for number, name in enumerate(_NAMES.split(), 1)}
-"""The types by their numbers in `types.proto`."""
+"""Maps the number of each type in `types.proto` to the type."""
 
 _BY_NAME = {each.name: each for each in TYPES.values()}
 FLOAT32 = _BY_NAME["float32"]

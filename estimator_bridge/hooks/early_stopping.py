@@ -25,8 +25,9 @@ def make_early_stopping_hook(
     """Makes a hook that stops training once a function returns True.
 
     Args:
-        should_stop_fn: returns whether to stop; takes no arguments.
-        run_every_secs, run_every_steps: how often to call it; one of them must be None.
+        should_stop_fn: called without arguments; returns whether to stop.
+        run_every_secs, run_every_steps: how often to call `should_stop_fn`; one of the two must be
+            None.
 
     Raises:
         WrongType: `estimator` is not an estimator, or `should_stop_fn` cannot be called.
@@ -167,8 +168,8 @@ def make_stop_at_checkpoint_step_hook(
 ) -> tf.train.SessionRunHook:
     """Makes a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself. Any other worker continues
-    until a checkpoint of this step exists.
+    The chief, which writes the checkpoints, stops at `last_step`. Any other worker continues until
+    a checkpoint of this step exists.
 
     Args:
         wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.

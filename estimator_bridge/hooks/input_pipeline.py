@@ -33,7 +33,7 @@ class CheckpointInputPipelineHook(SavingHook):
             the iterators.
 
     Raises:
-        InvalidInput: there is no such policy.
+        InvalidInput: `external_state_policy` is none of the three.
     """
 
     def __init__(self, estimator: Object, external_state_policy: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Checks that several legacy classes share: values of settings, and types of objects."""
+"""Checks of settings' values and objects' types, which several legacy classes share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
 
-Types that `.npz` files lack are stored as bytes with a description. Reading never unpickles.
+Arrays of types that `.npz` files lack are stored as bytes with a description. Reading never
+unpickles.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from estimator_bridge.recording.array_files import Values, read_arrays, write_ar
 from tf2_engine.types import Object
 
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
-"""The kinds of outcomes; "served" are the answers of exported models."""
+"""The kinds of outcomes; "served" is for the answers of exported models."""
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
@@ -23,7 +23,7 @@ SEEN, RECOMPUTED = "seen", "recomputed"
 OWN, OTHER = "own: ", "other: "
 """Prefixes of recomputed metrics: from the side's own values, or from side A's."""
 METRIC_VARIABLE = "variable: "
-"""Prefix of the variables in which an evaluation summed its metrics."""
+"""Prefix of the variables in which the metrics of an evaluation were summed."""
 
 
 class About(TypedDict, total=False):

@@ -28,7 +28,7 @@ _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name that programs use, its target in the bridge, and whether it replaced a stock name."""
+    """A name that programs use, the bridge's object for it, and whether it replaced stock's."""
 
     name: str
     leads_to: str

@@ -20,7 +20,7 @@ _MAIN = "__main__.py"
 class StartedProgram(NamedTuple):
     """A program as Python would start it: a script, a folder with a `__main__.py`, or a module.
 
-    `folder` is the first folder in which Python looks for its imports.
+    `folder` is the first folder in which Python looks for modules that the program imports.
     """
 
     name: str

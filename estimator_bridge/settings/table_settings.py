@@ -1,4 +1,4 @@
-"""Settings of tables, and of how an engine holds them."""
+"""Settings of tables, and of how an engine stores tables."""
 
 from __future__ import annotations
 

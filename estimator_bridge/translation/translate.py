@@ -26,7 +26,7 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
-    """Translates a spec. Each setting is set explicitly, or refused with a message that names it.
+    """Translates a spec; refuses by name each setting that it cannot set explicitly.
 
     Tables and features are in the order in which stock passes them to the device.
 

@@ -15,7 +15,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""The drivers by name. The first is the default if no other driver claims the strategy.
+"""Maps names to drivers. The first is the default if no other driver claims the strategy.
 
 `PsDriver` is missing because it takes the devices of its tasks as arguments.
 """

@@ -24,16 +24,18 @@ Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 """The update rules: those of TPUs before v5p, or those of SparseCores (TPU v5p, v6e and TPU7x)."""
 
 Value = TypeVar("Value")
-"""The arguments of a call for one core or replica, after they are read."""
+"""What a `ReadCore` function makes of the arguments of a call for one core or replica."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
-"""The activations of a step per core and feature, each [*output_shape, dim] float32."""
+"""The activations of a step: for each core, a list with one tensor per feature, [*output_shape,
+dim] float32.
+"""
 
 Gradients: TypeAlias = Sequence[Sequence[Tensor]]
 """The gradients of `Activations`, with the same shapes."""
 
 Rates: TypeAlias = Sequence[Tensor]
-"""The dynamic learning rates of a step by tag, scalar float32."""
+"""The dynamic learning rates of a step, scalar float32; the index is the tag."""
 
 Update: TypeAlias = Callable[[Gradients, Rates], Op]
 """Updates the tables, given gradients and rates as for `Driver.send_gradients`."""
@@ -43,9 +45,8 @@ ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
 """Reads the arguments of a call for one core or replica."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""Computes a call for all cores.
-
-It gets their values by position; returns an op, or one result per core.
+"""Computes a call for all cores. It gets a dict from each core's position to its values, and
+returns an op, or one result per core.
 """
 
 
@@ -81,10 +82,10 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls `function` with the values of all cores that a call of the engine is for.
+        """Calls `function` with the values of all cores for which a method was called.
 
         Args:
-            values: the arguments of the method: for all cores, or inside `strategy.run` for this
+            values: the method's arguments, for all cores or (inside `strategy.run`) for this
                 replica.
             read: converts the arguments of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
@@ -193,8 +194,8 @@ class Driver(abc.ABC):
     ) -> tuple[Activations, Update]:
         """Looks up one batch before it is known whether gradients will follow.
 
-        `training` is False if no gradients can follow, else None. `name` distinguishes the batches
-        of a graph. Returns the activations, and a function that sends their gradients.
+        `training` is False if no gradients can follow, and None if they may. `name` distinguishes
+        the batches of a graph. Returns the activations, and a function that sends their gradients.
 
         On a TPU, the graph rewrite turns the batch into one for inference if no op with its name
         sends gradients. The software TPU does this only if `training` is False.
@@ -227,7 +228,7 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver for steps of several function calls, each of which is one core.
+    """A driver for steps that consist of several function calls. Each call is the work of one core.
 
     Each function call sends its gradients; then the coordinator applies all gradients.
     """

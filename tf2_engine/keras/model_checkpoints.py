@@ -21,7 +21,8 @@ class SlotRow(NamedTuple):
     Attributes:
         slots: the names of each slot in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
         numbers: the settings that the legacy Keras optimizer stores as variables.
-        name: the name of the Keras class, if the row is for a rule of the engine.
+        name: the name of the Keras optimizer that checkpoints use, if the row is for a rule of the
+            engine.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -61,7 +62,7 @@ _ROWS: Mapping[str, SlotRow] = {
         {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
     ),
 }
-"""The slots by class name of the Keras optimizer, or of the rule in a `RuleOptimizer`."""
+"""Maps the class name of a Keras optimizer, or of the rule in a `RuleOptimizer`, to its slots."""
 
 
 def _class_name(optimizer: Object) -> str:

@@ -18,7 +18,7 @@ RULES = frozenset(
         re.MULTILINE,
     )
 )
-"""The optimizers with a rule in C++, by their field in the proto."""
+"""The names, in the optimizers' proto, of the optimizers that have a rule in C++."""
 
 
 def source_digest() -> str:

@@ -1,12 +1,12 @@
 """The queues of batches that wait for a lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue and
-another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
-change. Each core has its own first-in, first-out queue.
+While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
+batch and another dequeue it, so the batch waits in a queue resource, which repeated or failed
+tracing does not change. Each core has its own first-in, first-out queue.
 
-Only one batch per name may wait for gradients. If a second batch is looked up, the first step has
-failed, and its batch would be paired with the gradients of the second step. Within one trace or
-graph, several batches may wait.
+Only one batch per name may wait for gradients. A second lookup before the gradients arrive means
+that the first step has failed; its batch would be paired with the gradients of the second step.
+Within one trace or graph, several batches may wait.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Step:
 
 
 Apply = Callable[[Step, Gradients, Rates], Op]
-"""Updates the tables, given a step, its gradients and the learning rates."""
+"""A function that updates the tables, given a step, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
@@ -170,7 +170,7 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls so far in the trace of a function.
 
-    `enqueued` has an entry for each batch that waits for its lookup: whether gradients may follow.
+    `enqueued` says for each batch that waits for its lookup whether gradients may follow.
     `looked_up` counts the batches that wait for gradients.
     """
 
@@ -190,7 +190,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues by batch name. A queue is created on first use."""
+    """Maps batch names to queues. A queue is created on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -207,7 +207,7 @@ class BatchQueues:
 
 
 class QueuesOfEngine(BatchQueues):
-    """The queues of an engine, either for one graph or for eager calls and tf.functions."""
+    """The queues of an engine, which works either in one graph or outside of graphs."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         in_graph = self._in_graph = building_graph()

@@ -25,7 +25,7 @@ OfFeature: TypeAlias = tuple[FeaturePlan, FlatBatch]
 """A feature and its batch on one core."""
 
 StepOccurrences: TypeAlias = Sequence[Sequence[Occurrences]]
-"""The occurrences of a step per core and feature."""
+"""The occurrences of a step: for each core, a list with one entry per feature."""
 
 _Value = TypeVar("_Value")
 
@@ -49,7 +49,7 @@ class KernelSet(abc.ABC):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads ids whose lookup, in the same step, checks them."""
+        """Reads ids without checking them, because the lookup of the same step checks them."""
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class KernelSet(abc.ABC):
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Whether `as_tensors` may return row splits, of rank 2, instead of cells."""
+        """Whether `as_tensors` may return row splits, which have rank 2, in place of cells."""
         return False
 
     @abc.abstractmethod
@@ -75,7 +75,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled after the call."""
+    """A step on TensorFlow's ops, for any table. `tables` may be filled after construction."""
 
     name = "TensorFlow's ops"
 
@@ -109,7 +109,7 @@ def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
-    """The learning rate of a table, scalar float32. `rates` are the dynamic rates by tag."""
+    """The learning rate of a table, scalar float32. `rates` has the dynamic rate of each tag."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
@@ -169,7 +169,7 @@ def gradients_of_feature(occurrences: Occurrences, gradient: Tensor) -> RowGradi
 
 
 def row_gradients(occurrences: Occurrences, gradient: Tensor) -> Tensor:
-    """Computes gain * gradient for the row of each occurrence, [num_ids, dim] float32."""
+    """Computes the gradient of each occurrence's row, gain * gradient, [num_ids, dim] float32."""
     rows: Tensor = tf.reshape(gradient, [-1, occurrences.feature.table.dim])
     if occurrences.cell is not None:
         rows = tf.gather(rows, occurrences.cell)

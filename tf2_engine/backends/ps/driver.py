@@ -23,7 +23,7 @@ from tf2_engine.plan import Plan
 from tf2_engine.types import Op, Tensor
 
 NativeTasks: TypeAlias = Callable[[], Collection[str]]
-"""Returns the devices of the tasks that have the native ops."""
+"""A function that returns the devices of the tasks that have the native ops."""
 
 
 class PsDriver(HostDriver):
@@ -91,8 +91,8 @@ class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
     The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
-    back. Each server updates each row of the function once, and applies the updates of different
-    functions one after the other.
+    back. Each server updates each row that the function looked up once, and applies the updates of
+    different functions one after the other.
 
     Args:
         layout: see `placement`. tf.train.Checkpoint cannot save "octaves".

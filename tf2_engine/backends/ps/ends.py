@@ -36,13 +36,14 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
-"""The bytes that the form "cells" adds per id, for its cell and its gain."""
+"""The bytes that the form "cells" (see `messages`) adds per id, for its cell and its gain."""
 
 
 class Routed(NamedTuple):
     """A core's ids whose rows are in one part of a table, in order, [number of ids] int64.
 
-    `positions` are their positions among all ids, int32, or None if all rows are in this part.
+    `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
+    are in this part.
     """
 
     ids: Tensor
@@ -113,7 +114,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """One part of a table, by its number."""
+    """Names one part of a table: the table and the part's number."""
 
     table: TablePlan
     part: int
@@ -186,7 +187,7 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core before its rows arrive. `requests` are packed ids by server."""
+    """A lookup of one core before the rows arrive. `requests` maps servers to packed ids."""
 
     def __init__(
         self,

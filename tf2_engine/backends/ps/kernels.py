@@ -35,7 +35,8 @@ class ServerKernels(KernelSet):
 
     Args:
         wire: the form in which gradients are sent.
-        native: the devices that have native ops. Cores use them only if all cores have them.
+        native: the devices that have native ops. Cores use native ops only if the devices of all
+            cores have them.
     """
 
     name = "TensorFlow's ops"

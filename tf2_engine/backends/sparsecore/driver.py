@@ -33,7 +33,8 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""The default if a core does not report its number of SparseCores. Stock also assumes a v5p."""
+"""The number of SparseCores, that of a v5p, if a core does not report it. Stock assumes the same.
+"""
 
 
 class SparseCoreCores(TpuCores):
@@ -61,7 +62,7 @@ class SparseCoreCores(TpuCores):
 
 @dataclasses.dataclass
 class _Batches:
-    """The waiting batches of one core, by name, while its computation is traced."""
+    """The waiting batches of one core, keyed by name, while the core's computation is traced."""
 
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]

@@ -1,4 +1,4 @@
-"""The stacks of a plan: which tables share a variable, and the order of their features."""
+"""The stacks of a plan: which tables share a variable, and the order of the features in a stack."""
 
 from __future__ import annotations
 

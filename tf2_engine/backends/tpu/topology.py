@@ -39,7 +39,7 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of a core by its device name, or by the end of this name."""
+        """Finds a core by its device name, or by the end of this name; returns its position."""
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
@@ -84,7 +84,7 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Raises an error for known embedding hardware of a later generation."""
+    """Raises an error if the TPU is known to have embedding hardware of a later generation."""
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(

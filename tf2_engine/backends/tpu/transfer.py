@@ -16,17 +16,16 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
 Reader = Callable[[], Sequence[FlatBatch]]
-"""Reads the ids of one core. It is called in the device scope of that core's host."""
+"""A function that reads the ids of one core, called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
-"""A transfer of tables.
-
-It takes the plan, tables, device of each host and serialized configuration.
+"""A function that transfers tables. It takes the plan, tables, device of each host and serialized
+configuration.
 """
 
 
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
-    """Returns a function for each core, by position, that reads the core's ids.
+    """Maps each core's position to a function that reads the core's ids.
 
     The function splits a replica's batch over the replica's cores. Inside `strategy.run`
     (`cores_per_replica=None`) there is nothing to split: the graph rewrite gives each core its

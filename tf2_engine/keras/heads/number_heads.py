@@ -26,7 +26,7 @@ Link = Callable[[Tensor], Tensor]
 class NumberHeadLayer(HeadLayer):
     """Base class of heads for numbers.
 
-    `link` computes them from logits; by default they are equal.
+    `link` computes predictions from logits; by default predictions are the logits.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     Args:
         columns: `TableColumn`s in a list or a dict.
-        optimizer: the optimizer of tables without their own; see `TPUEmbedding`, which has the
-            tables.
+        optimizer: the optimizer of tables that set none; see the layer `TPUEmbedding`, which looks
+            up the tables for this layer.
         batch_size: the global batch size, which only SparseCores need.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
         padding: 0 if zeros in dense ids mean "no id", as for an estimator with TPU embedding.
@@ -110,7 +110,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         }
 
     def call(self, features: Mapping[str, Object]) -> dict[str, Object]:
-        """Returns the features, with activations for the keys of columns.
+        """Replaces the features of columns by activations, and keeps the other features.
 
         Args:
             features: raw features, or the result of `prepare`.

@@ -29,7 +29,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
-        units: the number of sums.
+        units: the number of sums per example.
         sparse_combiner: how an example's categories in a column are combined: "sum", "mean" or
             "sqrtn".
 

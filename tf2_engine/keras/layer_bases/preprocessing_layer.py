@@ -39,11 +39,11 @@ class PreprocessingLayer(PassiveLayer):
         """Computes the ids of a batch.
 
         Args:
-            features: Tensors, SparseTensors or RaggedTensors of strings and numbers, by key.
+            features: a dict of Tensors, SparseTensors or RaggedTensors of strings and numbers.
 
         Returns:
-            A dict with "ids", SparseTensors of int64 by feature; "weights" of features with
-                weights; and "lengths" of sequence features, [batch] int64.
+            A dict of three dicts keyed by feature: "ids", SparseTensors of int64; "weights", of the
+                features with weights; and "lengths", [batch] int64, of sequence features.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.

@@ -1,4 +1,4 @@
-"""The start of a recurrent network: concatenates sequences step by step. Also a GRU cell."""
+"""Layers for recurrent networks: concatenated sequences as input, and a GRU cell."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class GRUCellBase(Configurable):
     def call(
         self, inputs: Tensor, states: list[Tensor], training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the output and the new state, which are the same, [batch, units]."""
+        """Returns the output, [batch, units], and the new state, which equals the output."""
         state = states[0]
         reset, update = tf.split(self.gates(tf.concat([inputs, state], 1)), 2, 1)
         candidate = self.candidate(tf.concat([inputs, reset * state], 1))

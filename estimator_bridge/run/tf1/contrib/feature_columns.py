@@ -23,13 +23,13 @@ Ids = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids. The feature contains ids, or values to hash or look up in a vocabulary.
+    """A column of ids. A feature contains ids, or values to hash or find in a vocabulary.
 
     Attributes:
         name: the key of the feature.
         length: the number of ids.
         keys: the vocabulary; None hashes strings and numbers.
-        is_integerized: whether the feature contains the ids.
+        is_integerized: whether the feature contains the ids themselves.
         weights: the key of the feature with the weights.
     """
 
@@ -48,7 +48,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A key that sorts columns as TensorFlow 1.15 does: by its class names, then by name."""
+        """A key that sorts columns like TensorFlow 1.15: by old class names, then by name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -144,7 +144,7 @@ class _DerivedColumn:
 
 @dataclasses.dataclass(frozen=True)
 class BucketizedColumn(_DerivedColumn):
-    """A column of numbers as one-hot buckets."""
+    """A column of numbers, each represented as the one-hot vector of its bucket."""
 
     source: RealColumn
     boundaries: tuple[float, ...]
@@ -177,7 +177,7 @@ class OneHotColumn(_DerivedColumn):
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingColumn(_DerivedColumn):
-    """A column of ids whose output combines rows of the table `<name>_embedding/weights`."""
+    """A column that looks up ids in the table `<name>_embedding/weights`, and combines the rows."""
 
     source: SparseColumn | CrossedColumn
     dimension: int

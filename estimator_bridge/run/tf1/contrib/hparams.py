@@ -30,8 +30,8 @@ class HParams:
         hparams.parse("learning_rate=0.2,sizes[1]=16")
 
     Args:
-        model_structure: an object to keep with the settings.
-        **kwargs: names and values; the type of a list is that of its elements.
+        model_structure: an object that is stored with the settings and has no effect.
+        **kwargs: names and values of settings; the type of a list is the type of its elements.
 
     Raises:
         InvalidInput: a name is taken, a value does not fit the type, or a list is empty.

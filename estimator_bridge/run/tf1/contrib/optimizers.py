@@ -14,7 +14,7 @@ Gradients = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that, for a sparse gradient, updates the moments of only the gradient's rows."""
+    """Adam that, for a sparse gradient, updates moments only in the rows of the gradient."""
 
     def _apply_sparse_shared(
         self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
@@ -169,7 +169,7 @@ class MovingAverageOptimizer(_Wrapper):
         name: str = "swapping_saver",
         **settings: Object,
     ) -> tf.train.Saver:
-        """Makes a saver that stores averages under the names of their variables, and vice versa.
+        """Makes a saver that stores each average under its variable's name, and vice versa.
 
         Raises:
             InvalidInput: there are no averages, because `apply_gradients` was not called yet.
@@ -219,8 +219,7 @@ class LARSOptimizer(tf.train.Optimizer):
         m <- momentum * m + g
         w <- w - rate * m
 
-    Variables in `skip_list` are not scaled. The factor is 1 where |w| or |g| is 0. Reference: You
-    et al., 2017.
+    The factor eeta * |w| / (...) is 1 where |w| or |g| is 0. Reference: You et al., 2017.
 
     Args:
         skip_list: parts of the names of variables that get neither scaling nor decay.

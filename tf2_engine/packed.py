@@ -1,9 +1,9 @@
-"""Packs a batch of ids into four tensors, and unpacks it.
+"""Packs a batch of ids into four tensors, and unpacks these tensors.
 
 A tf.function handles each argument separately. 26 ragged features with weights are 104 tensors, and
-passing these takes longer than the lookup. The class of a packed batch says, during tracing, which
-part of each tensor belongs to which feature. Sizes that are only known at run time are in one of
-the four tensors.
+passing 104 tensors takes longer than the lookup. The class of a packed batch says, during tracing,
+which part of each tensor belongs to which feature. Sizes that are only known at run time are in one
+of the four tensors.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 @functools.cache
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
-    """Creates the class of packed batches with this layout.
+    """Creates the class for packed batches with this layout.
 
     TensorFlow distinguishes named tuples by class name, so the name contains the layout.
     """

@@ -42,7 +42,7 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Uses the feature's own shape, else the one in `derived`, else the batch size per core."""
+    """Returns each feature's shape: its own, or that in `derived`, or one from the batch size."""
     return [
         _one(feature, shape, batch_size)
         for feature, shape in zip(spec.features, derived, strict=True)

@@ -24,16 +24,18 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Creates the shards of one variable from: table, "parameters" or a slot, shapes, initializer."""
+"""Creates the shards of a variable, given the table, "parameters" or a slot, shapes, initializer.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The variables of one table: the shards of its parameters and of every slot, by name.
+    """The variables of one table.
 
-    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards.
-    On parameter servers, the plan's placement assigns them, and `strategy` is the layout, which can
-    also be "octaves".
+    `variables` maps "parameters" and the name of each slot to the shards of this variable. A shard
+    is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards. On
+    parameter servers, the plan's placement assigns the rows, and `strategy` is the layout, which
+    can also be "octaves".
     """
 
     plan: TablePlan
@@ -72,19 +74,19 @@ class Table:
         return rows
 
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
-        """Yields a dense tensor for each shard, with `rows` at their ids and zeros elsewhere."""
+        """Yields a dense tensor for each shard: `rows` at the places of `ids`, zeros elsewhere."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
             shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Finds the core that owns each row: the row number on its host modulo the host's cores."""
+        """Finds the core that owns each row: the row's number on its host modulo the host's cores."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, the local rows of its ids and its part of each of `rows`."""
+        """Yields, for each shard, row numbers in the shard and the shard's part of each of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return
@@ -158,7 +160,7 @@ def variable_factory(
 
 
 def default_initializer(dim: int) -> Initializer:
-    """A truncated normal with standard deviation 1 / sqrt(dim), the default of stock."""
+    """Creates stock's default, a truncated normal with standard deviation 1 / sqrt(dim)."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 

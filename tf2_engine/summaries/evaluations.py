@@ -1,4 +1,4 @@
-"""Reads a metric of all evaluations so far from their event files."""
+"""Reads the values of a metric in all evaluations so far, from event files."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class EventFile:
         self._writer: tf.summary.FileWriter | None = None
 
     def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
-        """Writes scalars by name, and ignores values that are not numbers."""
+        """Writes the scalars of a dict, and ignores values that are not numbers."""
         summary = tf.Summary()
         for tag, value in values.items():
             if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():
@@ -50,7 +50,7 @@ class EventFile:
 
 
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
-    """Yields the step and the scalars of each event with scalars, up to a damaged event."""
+    """Yields the step and the scalars of each event that has scalars; stops at a damaged event."""
     try:
         for event in tf.train.summary_iterator(path):
             scalars = {
@@ -65,7 +65,10 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
-    """Reads the scalars of all event files in a directory, by step. The last value wins."""
+    """Maps steps to scalars, from all event files in a directory.
+
+    If several events have the same scalar of a step, the last value counts.
+    """
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):
         for step, scalars in scalars_of_file(path):

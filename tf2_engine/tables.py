@@ -80,13 +80,13 @@ class Table:
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Finds the core that owns each row: the row's number on its host modulo the host's cores."""
+        """Finds the core that owns each row: its number on the host modulo the host's cores."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, row numbers in the shard and the shard's part of each of `rows`."""
+        """Yields, for each shard, row numbers in the shard and the shard's part of all `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return

@@ -107,8 +107,8 @@ stop_if_higher_hook = _crossed_hook(operator.gt)
 """Creates a callback that ends training once a metric of an evaluation is above `threshold`.
 
 `eval_dir` is the folder of the evaluations' event files, by default `estimator.eval_dir()`.
-Evaluations before `min_steps` are ignored. `run_every_secs` and `run_every_steps` are as for
-`make_early_stopping_hook`.
+Evaluations before `min_steps` are ignored. `run_every_secs` and `run_every_steps` have the same
+meaning as in `make_early_stopping_hook`.
 """
 
 stop_if_lower_hook = _crossed_hook(operator.lt)

@@ -1,4 +1,4 @@
-"""The training loop: steps, checkpoints, the log, event files, and users' hooks."""
+"""The training loop, with checkpoints, the log, event files, and users' hooks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Loop:
     """Runs the steps of one call of `Trainer.train`.
 
     Args:
-        trainer: has the step, the strategy and `stop_training`.
-        steps: the steps that signals may end.
+        trainer: the `Trainer`, which has the step, the strategy and `stop_training`.
+        steps: the object through which a signal may end a step.
         callbacks, listeners: as for `Trainer.train`.
     """
 

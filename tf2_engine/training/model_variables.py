@@ -1,4 +1,4 @@
-"""The variables that a model_fn creates, by legacy name. Each is created once."""
+"""Keeps the variables that a model_fn creates, under their legacy names. Each is created once."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Tells creators the collections of a variable, and the model its regularizer.
+    """Passes the collections of a variable to variable creators, and its regularizer to the model.
 
-    The scope passes neither on.
+    The variable scope passes on neither of them.
     """
     collections = settings.get("collections")
 
@@ -106,15 +106,15 @@ class ModelVariables:
     """The variables that calls of a model_fn create for the model and its optimizers.
 
     Attributes:
-        variables: by legacy name.
-        of_dummies: the slots of the tables' dummies, by name; not saved in checkpoints.
+        variables: maps legacy names to variables.
+        of_dummies: maps names to the slots of dummy variables, which are not saved in checkpoints.
         local: variables in the collection of local variables, such as those of metrics; not saved
             in checkpoints.
-        averaged: the name of the averaged variable, by name of the average.
-        starts: by the name of a variable, the checkpoint and the name in it from which the variable
-            starts.
-        regularizers_of_scopes: a regularizer and its variable, by name. A variable of a layer may
-            have another one from the layer.
+        averaged: maps the name of each average to the name of the averaged variable.
+        starts: maps the name of a variable to the checkpoint, and the name in the checkpoint, from
+            which the variable gets its first value.
+        regularizers_of_scopes: maps the name of a variable to a regularizer from its variable
+            scope, and the variable. The variable may have another regularizer from its layer.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class ModelVariables:
     def graph_collections(
         self, step: Variable, of_tables: Sequence[Variable] = ()
     ) -> Iterator[None]:
-        """Keeps the collections of a graph: the step, and the variables that a call has used.
+        """Fills the collections of a graph with the step and the variables that a call has used.
 
         Args:
             of_tables: the dummies of tables, which come first among the trainable variables.
@@ -170,7 +170,8 @@ class ModelVariables:
         """Adds a variable that a model_fn creates or reuses to collections.
 
         Args:
-            named: the collections that the model_fn names, for instance of its own.
+            named: the names of collections that the model_fn passes, which may be collections of
+                its own.
         """
         keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
         if variable.trainable:
@@ -216,7 +217,7 @@ class ModelVariables:
             yield name, latest
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph, and adds them by name."""
+        """Calls a function that creates variables in the default graph, and keeps the variables."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -254,7 +255,7 @@ class ModelVariables:
             yield
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a variable would have in a graph.
+        """Returns the name that a variable would have in a TensorFlow 1 graph.
 
         The last part of the name comes from a Keras layer, and the parts before it from the open
         scopes. Variables with equal names are numbered, for example Adam's powers.

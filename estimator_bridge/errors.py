@@ -81,7 +81,7 @@ class CannotWrite(EngineError, OSError):
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A call was made outside of the function of the program in which it is allowed."""
+    """A function makes a call that only another function of the program may make."""
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:

@@ -25,7 +25,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """A part of an annotation: a test for values, and a name for messages."""
+    """A kind of value that an annotation names: a test for values, and a name for messages."""
 
     contains: Callable[[Object], bool]
     text: str

@@ -123,7 +123,7 @@ Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Cells(NamedTuple):
-    """The cells as in `Occurrences`, and which ids to keep: [num_ids] bool, or None for all."""
+    """The cells as in `Occurrences`, and a mask of ids to keep: [num_ids] bool, or None for all."""
 
     cell: Tensor | None
     num_cells: Tensor | int

@@ -1,4 +1,4 @@
-"""Names variables and tables in checkpoints, and detects checkpoints of legacy programs."""
+"""The names of variables and tables in checkpoints; detects checkpoints of legacy programs."""
 
 from __future__ import annotations
 

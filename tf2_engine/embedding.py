@@ -1,4 +1,4 @@
-"""The mid-level API: enqueues batches, looks up their activations, applies gradients."""
+"""`TPUEmbedding`, the engine: enqueues batches, looks up activations, and applies gradients."""
 
 from __future__ import annotations
 

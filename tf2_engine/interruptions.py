@@ -52,7 +52,7 @@ def can_handle() -> bool:
 
 
 class Steps(abc.ABC):
-    """The steps that a signal may end: what the watching thread asks about them and does to them.
+    """Steps that a signal may end: what the watching thread can ask them and do to them.
 
     Attributes:
         holds_signals: whether handlers only record a signal until the steps end.

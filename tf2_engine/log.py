@@ -62,8 +62,6 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
 
 
 class _TensorFlowLogger(PlainLogger):
-    """TensorFlow's logger, which is configured on first use."""
-
     def _logger(self) -> logging.Logger:
         import tensorflow as tf
 

@@ -156,7 +156,7 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Fills in the sizes of a batch without samples; raises an error for a part of a batch.
+    """Fills in the sizes of an empty batch; raises an error for a batch that is only a part.
 
     At the end of the data, a strategy passes empty tensors to some replicas.
     """
@@ -185,7 +185,7 @@ def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, 
 
 
 class _Piece(NamedTuple):
-    """A part of a tensor. Its length is `factor` * sizes[position] + `more`."""
+    """A part of a packed tensor. The length of the part is `factor` * sizes[position] + `more`."""
 
     position: int
     factor: int = 1

@@ -95,7 +95,7 @@ _Settings = tuple[Object, Object, str]
 
 @dataclasses.dataclass(frozen=True)
 class _Feature(FeaturePlan):
-    """A feature that is looked up, named by its path in the config.
+    """A feature that `cpu_embedding_lookup` looks up, named by its path in the config.
 
     `declared` is the feature's `output_shape`. `as_engine` selects the engine's rules for shapes
     and sequences instead of stock's. `prune` ignores sparse ids below 0 and ids with a weight that

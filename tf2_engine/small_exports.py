@@ -34,7 +34,7 @@ class _Replaced:
 
 
 class SmallTables:
-    """The tables of a graph that are exported in small types.
+    """Replaces tables of a graph by variables with small types, for an export.
 
         small = SmallTables({"words": [variable]}, {"words": "int8"})
         ...  # variables are restored in the session

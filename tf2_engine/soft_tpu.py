@@ -264,7 +264,7 @@ def next_call() -> str | None:
 
 
 class _CoreContext(tf_compat.TPUReplicateContext):
-    """The context of a TPU computation, except that it leaves traced ops unchanged."""
+    """A context that marks code as a TPU computation, but leaves traced ops unchanged."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())

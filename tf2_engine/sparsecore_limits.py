@@ -1,4 +1,4 @@
-"""The limits of the SparseCores' id buffers, and the sizes that a batch needs.
+"""The sizes of the SparseCores' id buffers: the limits, and the sizes that a batch needs.
 
 Each SparseCore sends the ids of its samples to the SparseCores that store the rows of these ids.
 The ids from one SparseCore to another are a *partition*. TPUEmbeddingV2 reserves room for the ids
@@ -99,7 +99,7 @@ def _check_limit(name: str, limit: Object) -> None:
 
 
 class Lookup(NamedTuple):
-    """The ids of one feature on one core: `ids[i]`, [n] int64, belongs to activation `cells[i]`.
+    """The ids of one feature on one core. `ids[i]`, [n] int64, belongs to activation `cells[i]`.
 
     The feature has `num_cells` activations on each core: samples times positions of a sequence.
     """

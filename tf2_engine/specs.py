@@ -1,4 +1,4 @@
-"""Descriptions of tables, features and engine options. They are immutable and checked."""
+"""Descriptions of tables, features and engine options, which are checked and then immutable."""
 
 from __future__ import annotations
 

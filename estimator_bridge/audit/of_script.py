@@ -96,8 +96,6 @@ def _migration(
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects notes from calls, which it recognizes by the last part of their names."""
-
     def __init__(self, file: str, flow: NameFlow) -> None:
         self._file, self._flow, self.specs = file, flow, 0
         self._transforming: dict[str, str] = {}

@@ -47,7 +47,7 @@ class Target(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The effect of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
+    """What one setting does on SparseCores; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
 
     rule: str
     where: str
@@ -82,7 +82,7 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """The effects of a program's settings, and its stacks, on a kind of TPU with SparseCores.
+    """What a program's settings do on a kind of TPU with SparseCores, and its stacks of tables.
 
     Attributes:
         effects: the effect of every setting, worst outcome first.

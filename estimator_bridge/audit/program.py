@@ -21,7 +21,7 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator.
+    """Raised to end the program at a method of TPUEstimator.
 
     It does not derive from Exception, because programs catch Exceptions.
     """

@@ -1,4 +1,4 @@
-"""Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
+"""Reads and writes the tensors of checkpoints row by row, so that little memory is needed.
 
 TensorFlow's own reader and writer need memory for whole slices. Reference: tensor_bundle.proto and
 tensor_bundle.h of TensorFlow.
@@ -32,9 +32,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 
 
 class Reader(contextlib.AbstractContextManager["Reader"]):
-    """Reads a checkpoint, whose path is given without ".index"; a context manager.
+    """Reads a checkpoint; a context manager. The path is given without ".index".
 
-    Opening reads only the index, and checks that the files have the sizes that it states. Raises
+    Opening reads only the index, and checks the sizes of the other files. Raises
     UnreadableCheckpoint, with the file's name, if a file is missing, too short, or not a
     checkpoint.
     """

@@ -1,4 +1,4 @@
-"""The protocol buffers and the types of elements in a checkpoint, readable without TensorFlow.
+"""The protocol buffers and element types of checkpoints, to read them without TensorFlow.
 
 Reference: tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto, types.proto,
 trackable_object_graph.proto and checkpoint_state.proto of TensorFlow.
@@ -51,7 +51,7 @@ LITTLE_ENDIAN = 0
 
 @dataclasses.dataclass(frozen=True)
 class ElementType:
-    """The type of a tensor's elements: the number and the name that TensorFlow gives it."""
+    """The type of a tensor's elements, with TensorFlow's number and name for it."""
 
     number: int
     name: str

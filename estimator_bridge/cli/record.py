@@ -73,7 +73,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _move(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Moves the files of a recording, but not TensorFlow's files in the same folder."""
     from estimator_bridge.recording import array_files
 
     target.mkdir(parents=True)

@@ -25,7 +25,7 @@ from tf2_engine.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """How to compute a tensor of the new checkpoint from `sources`, or fill it without any."""
+    """How to compute a tensor of the new checkpoint from `sources`, or how to fill it."""
 
     target: str
     description: str

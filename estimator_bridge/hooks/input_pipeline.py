@@ -1,4 +1,4 @@
-"""`CheckpointInputPipelineHook`: training resumes after the last batch that it read."""
+"""A hook that saves the state of the input, so that training resumes after the last batch."""
 
 from __future__ import annotations
 

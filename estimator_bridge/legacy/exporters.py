@@ -1,4 +1,4 @@
-"""Exporters, which export models after evaluations: every model, the last, or the best so far."""
+"""Exporters, which export a model after an evaluation: always, at the end, or if it is the best."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str,
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs the ops of a host call every step, and flushes its summaries at the end."""
+    """Runs the ops of a host call in every step, and flushes the summaries at the end."""
 
     def __init__(self, tensors: Nest) -> None:
         self._tensors = tensors

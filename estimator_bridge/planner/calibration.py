@@ -1,4 +1,4 @@
-"""Measures what bytes and calls cost on this machine, with two tasks of a cluster.
+"""Measures what bytes and calls cost, with a cluster of two tasks on this machine.
 
 This process is the chief. In each step a worker looks up rows on a parameter server and sends
 gradients back.

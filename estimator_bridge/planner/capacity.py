@@ -233,8 +233,6 @@ def plan_capacity(
 
 
 class _Model:
-    """Computes a job's needs on clusters of any size; caches what depends only on the servers."""
-
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
     ) -> None:
@@ -332,7 +330,6 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """Lists the numbers of servers to try, the same for all clusters, for `_Model`'s caches."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

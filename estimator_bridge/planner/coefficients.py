@@ -1,4 +1,4 @@
-"""The coefficients of the step model, and their fit to measurements."""
+"""The coefficients of the model of a step, and a function that fits them to measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a recording: its settings, its start, every step, every batch.
+"""The files of a recording: settings, the initial variables, every step, and every batch.
 
 docs/recording.md describes them. The file of a step contains only the rows that changed.
 """
@@ -62,7 +62,7 @@ class RuleDescription(TypedDict):
 
 
 class TableDescription(TypedDict):
-    """A table of one side.
+    """A table of one side of a comparison.
 
     Attributes:
         variable: the name of the variable with the rows.
@@ -88,7 +88,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """One side, as docs/verify.md lists it under `sides`."""
+    """One side of a comparison, as docs/verify.md lists it under `sides`."""
 
     program: str
     side: str

@@ -73,7 +73,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayBatch:
-    """A batch of side A.
+    """A batch of side A, the recorded run.
 
     Attributes:
         arrays: the parts of the batch by name, such as "features/age" and "labels".

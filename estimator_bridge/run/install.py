@@ -221,7 +221,6 @@ def _set(owner: Object, name: str, value: Object) -> None:
 
 
 def _make_importable(path: str) -> None:
-    """Makes `import path` return the module that is already an attribute of TensorFlow."""
     for name in (*stock_names.parents(path), path):
         if name not in sys.modules:
             _change(sys.modules, name, public_module(name))

@@ -58,7 +58,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The location of a module. A package also has `folders`."""
+    """Where a module is. A package also has `folders`."""
 
     file: str | None
     folders: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The names of stock that the bridge provides, one row each, and the modules that contain them."""
+"""A row for each name of stock that the bridge provides, and the modules that contain the names."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ NOTHING = SourceText()
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A place in a spec or program where a row of the catalogue applies.
+    """A table, feature or source line to which a row of the catalogue applies.
 
     `value` is the setting's value; for a function or an optimizer its name.
     """

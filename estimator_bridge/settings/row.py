@@ -96,7 +96,7 @@ class ChangeText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One legacy setting, or a group of its values.
+    """What each engine does with one legacy setting, or with a group of the setting's values.
 
     Attributes:
         severity: one of `SEVERITIES`.

@@ -1,4 +1,4 @@
-"""Settings of updates: optimizers, learning rates, decay and limits."""
+"""The catalogue's rows for settings of updates: optimizers, learning rates, decay and limits."""
 
 from __future__ import annotations
 

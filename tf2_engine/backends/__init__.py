@@ -1,4 +1,4 @@
-"""The backends. Each one is a folder, and has a row in `DRIVERS`."""
+"""The backends, which run the engine on different devices. `DRIVERS` has a row for each."""
 
 from __future__ import annotations
 

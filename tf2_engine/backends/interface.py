@@ -51,7 +51,7 @@ returns an op, or one result per core.
 
 
 class EngineCores(abc.ABC):
-    """The cores and hosts of an engine.
+    """The cores and hosts of an engine, and how a call is split into values for each core.
 
     A caller can use an engine's method in three ways: for a global step, with values from an
     iterator of a distributed dataset; for a replica, inside `strategy.run`; or for one core, which
@@ -228,7 +228,7 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver for steps that consist of several function calls. Each call is the work of one core.
+    """A driver for steps that consist of several function calls, one for each core.
 
     Each function call sends its gradients; then the coordinator applies all gradients.
     """

@@ -42,7 +42,7 @@ Such an epsilon changes a step by less than 8e-6 of its size. Keras' defaults ar
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """The rate of a Keras optimizer, read in every step, `decay` included: scalar float32."""
+    """Reads the rate of a Keras optimizer in every step, `decay` included: scalar float32."""
 
     optimizer: Object
     decay: float = 0.0

@@ -19,11 +19,12 @@ Returns the variable as a Keras object and as a TensorFlow object.
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
-    """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
+    """Tables that are trainable variables, one per table: [vocabulary, dim] float32.
 
     `tf.train.Checkpoint` writes the tables under the keys of an engine with the same tables. The
     Keras optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras
-    3's optimizers would square the gradient of each occurrence of a row instead of the sum.
+    3's optimizers would square each gradient of a repeated row, instead of the sum of these
+    gradients.
 
     Attributes:
         parameters: maps each table's name to its variable.

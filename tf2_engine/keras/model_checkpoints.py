@@ -1,4 +1,4 @@
-"""Saves a Keras model with the names that its variables and slots had in an estimator."""
+"""Saves a Keras model under the names that variables and slots would have in an estimator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tf2_engine.types import Object, Variable
 
 
 class SlotRow(NamedTuple):
-    """The slots of a Keras optimizer.
+    """How checkpoints name the slots of a Keras optimizer.
 
     Attributes:
-        slots: the names of each slot in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
+        slots: maps a name in Keras to the slot's names in `tf.compat.v1.train` and in
+            `tf.keras.optimizers.legacy`.
         numbers: the settings that the legacy Keras optimizer stores as variables.
         name: the name of the Keras optimizer that checkpoints use, if the row is for a rule of the
             engine.
@@ -249,8 +250,6 @@ class ModelCheckpoints:
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps, and at the end of training."""
-
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
     ) -> None:

@@ -26,7 +26,7 @@ _NEUTRAL = {
 
 
 class RuleOptimizerBase:
-    """Updates the variables of a Keras model by the rule of an engine's optimizer.
+    """A Keras optimizer that updates variables by the rule of one of the engine's optimizers.
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 

@@ -1,6 +1,7 @@
-"""C++ kernels, from the wheel or compiled at first use or by `estimator-bridge build-native`.
+"""Native ops with C++ kernels. The wheel contains them, or they are compiled on this machine.
 
-A library is for one version of TensorFlow and one kind of processor.
+They are compiled at first use, or by `estimator-bridge build-native`. A library of ops is for one
+version of TensorFlow and one kind of processor.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Loads the fused ops for tables on NVIDIA GPUs, and the kernels for the rules of these tables.
+"""Loads the fused ops for tables on NVIDIA GPUs, and the kernels of the tables' update rules.
 
-NVRTC compiles the kernels per rule and architecture, and the cache stores them.
+NVRTC compiles kernels for each rule and GPU architecture, and the cache stores the kernels.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 class EventFile:
-    """A new event file in a directory. The file is created with the first event."""
+    """Writes a new event file in a directory. The file is created with the first event."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Feature columns for TPUs, and both generations of feature columns for canned estimators."""
+"""Functions for feature columns: those for TPUs, and both generations for canned estimators."""
 
 from __future__ import annotations
 

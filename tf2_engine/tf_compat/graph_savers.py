@@ -1,4 +1,4 @@
-"""Savers of graphs: each variable's checkpoint key, and the slices in which it is stored."""
+"""Functions for Savers of graphs: the keys of variables, and storage in several slices."""
 
 from __future__ import annotations
 
@@ -175,8 +175,6 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
 
 class _OneByOne:
-    """How a device restores slices one after another: the file, and the ops to wait for."""
-
     def __init__(self, file: Tensor) -> None:
         self.file = file
         self.before: list[Op] = []

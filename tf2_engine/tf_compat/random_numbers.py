@@ -57,8 +57,6 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
 
 class _Runs:
-    """Counts how often an op has run since random numbers were restarted."""
-
     beginnings = 0
 
     def __init__(self) -> None:

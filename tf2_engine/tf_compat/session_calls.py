@@ -1,4 +1,4 @@
-"""Speeds up repeated session calls by analysing the fetches only in the first call.
+"""Speeds up repeated session calls: analyses the same fetches only once.
 
 `Session.run` walks through the fetches in Python in every call. If there are hooks, `Session.run`
 also passes options and metadata. The public `Session.make_callable` is no replacement: errors do

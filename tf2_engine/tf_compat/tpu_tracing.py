@@ -84,7 +84,10 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op that is replaced in the graphs of one replica and in the functions of these graphs."""
+    """Takes the place of an op, and calls another function in graphs of one replica.
+
+    This includes the functions inside such graphs.
+    """
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one

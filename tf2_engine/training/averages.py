@@ -12,11 +12,11 @@ from tf2_engine.types import Op, Tensor, TensorLike, Variable
 
 
 class ExponentialMovingAverage:
-    """Computes average = decay * average + (1 - decay) * variable in each `apply`.
+    """Keeps averages of variables: average = decay * average + (1 - decay) * variable.
 
-    Use this in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average
-    starts with the initial value of its variable. In checkpoints it has the name that TensorFlow 1
-    would give it.
+    Each run of the op from `apply` updates the averages. Use this class in model_fns instead of
+    `tf.compat.v1.train.ExponentialMovingAverage`. An average starts with the initial value of its
+    variable. In checkpoints it has the name that TensorFlow 1 would give it.
 
     Args:
         decay: between 0 and 1.

@@ -1,4 +1,4 @@
-"""`params["context"]`, which describes the replicas to a program's functions."""
+"""`ReplicaContext`, which describes the replicas to a program as `params["context"]`."""
 
 from __future__ import annotations
 

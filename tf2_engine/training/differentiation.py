@@ -39,7 +39,7 @@ class Differentiated(NamedTuple):
 
 
 class Differentiations:
-    """Collects the losses that a model_fn differentiates in one step.
+    """Collects the losses whose gradients a model_fn computes in one step.
 
     Args:
         of_tables: maps each table's name to its dummy variable.
@@ -85,7 +85,7 @@ class Differentiations:
         }
 
     def _merged(self) -> list[Differentiated]:
-        """Lists each loss once, even if it was differentiated for several optimizers."""
+        """Lists each loss once, even if its gradients were computed for several optimizers."""
         merged: dict[int, Differentiated] = {}
         for each in self.losses:
             first = merged.setdefault(id(each.loss), each)
@@ -116,7 +116,7 @@ _here = _OfThread()
 
 @contextlib.contextmanager
 def recorded(of_tables: Mapping[str, Variable]) -> Iterator[Differentiations]:
-    """Yields an object that collects all losses that are differentiated inside the context."""
+    """Yields an object that collects all losses whose gradients are computed inside the context."""
     before, _here.step = _here.step, Differentiations(of_tables)
     try:
         yield _here.step

@@ -110,7 +110,6 @@ class HookRunner:
             return tf.nest.map_structure(tf.identity, results, expand_composites=True)
 
     def _computed(self, fetch: Object) -> Tensor | None:
-        """Returns the tensor that a hook requests. For an op, stores the op and returns None."""
         if isinstance(fetch, str):
             fetch = v1.get_default_graph().as_graph_element(fetch)
         if isinstance(fetch, tf.Operation):

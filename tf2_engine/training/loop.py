@@ -129,8 +129,6 @@ class _Due:
 
 
 class _Log:
-    """Logs and writes the loss, the steps per second and the model's summaries."""
-
     def __init__(self, config: RunConfig, directory: str) -> None:
         self._log_every, self._write_every = config.log_step_count_steps, config.save_summary_steps
         self._events = EventFile(directory)

@@ -67,7 +67,6 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _check_is_of_keras_2(error: Exception) -> None:
-    """Raises OutOfOrder if a model_fn's error comes from a layer of Keras 3."""
     is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
     if is_of_layer and not tf.keras.__version__.startswith("2."):
         raise errors.OutOfOrder(

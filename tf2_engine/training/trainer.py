@@ -1,4 +1,4 @@
-"""`Trainer` trains, evaluates, predicts and exports with a model_fn, like an estimator."""
+"""`Trainer`, which trains, evaluates, predicts and exports with a model_fn, like an estimator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ v1 = tf.compat.v1
 
 
 class Trainer:
-    """A model_fn with its tables, a strategy, checkpoints and event files.
+    """Trains and runs a model_fn with embedding tables, like an estimator.
 
     The trainer calls the model_fn as a TPUEstimator would, with features that include the
     activations of tables. The model_fn returns a `ModelSpec`. `get_variable`, `tf.layers` and

@@ -58,7 +58,7 @@ class Embedding:
 
 
 class WithoutTables(tf.Module):
-    """Replaces the `Embedding` and the engine in a model without tables.
+    """Stands in for the `Embedding` and the engine in a model without tables.
 
     Its methods do nothing, because there are no tables.
     """

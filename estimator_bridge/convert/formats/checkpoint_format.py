@@ -1,4 +1,4 @@
-"""How a format reads a checkpoint, and where it places tensors in a new one."""
+"""The interface of a checkpoint format: reads a checkpoint, and plans the tensors of a new one."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of a template, such as a Keras program's checkpoint."""
+    """A new checkpoint with all objects of a template, such as a Keras program's checkpoint."""
 
     basename = "ckpt"
 

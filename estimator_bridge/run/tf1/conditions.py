@@ -33,7 +33,7 @@ class PublicName(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A function of the program that takes no arguments and returns a known value."""
+    """A function of the program without arguments, whose return value is known."""
 
     value: Object
 

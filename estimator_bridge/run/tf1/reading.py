@@ -76,7 +76,7 @@ class FoundUse(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A name, or the file of a module, that code refers to.
+    """A reference of code to a name or to the file of a module.
 
     Attributes:
         is_reached: whether a run with TensorFlow 2 can get from the start of the scope to the

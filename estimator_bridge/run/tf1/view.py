@@ -115,7 +115,7 @@ class TF1View(ModuleType):
 
 
 class _Compat(ModuleType):
-    """`tf.compat`, whose `v1` is the view, because both were the same in TensorFlow 1."""
+    """The view's `tf.compat`. Its `v1` is the view itself, as in TensorFlow 1."""
 
     def __init__(self, view: TF1View) -> None:
         super().__init__(f"{_ROOT}.compat")

@@ -1,4 +1,4 @@
-"""The queues of batches that wait for a lookup or gradients, and the pending update of pipelines.
+"""Queues of batches that wait for a lookup or for gradients, and the pending update of a pipeline.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
 batch and another dequeue it, so the batch waits in a queue resource, which repeated or failed
@@ -168,7 +168,7 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls so far in the trace of a function.
+    """The calls of an engine so far in the function that is being traced.
 
     `enqueued` says for each batch that waits for its lookup whether gradients may follow.
     `looked_up` counts the batches that wait for gradients.
@@ -340,7 +340,7 @@ class Fifo:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """A batch as tensors for a queue: four per core and feature, and whether it is for training."""
+    """The order of a batch's tensors in a queue: four per core and feature, and a training flag."""
 
     plan: Plan
     kernels: KernelSet

@@ -1,4 +1,4 @@
-"""A step on TensorFlow's ops for tables on a GPU.
+"""The kernel set for tables on a GPU without native ops, on TensorFlow's ops.
 
 Starting an op takes microseconds. To start few ops, tables with the same width and optimizer are
 updated together, features of the same width are summed together, and all ids are checked together.

@@ -1,4 +1,4 @@
-"""Kernel sets. Each one does the lookups and updates of some features."""
+"""Kernel sets. A kernel set implements the lookups and updates of features on some kind of ops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute the same results on the same variables."""
+    """The parts of a step. All kernel sets compute equal results on the same variables."""
 
     name: str
     queue_device = "CPU:0"

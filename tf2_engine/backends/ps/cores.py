@@ -18,7 +18,7 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores whose tables are on parameter servers. `devices` are the cores' devices, if known."""
+    """Cores that use tables on parameter servers. `devices` are the cores' devices, if known."""
 
     servers: Servers
     devices: tuple[str, ...] = ()

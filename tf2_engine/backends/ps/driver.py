@@ -229,7 +229,7 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 
 
 class _TracedQueues(BatchQueues):
-    """The queues of scheduled functions.
+    """The queues of functions that a ClusterCoordinator schedules.
 
     Workers run functions at the same time, so with a shared queue a function could take the batch
     of another function. Instead, the calls of a step are matched within one trace.

@@ -40,7 +40,7 @@ _MORE_BYTES = 12
 
 
 class Routed(NamedTuple):
-    """A core's ids whose rows are in one part of a table, in order, [number of ids] int64.
+    """Those ids of a core whose rows are in one part of a table, in order, [number of ids] int64.
 
     `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
     are in this part.
@@ -70,7 +70,7 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table on one server, as a `Table`.
+    """The part of a table that one server stores, with the interface of `Table`.
 
     Its methods take ids of the whole table, but only those whose rows are in this part.
     """
@@ -134,7 +134,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """What a core computes in a step, with ops on the core's device."""
+    """Computes a core's side of a step, with ops on the core's device."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -232,7 +232,7 @@ class Asked:
 
 
 class ServerEnd:
-    """What a server computes in a step, with ops on the server's device and variables."""
+    """Computes a server's side of a step, with ops on the server's device and variables."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables

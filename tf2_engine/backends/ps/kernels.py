@@ -31,7 +31,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops run on the server that has the rows, or on the core's worker.
+    """The kernel set for tables on servers. Ops run on the server with the rows, or on the worker.
 
     Args:
         wire: the form in which gradients are sent.

@@ -1,4 +1,4 @@
-"""Messages between a core and a server, each one tensor with data for several tables.
+"""Packs data of several tables into few tensors, to be sent between a core and a server.
 
 Each tensor that a task sends to another task costs about 650 bytes and a call. Therefore a core and
 a server exchange only four tensors per step, for all tables: the ids of the wanted rows, the rows,

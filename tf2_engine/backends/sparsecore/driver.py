@@ -62,8 +62,6 @@ class SparseCoreCores(TpuCores):
 
 @dataclasses.dataclass
 class _Batches:
-    """The waiting batches of one core, keyed by name, while the core's computation is traced."""
-
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 

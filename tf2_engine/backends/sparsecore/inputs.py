@@ -77,7 +77,6 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
 
 
 def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
-    """Computes the rows, columns and gains of a feature's ids, for each SparseCore of the core."""
     raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
     layout, cores = feature.layout, stack.sparse_cores

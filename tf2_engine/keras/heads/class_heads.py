@@ -1,4 +1,4 @@
-"""Heads of classifiers, with one logit for two classes, or one logit per class."""
+"""Heads for classification, with one logit for two classes, or one logit per class."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """A head for one of several classes, each with a logit. The loss is the softmax cross entropy.
+    """A head for several classes, one of which is right. The loss is the softmax cross entropy.
 
     Args:
         n_classes: the number of classes.

@@ -1,4 +1,4 @@
-"""Heads that consist of other heads: several heads on one model, or a head applied to each step."""
+"""Combinations of heads: several heads on one model, or one head applied to each step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf2_engine.types import Object, Tensor
 
 
 class MultiHeadLayer(PassiveLayer):
-    """Several heads on one model. The loss is the sum of their losses.
+    """Combines several heads on one model. The loss is the sum of the heads' losses.
 
     The logits of all heads are concatenated in order. Labels are a dict keyed by the heads'
     suffixes.
@@ -212,7 +212,7 @@ class SequenceHeadLayer(PassiveLayer):
 
 
 def _of_steps(values: Steps, mask: Tensor) -> Tensor:
-    """Selects the values of the steps in a mask, [steps, values per step]."""
+    """Selects the values of the steps for which `mask` is True: [steps, values per step]."""
     if isinstance(values, tf.SparseTensor):
         flat = tf.sparse.reorder(values).values
         width = 1

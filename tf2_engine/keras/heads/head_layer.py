@@ -42,7 +42,7 @@ class BatchLosses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """Base class of heads, which have a weighted loss and metrics.
+    """Base class of heads: computes the weighted loss and the metrics.
 
     `arguments` are the arguments of the subclass, which its config contains. The other arguments
     are the `options` of `BinaryClassHead`.

@@ -151,7 +151,7 @@ class FixedLayer(PassiveLayer):
 
 
 class OrderedLayer(PassiveLayer):
-    """Base class of layers that take columns, sort them by name, and have their own arguments."""
+    """Base class of layers that sort their columns by name, and may have further arguments."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class OrderedLayer(PassiveLayer):
 
 
 class ColumnsLayer(OrderedLayer, FixedLayer):
-    """Base class of layers that read raw columns and have variables."""
+    """Base class of layers with variables that read features through columns."""
 
     def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}

@@ -34,7 +34,7 @@ ApplyGradients = Callable[[Nest], Op]
 
 
 class EmbeddingLayer(PassiveLayer):
-    """Embedding tables as a Keras layer, on a TPU, or elsewhere with any arithmetic.
+    """Embedding tables as a Keras layer, on a TPU or elsewhere, with a choice of arithmetic.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
@@ -146,7 +146,7 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """The object with the tables; `tf.train.Checkpoint` saves it like an engine."""
+        """The object with the tables; `tf.train.Checkpoint` saves this object like an engine."""
         return self._tpu_embedding
 
     @property

@@ -1,4 +1,4 @@
-"""`tf2_engine.preprocessing` as a Keras layer, with which a model takes raw features."""
+"""`tf2_engine.preprocessing` as a Keras layer, so that a model can take raw features."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PreprocessingLayer(PassiveLayer):
 
 
 class Keras3Outputs:
-    """Describes the layer's outputs, which are sparse, to Keras 3."""
+    """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
 
     _prepared: Callable[[Nest], Nest]
 

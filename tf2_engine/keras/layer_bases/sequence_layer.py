@@ -1,4 +1,4 @@
-"""Layers for recurrent networks: concatenated sequences as input, and a GRU cell."""
+"""Layers for recurrent networks: one that concatenates sequence features, and a GRU cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tf2_engine.types import Object, SparseTensor, Tensor
 
 
 class _Steps(NamedTuple):
-    """The values of a column, [batch, steps, width] float32, and its lengths, [batch] int64."""
+    """The values of a column, [batch, steps, width] float32, and the lengths, [batch] int64."""
 
     values: Tensor
     lengths: Tensor

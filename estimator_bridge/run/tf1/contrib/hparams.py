@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Settings as attributes. Later values must fit the type of a setting.
+    """Settings as attributes. A new value of a setting must fit the type of the first value.
 
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")

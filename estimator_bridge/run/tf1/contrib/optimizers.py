@@ -127,7 +127,7 @@ class _Wrapper(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(_Wrapper):
-    """Computes moving averages of the variables; its saver saves averages instead of variables.
+    """Keeps moving averages of variables. A `swapping_saver` saves averages in place of variables.
 
     Args:
         opt: the optimizer that updates the variables.

@@ -43,8 +43,8 @@ def cpu_embedding_lookup(
     sparse ids below 0 are ignored, and so are ids whose weight is not positive, unless the combiner
     is "sum".
 
-    The activation of a sample without ids is zero. An id outside its table raises an error that
-    names the id and the table.
+    The activation of a sample without ids is zero. An id outside the feature's table raises an
+    error that names the id and the table.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like

@@ -259,7 +259,7 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call inside `strategy.run`, the same on every core. None outside it."""
+    """Names a call inside `strategy.run`, equally on every core; None outside `strategy.run`."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 

@@ -24,7 +24,7 @@ from tf2_engine import errors
 from tf2_engine.types import Array
 
 SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
-"""The number of SparseCores per TensorFlow device, by the kind of TPU."""
+"""Maps kinds of TPUs to the number of SparseCores per TensorFlow device."""
 
 ALIGNMENT = 8
 """The columns of a stack, and the rows of a table per SparseCore, are multiples of this number."""

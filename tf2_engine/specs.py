@@ -88,8 +88,8 @@ class FeatureSpec:
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
             combined: the activation is [batch, T, dim]; longer sequences are cut, and shorter ones
             are padded with zeros.
-        output_shape: shape of the activation per core without `dim`; by default that of the first
-            batch. Only its first dimension may be None.
+        output_shape: shape of the activation per core without `dim`; by default the shape in the
+            first batch. Only the first dimension may be None.
         send_name: whether the name is sent to the device, which only displays it. (Stock's legacy
             classes send no name.)
 
@@ -122,7 +122,7 @@ class EngineSpec:
         tables: in device order.
         features: in device order.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
-            positions in `features`. The default is a dict by feature name.
+            positions in `features`. The default is a dict keyed by feature name.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update (see this field in tpu_embedding_configuration.proto).
         partition_strategy: how rows are assigned to hosts: "div" or "mod".

@@ -208,8 +208,8 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function receives the table as one variable. The slots that it creates are spread over
-    hosts.
+    The function receives the table as one variable. The slots that the function creates are spread
+    over hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

@@ -114,4 +114,4 @@ Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: a constant, or a function that is called once per step."""
 
 Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
-"""The features that an `input_fn` returns, by name or in order."""
+"""The features that an `input_fn` returns: a dict keyed by name, or a sequence."""

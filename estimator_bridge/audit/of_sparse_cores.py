@@ -82,7 +82,7 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """What a program's settings do on a kind of TPU with SparseCores, and its stacks of tables.
+    """What a kind of TPU with SparseCores does with a program's settings, and the program's stacks.
 
     Attributes:
         effects: the effect of every setting, worst outcome first.

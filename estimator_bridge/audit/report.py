@@ -32,7 +32,7 @@ class AuditedTable:
     """One table and its slots.
 
     Attributes:
-        optimizer: its name for people; empty if unknown.
+        optimizer: the name of the optimizer, as reports show it; empty if unknown.
         slots: names of the slots, each as large as the table.
         features: the features that use the table; empty if unknown.
         strategy: "div" or "mod", as the program says; None if unknown.

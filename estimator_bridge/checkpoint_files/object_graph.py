@@ -16,12 +16,12 @@ KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 _ATTRIBUTE = "VARIABLE_VALUE"
 END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
-"""The suffix that follows a variable's path in its key."""
+"""The suffix of a variable's key in a checkpoint; the key begins with the variable's path."""
 
 Path = tuple[str, ...]
 
 LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
-"""The child of stock's TPUEmbeddingV2 that describes the layout of its tables."""
+"""The child object of stock's TPUEmbeddingV2 that describes the layout of the tables."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
 """The suffix of the key under which the layouts of LAYOUTS_PATH are stored."""

@@ -17,7 +17,7 @@ from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Message
 
 Extents = tuple[tuple[int, int], ...]
-"""The part of a tensor that a slice covers: for every dimension its start and its length."""
+"""The part of a tensor that a slice covers: a start and a length for every dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the whole tensor; a checkpoint may contain only a part of it."""
+        """Whether the slices cover the whole tensor; a checkpoint may contain only a part."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 

@@ -9,7 +9,7 @@ slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.
 slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
 slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
 
-Only reading a spec needs TensorFlow; checkpoints alone are read without it.
+TensorFlow is needed only to read a spec, and not to read a checkpoint.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Maps each slot of the engine to the name of its variable, for one of `PLACES` (`made_on`)."""
+    """Maps each slot of the engine to its variable's name, as made on one of `PLACES`."""
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
         if not row.keras_slots:

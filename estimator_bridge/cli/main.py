@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Makes the parser of command lines, and the parser of each command by name.
+    """Makes the parser of command lines, and a dict from each command to the command's parser.
 
     A command is a module here with `execute`, with `configure` if it has arguments, and with a
     docstring, which is its help.

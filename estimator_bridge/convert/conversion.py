@@ -127,7 +127,7 @@ def convert(
         progress: called with the phase, the bytes done, and all bytes.
 
     Returns:
-        The plan; its `lines()` say where each tensor comes from.
+        The plan. `plan.lines()` says where each tensor comes from.
 
     Raises:
         UnreadableCheckpoint: a file of the old checkpoint is missing or damaged.

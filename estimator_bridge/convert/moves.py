@@ -1,4 +1,4 @@
-"""Describes the tensors of a new checkpoint: their sources, and how their bytes are computed."""
+"""Describes how to compute the tensors of a new checkpoint from the tensors of an old one."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of one of their slots, as SparseCores store it: one slice per core."""
+    """A stack of tables, or of one slot of each, as SparseCores store it: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

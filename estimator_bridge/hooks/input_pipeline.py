@@ -28,8 +28,8 @@ class CheckpointInputPipelineHook(SavingHook):
     steps of the chief's checkpoints.
 
     Args:
-        external_state_policy: how to save an input that depends on more than its iterators, such as
-            random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
+        external_state_policy: how to save an input that depends on other state than iterators, such
+            as random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
             the iterators.
 
     Raises:

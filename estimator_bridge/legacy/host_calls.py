@@ -70,7 +70,7 @@ def call_host_fn(host_call: HostCall) -> Nest:
 
 
 def _read_before_counting(tensors: Nest) -> Nest:
-    """Replaces tensors computed from the global step by copies made before it is incremented.
+    """Replaces tensors computed from the global step by copies made before the step is incremented.
 
     Otherwise a summary that is written every N steps could be written twice or not at all.
     """

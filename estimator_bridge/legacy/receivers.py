@@ -21,7 +21,7 @@ _DEFAULT_KEYS = {
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 TensorDict: TypeAlias = dict[str | int, Nest]
-"""Dense, sparse or ragged tensors by key."""
+"""Maps keys to dense, sparse or ragged tensors."""
 
 
 @checked

@@ -71,7 +71,7 @@ _CHOICES = {
 class TPUConfig(NamedTuple):
     """Settings of the TPU.
 
-    Without a TPU they are emulated, or ignored if results do not depend on them.
+    Without a TPU these settings are emulated, or ignored if results do not depend on them.
 
     Attributes:
         iterations_per_loop: steps per training loop on the device, or a time such as "60m".

@@ -59,7 +59,8 @@ class EmbeddingConfigSpec(_Spec):
             update.
         experimental_gradient_multiplier_fn: called with the global step; returns a factor for the
             gradients of all activations.
-        feature_to_config_dict, table_to_config_dict: `FeatureConfig` and `TableConfig` by name.
+        feature_to_config_dict, table_to_config_dict: map the names of features to `FeatureConfig`s,
+            and the names of tables to `TableConfig`s.
         partition_strategy: "div" or "mod": how rows are spread over hosts. "div" gives each host a
             block, and "mod" deals the rows out in turn.
         profile_data_directory: the directory for lookup statistics of a TPU.

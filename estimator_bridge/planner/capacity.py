@@ -1,4 +1,4 @@
-"""Plans a cluster for a job: memory, bytes and time of its tasks, now and as it grows."""
+"""Plans a cluster for a job, and computes how step times change as the cluster grows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAINING_BYTES = 100e6
 """Memory that a parameter server needs in addition to its tables while it trains and saves."""
 
 RESTORING_BYTES = 100e6
-"""Memory that a server needs in addition while it restores a sliced checkpoint.
+"""Memory that a parameter server needs, in addition to the tables, to restore a sliced checkpoint.
 
 It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
 101 MB in eight runs.

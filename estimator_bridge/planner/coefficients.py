@@ -18,7 +18,7 @@ class Coefficients:
     """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine with two cores and TensorFlow 2.15.1; they predicted bytes within 2.6 %. Node
+    loaded machine with two cores and TensorFlow 2.15.1; the fit predicted bytes within 2.6 %. Node
     counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
 
     Attributes:

@@ -112,8 +112,8 @@ class TableLoad:
         size: rows, dimension, and the number of variables (1 for the table, and 1 for each slot).
         load: which rows are looked up.
         cells: the number of activations [dim] that the core computes from the lookups.
-        features: for each feature, its number of activations and of ids. If empty, the ids are
-            spread evenly over all activations.
+        features: a pair for each feature: the number of activations, and the number of ids. If
+            empty, the ids are spread evenly over all activations.
     """
 
     size: TableSize

@@ -64,7 +64,7 @@ class State(NamedTuple):
     Attributes:
         tables: maps each table to a dict with "rows", [rows, dim], and each slot of the same shape,
             keyed by its name.
-        dense: the other variables by name, in side A's layout.
+        dense: maps the names of all other variables to arrays, in side A's layout.
     """
 
     tables: dict[str, Values]
@@ -76,7 +76,7 @@ class ReplayBatch:
     """A batch of side A, the recorded run.
 
     Attributes:
-        arrays: the parts of the batch by name, such as "features/age" and "labels".
+        arrays: maps names such as "features/age" and "labels" to the parts of the batch.
     """
 
     arrays: Values

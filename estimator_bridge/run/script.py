@@ -67,7 +67,7 @@ class Found(NamedTuple):
 def find_module(name: str) -> Found | None:
     """Finds a module as Python would, starting in the current folder.
 
-    It does not import the packages that contain the module, because they may need the bridge.
+    The packages that contain the module are not imported, because they may need the bridge.
     """
     top, *below = name.split(".")
     try:

@@ -138,7 +138,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
 """Maps the class name of every legacy optimizer to its row."""
 
 ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_sparse_cores)
-"""Legacy optimizers that stock's TPUEmbeddingV2 has; no two of them have the same slots."""
+"""Legacy optimizers that stock's TPUEmbeddingV2 supports. No two of these have the same slots."""
 
 
 def kind_of(optimizer: Object) -> str | None:

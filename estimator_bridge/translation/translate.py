@@ -31,8 +31,8 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
     Tables and features are in the order in which stock passes them to the device.
 
     Args:
-        training: if False, tables without their own optimizer get stochastic gradient descent with
-            rate 1, as in stock's inference mode.
+        training: if False, tables that set no optimizer get stochastic gradient descent with rate
+            1, as in stock's inference mode.
         step: returns the global step; called in the graph that calls a `learning_rate_fn`.
 
     Raises:

@@ -25,7 +25,7 @@ class TableColumn:
         table: a `tf.tpu.experimental.embedding.TableConfig`.
         max_sequence_length: the length to which sequences are cut and padded, or 0 if the feature
             is no sequence.
-        suffix: the end of the name, by which `DenseFeatures` sorts columns.
+        suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
     """
 
     ids: preprocessing.Column

@@ -31,7 +31,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
 def graph_receiver(
     serving_input_receiver_fn: Callable[[], ServingInputReceiver],
 ) -> tuple[Object, ...]:
-    """Runs a receiver function in a graph; returns input specs and a function that parses inputs.
+    """Converts a receiver function to input specs and a function that computes features.
 
         model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
 

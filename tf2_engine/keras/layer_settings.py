@@ -95,7 +95,7 @@ class Configurable:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
         Inside a program the arguments are the same objects, so copies share optimizers. In Keras'
-        files they are JSON.
+        files the arguments are JSON.
         """
         package = package_of(self)
         arguments = {

@@ -1,6 +1,6 @@
-"""Native ops with C++ kernels. The wheel contains them, or they are compiled on this machine.
+"""Native ops with C++ kernels. The wheel contains these ops, or this machine compiles them.
 
-They are compiled at first use, or by `estimator-bridge build-native`. A library of ops is for one
+Ops are compiled at first use, or by `estimator-bridge build-native`. A library of ops is for one
 version of TensorFlow and one kind of processor.
 """
 

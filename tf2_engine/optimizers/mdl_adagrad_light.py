@@ -14,9 +14,9 @@ class MDLAdagradLight(Optimizer):
     """The settings and slots of MDL Adagrad light, whose update formula is not public.
 
     Tables can be configured, loaded, looked up and retrieved, but `apply_gradients` raises an error
-    that names the table. The settings are those of the proto, which does not explain them. The
-    fields from `l2` to `mdl_hard_limit` are numbers; the last two fields are flags. There is no
-    weight decay.
+    that names the table. The settings have the names of the proto's fields, which the proto does
+    not explain. The fields from `l2` to `mdl_hard_limit` are numbers; the last two fields are
+    flags. There is no weight decay.
 
     Slots:
         accumulators: starts at `initial_accumulator_value`, which must be positive.

@@ -40,7 +40,7 @@ class Preprocessing(tf.Module):
     The constructor creates lookup tables, which are saved with a model that contains this object.
 
     Args:
-        columns: for each feature of the engine, the column that computes its ids.
+        columns: maps each feature of the engine to the column that computes the feature's ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.

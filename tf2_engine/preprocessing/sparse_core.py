@@ -30,8 +30,8 @@ class SparseCorePreprocessing(Preprocessing):
     positions. The FeatureConfig of a sequence must have the output shape [batch, T].
 
     Args:
-        columns: for each feature, the column that computes its ids.
-        sequences: the length T of each sequence feature.
+        columns: maps each feature to the column that computes the feature's ids.
+        sequences: maps each sequence feature to its length T.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keeps the variables that a model_fn creates, under their legacy names. Each is created once."""
+"""Keeps the variables that a model_fn creates, under legacy names; creates each variable once."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class SparseCoreFormat(common.Format):
 
 
 class SparseCoreTarget(object_format.ObjectTarget):
-    """A new SparseCore checkpoint: stacks below the root, and their layouts."""
+    """A new SparseCore checkpoint, with the stacks below the root and the layouts of the stacks."""
 
     registers_saver = False
 

@@ -1,8 +1,8 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-The profiler looks at 3 % of the samples, and counts their ids and the hosts on which the rows are.
-At the end of a training loop, the counts of a table are added to the table's file if there are at
-least `MIN_SAMPLES` samples.
+The profiler looks at 3 % of the samples, and counts their ids, in total and for each host on which
+rows are stored. At the end of a training loop, the counts of a table are added to the table's file
+if there are at least `MIN_SAMPLES` samples.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A step with tables on parameter servers, which send rows to the cores and receive gradients.
 
-Slots never leave their server. For each row, the server sums the gradients of all cores, in the
-order of cores, and applies the optimizer's rule once. The results equal those of `HostDriver` on
-TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum), which TensorFlow
-computes differently for the last elements of a vector, and gradients that are summed before they
-are sent.
+Slots stay on the server that stores them. For each row, the server sums the gradients of all cores,
+in the order of cores, and applies the optimizer's rule once. The results equal those of
+`HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum),
+which TensorFlow computes differently for the last elements of a vector, and gradients that are
+summed before they are sent.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
     """A head for two classes. The logit's sigmoid is the probability of class 1.
 
     Args:
-        label_vocabulary: the two labels as strings. By default they are 0 and 1, of any number
+        label_vocabulary: the two labels as strings. By default labels are 0 and 1, of any number
             type.
         v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the last
             digits, and define the area below the precision-recall curve differently.

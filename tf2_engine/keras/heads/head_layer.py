@@ -88,7 +88,7 @@ class HeadLayer(PassiveLayer):
         Args:
             labels: [batch], or the shape of the logits.
             logits: [batch, units] float32.
-            features: the features of the batch, if one of them is the weights.
+            features: the features of the batch; only needed if one feature has the weights.
         """
         losses = self._of_batch(labels, logits, features)
         values = losses.values if losses.weights is None else losses.values * losses.weights

@@ -88,7 +88,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
     def save_own_variables(self, store: Object) -> None:
         """Writes the global step to one of Keras' own files.
 
-        The tables are written by their layer.
+        The layer `TPUEmbedding`, to which the tables belong, writes the tables.
         """
         store["global_step"] = self.step.numpy()
 

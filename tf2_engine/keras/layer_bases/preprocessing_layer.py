@@ -22,7 +22,7 @@ class PreprocessingLayer(PassiveLayer):
     `tf2_engine.preprocessing`.
 
     Args:
-        columns: for each feature of the engine, the column that computes its ids.
+        columns: maps each feature of the engine to the column that computes the feature's ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.

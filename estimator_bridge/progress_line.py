@@ -142,8 +142,8 @@ def readable_time(seconds: float) -> str:
 def working(text: str, expected: float) -> Iterator[None]:
     """Shows that work without countable steps is still running.
 
-    A terminal gets a line after two seconds, other output a line every 30 seconds. `expected` is
-    the approximate number of seconds that the work takes.
+    On a terminal, a line appears after two seconds; other output gets a line every 30 seconds.
+    `expected` is the approximate number of seconds that the work takes.
     """
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()

@@ -65,7 +65,7 @@ class CoreTraffic:
 def core_traffic(
     job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
 ) -> CoreTraffic:
-    """Computes the traffic of one core; with `fused`, all tables share tensors to a server."""
+    """Computes the traffic of one core. With `fused`, all tables share the tensors to a server."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]

@@ -1,6 +1,6 @@
-"""The files of a recording: settings, the initial variables, every step, and every batch.
+"""Reads and writes the files of a recording: settings, initial variables, steps, and batches.
 
-docs/recording.md describes them. The file of a step contains only the rows that changed.
+docs/recording.md describes the files. The file of a step contains only the rows that changed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""The suffix of a sparse gradient's row numbers; the gradients are summed by row."""
+"""The suffix of the array with a sparse gradient's row numbers. Gradients are summed by row."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
-"""The kinds of outcomes; "served" are the answers of exported models."""
+"""Two kinds of outcomes: an exported model, and the answers of exported models ("served")."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group with sketches of the values of a model's ops; see `model_ops`."""
@@ -37,7 +37,7 @@ TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 `Replay`.
 """
 FORMAT, VERSION = "estimator-bridge recording", 1
-"""The version in the file of the format; docs/recording.md says when it changes."""
+"""The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"
 """The folder of side A's second run, whose initial values differ in the last bit, if recorded."""
 
@@ -170,7 +170,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps in order, because each file has only the rows that changed."""
+    """Reads the files of steps. They must be read in order: each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -320,7 +320,7 @@ def is_outside(name: str) -> bool:
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Maps each variable to its table and slot; the slot is None for the rows."""
+    """Maps the name of each variable to its table and slot; for the rows, the slot is None."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

@@ -62,8 +62,8 @@ class State(NamedTuple):
     """The variables of a model at one step.
 
     Attributes:
-        tables: maps each table to a dict with "rows", [rows, dim], and each slot of the same shape,
-            keyed by its name.
+        tables: maps each table to a dict of arrays [rows, dim]: "rows", and one for each slot,
+            keyed by the slot's name.
         dense: maps the names of all other variables to arrays, in side A's layout.
     """
 
@@ -86,7 +86,8 @@ class ReplayBatch:
         """Returns the ids of a feature that is looked up in a table.
 
         Raises:
-            InvalidInput: no table has the feature, or its values in the batch are not integers.
+            InvalidInput: no table has the feature, or the feature's values in the batch are not
+                integers.
         """
         known = {key: of for table in self.tables for key, of in table["features"].items()}
         if feature not in known:

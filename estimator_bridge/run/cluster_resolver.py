@@ -82,7 +82,7 @@ def in_place_of(stock: type) -> type:
 
 
 TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)
-"""The stand-in for programs that import the bridge by name."""
+"""The stand-in, for programs that import it from the bridge."""
 
 
 class _Kind(type):

@@ -77,7 +77,7 @@ def refusal(message: str, name: str) -> errors.EngineError:
 
 
 class AliasModule(ModuleType):
-    """A module at the path of one of stock's modules. It refuses names that the bridge lacks.
+    """Takes the place of one of stock's modules, and refuses names that the bridge lacks.
 
     `stock` is TensorFlow's own module of this path, if the bridge replaces only some names of this
     module.
@@ -134,7 +134,7 @@ class _Lacking(type):
 
 
 class LeftOutModules:
-    """An import finder that explains why modules below some packages are missing."""
+    """An import finder that raises an error with the reason if a module of stock was left out."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(f"{root}." for root in roots)

@@ -1,6 +1,7 @@
 """TensorFlow's public names, for commands that read a program without running it.
 
-If TensorFlow is not installed, a module built from a list of its names replaces it.
+If TensorFlow is not installed, a module that is built from a list of TensorFlow's names replaces
+it.
 """
 
 from __future__ import annotations

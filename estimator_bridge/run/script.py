@@ -1,4 +1,4 @@
-"""Finds a program by its name and runs it as Python would."""
+"""Finds a program by name, and runs the program as Python would."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ _IN_V2: Mapping[str, str] = {
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
 """Names that mean something else in `tf.compat.v2.estimator`.
 
-(Its Estimator only has fewer features.)
+(`Estimator` is not among them: in `tf.compat.v2.estimator` it only has fewer features.)
 """
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
@@ -286,7 +286,7 @@ MOVED_MODULES: Mapping[str, Names] = {
         "graph_view": "tensorflow.python.checkpoint.graph_view",
     },
 }
-"""Modules that TensorFlow moved."""
+"""Maps each package to the modules that TensorFlow moved out of it, with the new paths."""
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""

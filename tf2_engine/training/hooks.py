@@ -158,7 +158,7 @@ class HookRunner:
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Makes `get_global_step` return a traced tensor, because hooks need the tensor's op name."""
+        """Makes `get_global_step` return a traced tensor, because hooks need its op's name."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)

@@ -255,7 +255,8 @@ EMPTY = (
     *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
     *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
-"""Modules without any supported name. A program may import them if it uses nothing in them."""
+"""Modules without any supported name. A program may import such a module if it uses no name in it.
+"""
 
 _TF_DATA = "write it with the methods of tf.data.Dataset"
 _KERAS = "write the model as a model_fn for TPUEstimator, or with tf.keras"

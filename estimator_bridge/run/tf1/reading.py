@@ -91,11 +91,11 @@ class Mention(NamedTuple):
 
 
 class Reading(ast.NodeVisitor):
-    """The uses of TensorFlow 1 in a module, and the other names that the module mentions.
+    """Collects the uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
     `find` takes a module's name, the importing file and the level of a relative import, and returns
-    the reading of the module, or None if it does not belong to the program. `adapts` is true if the
-    module uses `tf.compat.v1` when it finds TensorFlow 2.
+    the reading of the module, or None if the module does not belong to the program. `adapts` is
+    true if the module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(

@@ -46,8 +46,8 @@ _GRADIENTS_MISSING = (
 class Step:
     """The occurrences of a global batch, and whether gradients will follow.
 
-    In a graph, the update must wait for the ops in `after`: the gradients may not depend on the
-    lookup.
+    In a graph, the update must wait for the ops in `after`, because gradients that do not depend on
+    the lookup could be ready before it.
     """
 
     occurrences: StepOccurrences
@@ -98,7 +98,7 @@ class GraphBatchQueue:
 
 
 class ResourceBatchQueue:
-    """A queue that works across functions: one enqueues a batch, another takes it."""
+    """A queue that works across functions: one function enqueues a batch, another takes it."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
@@ -116,7 +116,7 @@ class ResourceBatchQueue:
         return op
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that was not looked up.
+        """Removes the oldest batch that has not been looked up, and returns it.
 
         If an earlier batch still waits for gradients, a training batch stays in the queue and the
         step fails.

@@ -34,7 +34,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step that uses as few of TensorFlow's ops as possible."""
+    """A step on TensorFlow's ops that starts as few ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"

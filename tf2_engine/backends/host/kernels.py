@@ -182,7 +182,7 @@ def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[
 
 
 class SplitKernels(KernelSet):
-    """Two kernel sets: the first is for the tables in `of_first`, the second for all others."""
+    """Combines two kernel sets: the first for the tables in `of_first`, the second for the rest."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

@@ -1,6 +1,6 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-For each row, the operations are in the device's order (optimization_parameters.proto): sum over
+The operations on a row have the device's order (optimization_parameters.proto): sum over
 occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
@@ -74,7 +74,7 @@ def new_rows(
 
 
 def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
-    """Sums the gradients of each distinct id, in order of first occurrence."""
+    """Sums the gradients of each distinct id. Ids are in the order in which they first occur."""
     ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)

@@ -48,7 +48,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A key that sorts columns like TensorFlow 1.15: by old class names, then by name."""
+        """A sort key for columns in the order of TensorFlow 1.15: old class name, then name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -235,7 +235,7 @@ def sparse_column_with_keys(
     combiner: str = "sum",
     dtype: DType = tf.string,
 ) -> SparseColumn:
-    """Makes a column whose ids are the positions of its strings in `keys`."""
+    """Makes a column of strings; the id of a string is its position in `keys`."""
     return SparseColumn(
         column_name, len(keys), combiner, tf.as_dtype(dtype), tuple(keys), default_value
     )
@@ -297,7 +297,7 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> EmbeddingColumn:
-    """Makes a column of the embeddings of ids.
+    """Makes a column that looks up the embeddings of ids.
 
     Args:
         initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as

@@ -288,8 +288,8 @@ class NadamOptimizer(tf.train.AdamOptimizer):
         w <- w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
         rate = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
 
-    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. It
-    has the arguments and slots of `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
+    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. The
+    arguments and slots are the same as for `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
     """
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Op:

@@ -44,7 +44,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Makes a library's class verifiable while `recorded` runs."""
+    """Declares a class of a library as verifiable, but only while `recorded` runs."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

@@ -1,4 +1,4 @@
-"""The drivers for parameter servers: for a graph with ops on all tasks, and for a strategy."""
+"""The drivers for parameter servers: one for graphs with ops on all tasks, one for a strategy."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ NativeTasks: TypeAlias = Callable[[], Collection[str]]
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    The worker of a core fetches and combines the rows; a parameter server updates its rows and
-    slots. The results equal those of `HostDriver(native=False)` with the same number of cores bit
-    for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the last place.
+    The worker of a core fetches and combines the rows; a parameter server updates the rows and
+    slots that it stores. The results equal those of `HostDriver(native=False)` with the same number
+    of cores bit for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the
+    last place.
 
-    With pipelining, each core's part of the pending update waits on its worker.
+    With pipelining, each core's part of the pending update waits on the worker of this core.
 
     Args:
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each worker

@@ -72,7 +72,7 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 class TablePart(Table):
     """The part of a table that one server stores, with the interface of `Table`.
 
-    Its methods take ids of the whole table, but only those whose rows are in this part.
+    The methods take ids of the whole table, but only ids whose rows are in this part.
     """
 
     placement: TablePlacement

@@ -159,9 +159,9 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels for workers whose functions may update the same server at the same time.
+    """The kernel set for functions that may update the same server at the same time.
 
-    An update takes its server's lock.
+    An update holds the lock of the server.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:

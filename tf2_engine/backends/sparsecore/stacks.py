@@ -28,7 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables with the same width and optimizer that share variables, in the order of their rows."""
+    """Tables of the same width and optimizer that share variables, in the order of rows there."""
 
     name: str
     tables: tuple[TablePlan, ...]

@@ -18,7 +18,7 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A core: its device, the CPU device that feeds it, and its index among that host's cores."""
+    """A core: its device, the CPU device that feeds the core, and the core's index on this host."""
 
     device: str
     host: str

@@ -68,8 +68,8 @@ def set_name(op: Op, name: str | None) -> None:
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     """Returns the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` the mode is always selected from two constants, even if it is known: the
-    graph rewrite that may turn training into inference searches for both constants.
+    Inside `strategy.run` the mode is always selected from two constants, even if the mode is known:
+    the graph rewrite that may turn training into inference searches for both constants.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))

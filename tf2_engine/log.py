@@ -40,7 +40,7 @@ class PlainLogger:
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-    """Disables TensorFlow's logger, which warns when a deprecated name is looked up."""
+    """Disables TensorFlow's logger inside the context, because it warns about deprecated names."""
     logger = logging.getLogger("tensorflow")
     before, logger.disabled = logger.disabled, True
     try:

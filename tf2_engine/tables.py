@@ -86,7 +86,6 @@ class Table:
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, row numbers in the shard and the shard's part of all `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return

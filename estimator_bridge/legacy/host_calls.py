@@ -63,7 +63,6 @@ def check_host_call(name: str, host_call: Object) -> None:
 
 
 def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a `host_call` pair with the tensors of the pair."""
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)

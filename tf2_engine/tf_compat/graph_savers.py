@@ -219,7 +219,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Creates a Saver with the keys of `tf.train.Checkpoint`, which can also restore by name."""
+    """Creates a Saver with the keys of `tf.train.Checkpoint`. It can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

@@ -29,7 +29,7 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         raise NotImplementedError
 
     def restore(self, values: list[Tensor]) -> Op:
-        """Assigns the values of the parts. In a graph, returns the op."""
+        """Assigns values to the parts. In a graph, returns the op that does so."""
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:

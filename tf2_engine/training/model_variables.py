@@ -154,7 +154,6 @@ class ModelVariables:
                 reference[:] = contents
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates or reuses variables."""
         _here.models.append(self)
         try:
             with self._creating_once():
@@ -200,7 +199,6 @@ class ModelVariables:
         return known[name]
 
     def start_local(self) -> None:
-        """Sets local variables to their initial values, as in each session of a legacy program."""
         for name, variable in self.local.items():
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
@@ -208,7 +206,7 @@ class ModelVariables:
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
     def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
-        """Yields the names of variables with functions that compute regularization losses."""
+        """Yields each regularized variable's name, and a function that computes the loss."""
         for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
             of_scope, variable = self.regularizers_of_scopes.get(name, (None, None))
             if of_scope is not None and of_scope is not getattr(latest, "func", None):
@@ -216,7 +214,6 @@ class ModelVariables:
             yield name, latest
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph, and keeps the variables."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:

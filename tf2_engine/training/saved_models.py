@@ -165,7 +165,6 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
-    """Maps each table's name to its variables. The list is empty for an unused table."""
     return {
         str(table.name): [
             variable

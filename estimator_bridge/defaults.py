@@ -26,11 +26,9 @@ class Defaults:
         wire: the form in which gradients are sent to parameter servers.
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
             reads `CORES_VARIABLE`.
-        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If it is
-            not
-            set, all workers of a cluster call an input_fn that asks for its host; otherwise only
-            the
-            chief does.
+        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If this is
+            not set, an input_fn that asks for its host is called by all workers of a cluster, and
+            any other input_fn only by the chief.
     """
 
     quirks: str = "documented"

@@ -1,7 +1,7 @@
 """The errors of the bridge; each class also derives from the built-in type that stock raises.
 
-`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that callers can catch a
-setting that either layer refuses by one class.
+`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that one `except` catches
+what either layer refuses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ColumnsNotUsed(EngineError, RuntimeError):
 
 
 class NotTrained(EngineError, ValueError):
-    """A program asks for a value of a checkpoint, but the model_dir has no checkpoint."""
+    """A program asks for a value from a checkpoint, but the model_dir has no checkpoint."""
 
 
 class Unsupported(EngineError, AttributeError):
@@ -81,7 +81,7 @@ class CannotWrite(EngineError, OSError):
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A function makes a call that is allowed only in another function of the program."""
+    """A function makes a call that only another function of the program may make."""
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:

@@ -47,8 +47,9 @@ class ProgressLine:
     process.
 
     Args:
-        describe: makes the text from a phase, the number of units done, and the total. clock:
-        returns seconds. after: seconds of a phase before anything is shown.
+        describe: makes the text from a phase, the number of units done, and the total.
+        clock: returns seconds.
+        after: seconds of a phase before anything is shown.
     """
 
     is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
@@ -141,8 +142,8 @@ def readable_time(seconds: float) -> str:
 def working(text: str, expected: float) -> Iterator[None]:
     """Shows that work without countable steps is still running.
 
-    A terminal gets a line after two seconds, other output a line every 30 seconds. `expected` is
-    the approximate number of seconds that the work takes.
+    On a terminal, a line appears after two seconds; other output gets a line every 30 seconds.
+    `expected` is the approximate number of seconds that the work takes.
     """
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()

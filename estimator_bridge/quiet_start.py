@@ -17,10 +17,11 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable with TensorFlow's C++ log level. A level that users set stays in effect."""
+"""The environment variable of TensorFlow's C++ log level. A level that users set stays in effect.
+"""
 
 _QUIET = "3"
-"""The log level that shows only fatal errors. TensorFlow raises other errors as well."""
+"""The log level that shows only fatal errors. TensorFlow also raises all other errors."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"

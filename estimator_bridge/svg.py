@@ -1,4 +1,4 @@
-"""Elements of SVG drawings, as strings."""
+"""Formats elements of SVG drawings as strings."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """A part of an annotation: a test for values, and a name for messages."""
+    """A kind of value that an annotation names: a test for values, and a name for messages."""
 
     contains: Callable[[Object], bool]
     text: str
@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }
-"""The kinds by annotation. Other annotations are not checked."""
+"""Maps annotations to kinds. Other annotations are not checked."""
 _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 

@@ -63,8 +63,8 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
-    None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64. `cells` is None if occurrence i belongs to cell i. Gains are float32,
+    or None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
     [1, rows + 1] int64, in `splits` instead of cells: cell i has the ids from splits[0, i] to
@@ -123,7 +123,7 @@ Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Cells(NamedTuple):
-    """The cells as in `Occurrences`, and which ids to keep: [num_ids] bool, or None for all."""
+    """The cells as in `Occurrences`, and a mask of ids to keep: [num_ids] bool, or None for all."""
 
     cell: Tensor | None
     num_cells: Tensor | int
@@ -221,8 +221,8 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
     for "mean", 1 / sqrt(sum of squared weights) for "sqrtn", and 0 if the denominator is 0. As on a
     TPU, gains are rounded to float32 before rows are summed.
 
-    `out_of_range` is for ids outside the table: "error" fails the step, "drop" ignores the ids, and
-    "unchecked" leaves the check to `after_range_checks`.
+    `out_of_range` says what happens to ids outside the table: "error" fails the step, "drop"
+    ignores the ids, and "unchecked" leaves the check to `after_range_checks`.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -246,7 +246,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Checks all features' ids at once, because the host waits for the GPU in every check."""
+    """Checks all features' ids at once, because every check makes the host wait for the GPU."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),

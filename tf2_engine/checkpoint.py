@@ -8,9 +8,10 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
 Each entry is one tensor with rows in the order of ids, for any number of hosts and any partition
 strategy. Stock and this engine can read each other's checkpoints.
 
-A restore before the engine is built is deferred. The caller has to call `load` in two cases: in a
-`tf.Graph`, after the restoring ops have run; and after restoring a checkpoint of another class,
-such as `TPUEmbeddingForServing`, into a built engine.
+If a checkpoint is restored before the engine is built, the values are read when the engine is
+built. The caller has to call `load` in two cases: in a `tf.Graph`, after the restoring ops have
+run; and after restoring a checkpoint of another class, such as `TPUEmbeddingForServing`, into a
+built engine.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Retrieves the tables once per graph, with an op for which all checkpoint ops wait.
+    """Retrieves the tables once per graph, with an op that all ops of a checkpoint wait for.
 
-    Outside a graph no op is needed: the engine retrieves the tables before it is saved.
+    Outside a graph no op is needed: the engine retrieves the tables before a checkpoint is written.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -72,7 +73,7 @@ def table_tensors(
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     """Lists the parameters of tables for a SavedModel.
 
-    Stock's SavedModel also contains slots, unless its optimizer is None.
+    Stock's SavedModel also contains slots, unless stock's optimizer is None.
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -84,7 +85,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 class TableTensor(tf_compat.SavedTensor):
     """The parameters or a slot of a table, saved as one tensor in the order of ids.
 
-    If there are fewer rows than hosts, the extra rows of the last hosts are left out.
+    If a table has fewer rows than there are hosts, the extra rows of the last hosts are left out.
     """
 
     def __init__(

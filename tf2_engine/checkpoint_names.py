@@ -1,4 +1,4 @@
-"""Names variables and tables in checkpoints, and detects checkpoints of legacy programs."""
+"""The names of variables and tables in checkpoints; detects checkpoints of legacy programs."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def _key(place: str, name: str) -> str:
 
 _OF_COLUMN = "embedding_weights"
 _LAYERS = ("dense_features", "input_layer", "sequence_features", "sequence_input_layer")
-"""The default scopes of layers that look up columns."""
+"""The default names of the layers that look up columns, which are scopes of variables."""
 
 
 def in_legacy_programs(table: str) -> list[str]:
-    """Lists the names that a legacy program may use for a table: the table's and the variable's."""
+    """Lists names that a legacy program may use for a table: of the table and of its variable."""
     name = table.removeprefix("tbl_")
     scopes = ["", *(f"{layer}/" for layer in _LAYERS)]
     return [name, *(f"{scope}{name}_embedding/{_OF_COLUMN}" for scope in scopes)]
@@ -77,7 +77,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists the variables of a table whose column is looked up in a layer that opens no scopes."""
+    """Lists variables that may be a table whose column is used in a layer that opens no scopes."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name

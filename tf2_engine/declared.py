@@ -19,22 +19,22 @@ def verifiable(kind: Kind) -> Kind:
     methods, replaces some of their arguments, and passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            `verify` replaces the model_dir. The class passes `model_fn` the activations among the
-            features, by the names of the spec. `model_fn` returns a NamedTuple with the `loss`, and
-            is called for each trace of a tf.function, or once per step. Gradients of the model's
-            own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
+            `verify` replaces the model_dir. The class calls `model_fn` with features that include
+            the activations, under the names of the spec. `model_fn` returns a NamedTuple with the
+            `loss`, and is called for each trace of a tf.function, or once per step. Gradients of
+            the model's own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
             Calls `on_train_begin()` of each callback once all variables have their values, and
             `on_train_batch_end(step)` after each step. `input_fn` returns a `tf.data.Dataset`.
         evaluate(input_fn, steps)
-            Returns metrics by name. A training may call it too.
+            Returns a dict of metrics. `train` may call it too.
         predict(input_fn)
             Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
-            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and every other variable
-            by its legacy name. They exist as soon as training begins.
+            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and a dict of every
+            other variable, keyed by its legacy name. They exist as soon as training begins.
         export_saved_model(...)
             Optional: returns the directory that it wrote.
     """
@@ -44,7 +44,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Makes a library's class verifiable while `recorded` runs."""
+    """Declares a class of a library as verifiable, but only while `recorded` runs."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

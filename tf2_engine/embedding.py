@@ -1,4 +1,4 @@
-"""The mid-level API: enqueues batches, looks up their activations, applies gradients."""
+"""`TPUEmbedding`, the engine: enqueues batches, looks up activations, and applies gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Receives the inputs and gradients of each core, by feature, when a training step is traced."""
+"""Called when a training step is traced, with the inputs and gradients of each core and feature."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +60,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables without their own. If no table has an optimizer, the
-            engine can only look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
-        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update.
+        optimizer: the optimizer of tables that set none. If no table has an optimizer, the engine
+            can only look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
+        pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
+            update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
         batch_size: the fixed global batch size; by default that of `build` or the first batch.
-        verify_output_shapes: checks each batch against the shapes for which the engine was built.
+        verify_output_shapes: whether each batch is checked against the shapes for which the engine
+            was built.
         driver: a name or an object. The default is "tpu" under a TPUStrategy, "ps" under a
             ParameterServerStrategy, and otherwise "host".
         num_cores: the number of cores to emulate on one machine; by default one per replica. With
@@ -73,10 +75,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             entry per core.
         synchronous: the number of function calls per step under ParameterServerStrategy. Each call
             sends gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies
-            all of them. With None, each call updates the tables itself.
+            the gradients of all calls. With None, each call updates the tables itself.
         num_hosts: the number of hosts to emulate for the placement of rows; by default one, or the
             TPU's hosts.
-        training: False creates no slots, and allows only lookups.
+        training: whether the engine trains. False creates no slots, and allows only lookups.
         variable_factory: creates the variables of the tables; see `tables.create_tables`.
 
     Raises:
@@ -149,16 +151,15 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """The variables of every table, including slots, by table name."""
+        """Maps each table's name to its variables, slots included."""
         return self._built.tables if self._built else {}
 
     @property
     def embedding_tables(self) -> dict[Object, Object]:
-        """The parameters of every table, [vocabulary, dim] float32.
+        """Maps every table to its parameters, [vocabulary, dim] float32.
 
         Keys are the `TableConfig` objects that were passed in, or table names for an `EngineSpec`.
-        Each value is one variable. With the strategy "mod" on several hosts it is a tuple of
-        shards.
+        Each value is one variable or, with the strategy "mod" on several hosts, a tuple of shards.
 
         Raises:
             OutOfOrder: the engine is not built, or the tables are on a TPU and no SavedModel is
@@ -325,9 +326,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             gradients: the structure and shapes of the activations from `dequeue`. None means zeros,
                 which also update rows.
             name: the tag of the batch.
-            core: the core of a synchronous step, an int or a scalar integer tensor. The call only
-                sends gradients; `apply_step` updates the tables. If a coordinator repeats a
-                function, its gradients count once.
+            core: the index of the core in a synchronous step, an int or a scalar integer tensor.
+                The call only sends gradients; `apply_step` updates the tables. If a coordinator
+                repeats a function, the gradients of this function count once.
 
         Returns:
             In a `tf.Graph`, the op that updates the tables.
@@ -423,11 +424,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         training: bool | None = None,
         name: str | None = None,
     ) -> tuple[Nest, Callable[[Nest], Op]]:
-        """Looks up features, and returns a function that applies their gradients.
+        """Looks up features, and returns the activations and a function that applies gradients.
 
         This is for callers that do not know yet whether a step trains, such as a Keras layer. The
-        function need not be called. Batches may differ in size, except on a TPU or if the engine
-        has a batch size.
+        function need not be called if the step does not train. Batches may differ in size, except
+        on a TPU or if the engine has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
@@ -465,7 +466,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return activations, lambda gradients: self._send(gradients, send)
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Calls `observer` for each training step of `differentiable_lookup`; None removes it.
+        """Sets a function to call for each training step of `differentiable_lookup`, or None.
 
         The observer is called while a step is traced, and can add ops to the step.
 

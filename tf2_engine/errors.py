@@ -39,7 +39,7 @@ class MissingMetric(InvalidInput, KeyError):
 
 
 class WrongType(EngineError, TypeError):
-    """An object has the wrong type; the message names the argument."""
+    """An argument has the wrong type; the message names the argument."""
 
 
 class WrongSetting(WrongType, InvalidSpec):

@@ -1,4 +1,4 @@
-"""Creates, lists and removes export directories, whose names are the second of the export."""
+"""Creates, lists and removes export directories, whose names are the export times in seconds."""
 
 from __future__ import annotations
 

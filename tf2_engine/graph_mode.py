@@ -1,6 +1,6 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph`, calls return an op that the caller must run; otherwise None.
+In a plain `tf.Graph`, calls return an op that the caller must run. Elsewhere they return None.
 """
 
 from __future__ import annotations

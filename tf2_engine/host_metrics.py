@@ -1,4 +1,4 @@
-"""`tf.compat.v1.metrics` that are updated on the host after each batch."""
+"""Computes metrics of `tf.compat.v1.metrics` on the host, from the values of each batch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tf2_engine.types import Function, Nest, Object, Tensor
 
 
 class Metrics:
-    """The metrics that a function creates, in a separate graph and session.
+    """The metrics that a function creates, which have a graph and a session of their own.
 
     Args:
-        metric_fn: returns (value, update) of each metric by name.
-        values: the function's arguments for one batch. All batches must have their types and
-            shapes.
+        metric_fn: returns a dict from each metric's name to a pair (value, update op).
+        values: the function's arguments for one batch. The arguments of every batch must have the
+            same types and shapes.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:

@@ -58,7 +58,7 @@ def filled(value: float) -> Initializer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByShard:
-    """Calls an initializer that takes `shard_info` for the shards of one table.
+    """Calls an initializer that has an argument `shard_info`, once for each shard of a table.
 
     The initializer is called with the shape of the whole table, [vocabulary, dim], and the `shape`
     and `offset` of the part to return. With "div" this part is a host's consecutive rows. With

@@ -1,4 +1,4 @@
-"""Ends steps on SIGTERM and Ctrl-C in time, even if TensorFlow does not return to Python.
+"""On SIGTERM and Ctrl-C, ends a step in time, even if TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while this thread waits inside
 TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
@@ -46,13 +46,13 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether signals can be delayed: in the main thread, if SIGTERM is not ignored."""
+    """Whether signals can be held back: true in the main thread if SIGTERM is not ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
 
 class Steps(abc.ABC):
-    """The steps that a signal may end, as the watching thread sees them.
+    """Steps that a signal may end: what the watching thread can ask them and do to them.
 
     Attributes:
         holds_signals: whether handlers only record a signal until the steps end.
@@ -73,7 +73,7 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def rescue(self, still_waits: Condition) -> bool:
-        """Saves while a step waits; returns whether the step was waiting the whole time."""
+        """Saves the model while a step waits; returns whether the step waited the whole time."""
 
     @abc.abstractmethod
     def cancel(self) -> None:
@@ -99,7 +99,7 @@ class SavedSteps(Steps):
     @property
     @abc.abstractmethod
     def has_begun(self) -> bool:
-        """Whether there is something to save. Before that, Ctrl-C has its usual effect."""
+        """Whether there is something to save. Until there is, Ctrl-C has its usual effect."""
 
 
 class ReadingSteps(Steps):
@@ -266,7 +266,7 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Restores the earlier handlers in a fork: its signals must not act on the parent."""
+    """Restores the earlier handlers in a fork, whose signals must not act on the parent."""
     _Watch.holding = None
     with contextlib.suppress(ValueError):  # Not in the main thread.
         if _watches:
@@ -280,8 +280,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    `holding` is the watch of the training in the main thread. `numbers` are the signals to act on,
-    and `ended_by` is the signal for which a step was ended.
+    `holding` is the watch that belongs to the training in the main thread. `numbers` are the
+    signals to act on, and `ended_by` is the signal that ended a step, if any.
     """
 
     holding: _Watch | None = None

@@ -40,7 +40,7 @@ class PlainLogger:
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-    """Disables TensorFlow's logger, which warns when a deprecated name is looked up."""
+    """Disables TensorFlow's logger inside the context, because it warns about deprecated names."""
     logger = logging.getLogger("tensorflow")
     before, logger.disabled = logger.disabled, True
     try:
@@ -50,7 +50,7 @@ def without_tensorflow() -> Iterator[None]:
 
 
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
-    """Removes the handlers for a stream to which the root logger also writes.
+    """Removes a logger's handlers for streams to which the root logger also writes.
 
     TensorFlow adds a handler only if the root logger has none, but absl adds a handler to the root
     logger later.
@@ -62,8 +62,6 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
 
 
 class _TensorFlowLogger(PlainLogger):
-    """TensorFlow's logger, which is configured on first use."""
-
     def _logger(self) -> logging.Logger:
         import tensorflow as tf
 
@@ -78,7 +76,7 @@ class _TensorFlowLogger(PlainLogger):
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Sets the function that receives facts, which are not written to the log."""
+    """Sets the function that receives the facts that the log does not show; None unsets it."""
     global _say
     _say = say
 

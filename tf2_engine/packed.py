@@ -1,9 +1,9 @@
-"""Packs a batch of ids into four tensors, and unpacks it.
+"""Packs a batch of ids into four tensors, and unpacks these tensors.
 
 A tf.function handles each argument separately. 26 ragged features with weights are 104 tensors, and
-passing these takes longer than the lookup. The class of a packed batch says, during tracing, which
-part of each tensor belongs to which feature. Sizes that are only known at run time are in one of
-the four tensors.
+passing 104 tensors takes longer than the lookup. The class of a packed batch says, during tracing,
+which part of each tensor belongs to which feature. Sizes that are only known at run time are in one
+of the four tensors.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 @functools.cache
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
-    """Creates the class of packed batches with this layout.
+    """Creates the class for packed batches with this layout.
 
     TensorFlow distinguishes named tuples by class name, so the name contains the layout.
     """
@@ -156,7 +156,7 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Fills in the sizes of a batch without samples; raises an error for a part of a batch.
+    """Fills in the sizes of an empty batch; raises an error for a batch that is only a part.
 
     At the end of the data, a strategy passes empty tensors to some replicas.
     """
@@ -185,7 +185,7 @@ def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, 
 
 
 class _Piece(NamedTuple):
-    """A part of a tensor. Its length is `factor` * sizes[position] + `more`."""
+    """A part of a packed tensor. The length of the part is `factor` * sizes[position] + `more`."""
 
     position: int
     factor: int = 1

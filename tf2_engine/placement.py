@@ -34,11 +34,12 @@ FLOAT_BYTES = 4
 SMALL_TABLE_BYTES = 1 << 20
 """Tables of at most this size, including slots, are not spread over servers by default.
 
-A batch usually looks up most rows of such a table, and reading them from one server is cheaper.
+A batch usually looks up most rows of a small table, and reading all of them from one server is
+cheaper.
 """
 
 _SMALLEST_PART = 2
-"""The least number of rows per part in the first, smallest octave."""
+"""The least number of rows in each part of the first octave, which is the smallest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ class TablePlacement:
 
     @functools.cached_property
     def lines(self) -> RowLines:
-        """The row ranges as columns, for code that evaluates them with its own ops."""
+        """The row ranges as columns, for code that finds the range of an id with its own ops."""
         starts, filled = [], [0] * len(self.servers)
         for row_range in self.ranges:
             starts.append(filled[row_range.part])
@@ -149,7 +150,7 @@ class RowLines(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The placement of all tables, by name, on `num_servers` parameter servers."""
+    """Maps each table's name to the table's placement on `num_servers` parameter servers."""
 
     num_servers: int
     tables: Mapping[str, TablePlacement]

@@ -1,4 +1,4 @@
-"""The plan of an engine: a spec with everything resolved for a number of hosts and cores."""
+"""The plan of an engine: its spec, completed for a given number of hosts and cores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Shape = tuple[int | None, ...]
 class TablePlan:
     """One table in the engine. `vocabulary_size` is at least the number of hosts.
 
-    `table_id` is the position of the table among all tables. `rate_tag` is the position of its
-    learning rate among the dynamic rates, or None for a constant rate. `placement` maps rows to
-    parameter servers, if there are any.
+    `table_id` is the position of the table among all tables. `rate_tag` is the position of the
+    table's learning rate among the dynamic rates, or None for a constant rate. `placement` maps
+    rows to parameter servers, if there are any.
     """
 
     name: str
@@ -76,8 +76,8 @@ class FeaturePlan:
     def takes_any_rows(self) -> bool:
         """Whether the number of rows of a ragged batch may differ from the number of samples.
 
-        If `output_shape` has several dimensions, a row may fill one cell of the activation or a
-        sequence of cells.
+        If `output_shape` has several dimensions, a row of a ragged batch may hold the ids of one
+        activation or of a sequence of activations.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
@@ -121,7 +121,7 @@ def make_plan(
         output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
             shape of a sequence feature includes its length.
 
-        servers: parameter servers that store the tables instead of hosts.
+        servers: the parameter servers that store the tables, if hosts do not store them.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:

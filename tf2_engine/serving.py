@@ -37,21 +37,22 @@ def cpu_embedding_lookup(
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
-    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
-    from a TPU's in three ways. Rows are not quantized. Dense ids keep all their dimensions. And if
-    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
-    so are ids whose weight is not positive, unless the combiner is "sum".
+    activations equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which
+    differ from a TPU's results in three ways. Rows are not quantized. Activations of dense ids keep
+    all dimensions of the ids. And if `validate_weights_and_indices` is set or the rank is not 2,
+    sparse ids below 0 are ignored, and so are ids whose weight is not positive, unless the combiner
+    is "sum".
 
-    The activation of a sample without ids is zero. An id outside its table raises an error that
-    names the id and the table.
+    The activation of a sample without ids is zero. An id outside the feature's table raises an
+    error that names the id and the table.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
             the config. Features may be missing.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
-        tables: the parameters, [vocabulary, dim], of each table, by name or TableConfig. They can
-            be a variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`,
-            or the result of `serving_table`.
+        tables: a dict of each table's parameters, [vocabulary, dim], keyed by name or TableConfig.
+            Parameters can be a variable, tensor or array, shards as in
+            `TPUEmbedding.embedding_tables`, a `Table`, or the result of `serving_table`.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -94,11 +95,11 @@ _Settings = tuple[Object, Object, str]
 
 @dataclasses.dataclass(frozen=True)
 class _Feature(FeaturePlan):
-    """A feature that is looked up, named by its path in the config.
+    """A feature that `cpu_embedding_lookup` looks up, named by its path in the config.
 
-    `declared` is the feature's `output_shape`. `as_engine` selects the shapes and sequences of the
-    engine instead of stock's. `prune` ignores sparse ids below 0 and ids with a weight that is not
-    positive.
+    `declared` is the feature's `output_shape`. `as_engine` selects the engine's rules for shapes
+    and sequences instead of stock's. `prune` ignores sparse ids below 0 and ids with a weight that
+    is not positive.
     """
 
     parameters: Table

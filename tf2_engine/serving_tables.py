@@ -26,7 +26,7 @@ def serving_table(
         parameters: [vocabulary, dim] float32, as a variable, a tensor or an array, or shards as in
             `TPUEmbedding.embedding_tables`.
         table_dtype: the type of the copy: "float32", "float16", "bfloat16" or "int8". Lookups
-            always return float32; `small_types` gives bounds on their errors.
+            always return float32; `small_types` gives bounds on the errors of lookups.
         name: the name of the variable, which messages also use.
 
     Returns:
@@ -35,10 +35,10 @@ def serving_table(
             of shards, the result is a tuple of variables.
 
     Raises:
-        InvalidSpec: the type is unknown, or a row's values are out of its range; the message has
-            the row's number.
+        InvalidSpec: the type is unknown, or a row has values out of the type's range; the message
+            has the row's number.
         WrongType: the parameters are not a matrix of floating-point numbers.
-        OutOfOrder: a graph is being built, in which parameters have no values yet.
+        OutOfOrder: a graph is being built, so the parameters have no values yet.
     """
     where = f"Table {name!r}" if name else "The table"
     dtype = small_types.checked(table_dtype, [""])[""]

@@ -34,15 +34,16 @@ class _Replaced:
 
 
 class SmallTables:
-    """The tables of a graph that are exported in small types.
+    """Replaces tables of a graph by variables with small types, for an export.
 
         small = SmallTables({"words": [variable]}, {"words": "int8"})
         ...  # variables are restored in the session
         saver = tf.compat.v1.train.Saver(small.store(session, tf.compat.v1.global_variables()))
 
     Args:
-        tables: the variables of each table by name: one variable, or the table's parts in order.
-        table_dtypes: the type of each table by name, as `small_types.checked` returns them.
+        tables: maps each table's name to its variables: one variable, or the table's parts in
+            order.
+        table_dtypes: maps each table's name to its type, as `small_types.checked` returns it.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables, which replace the float32 variables in the collections.
+        """Fills the small variables, and replaces the float32 variables in the collections by them.
 
         Returns `variables` with the same replacements, for export.
         """

@@ -47,10 +47,10 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
-    """Reads the type of each table from a user's `table_dtype`; returns a dict by table name.
+    """Reads the type of each table from a user's `table_dtype`; returns a dict keyed by table name.
 
-    `table_dtype` is one of `TABLE_DTYPES`, or a dict of types by table name, in which missing
-    tables are float32.
+    `table_dtype` is one of `TABLE_DTYPES`, or a dict from table names to types. Tables that are not
+    in the dict are float32.
     """
     if not isinstance(table_dtype, Mapping):
         return dict.fromkeys(tables, _checked("`table_dtype`", table_dtype))

@@ -12,8 +12,9 @@ from tf2_engine.native import build
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
     """Loads a library, and compiles it first unless the cache or the wheel contains it.
 
-    `taken` are ops of the library that already have a kernel. If there are any, an error is raised,
-    because an op with two kernels cannot run. The message starts with `what`.
+    `taken` lists ops of the library that already have a kernel. If the list is not empty, an error
+    is raised, because an op with two kernels cannot run. The message of the error starts with
+    `what`.
     """
     if taken:
         raise errors.InvalidSpec(

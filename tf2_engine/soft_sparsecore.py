@@ -27,12 +27,12 @@ KERNELS = (
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""The prefix of ops that run on the device once for all cores."""
+"""The prefix of ops that run on the device, where one op serves all cores."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
 MOST_SPARSE_CORES = 4
-"""The largest number of SparseCores per core for stock's TPUEmbeddingV2."""
+"""The largest number of SparseCores per core that stock's TPUEmbeddingV2 supports."""
 
 _library: ctypes.CDLL | None = None
 _loading = threading.Lock()
@@ -83,7 +83,7 @@ def _as_the_hardware() -> bool:
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
-    """Sets the number of rows on the op that reads a feature's ids, so that it can check ids."""
+    """Tells the op that reads a feature's ids the table's number of rows, to check ids."""
     if _as_the_hardware():
         return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
@@ -99,7 +99,7 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 def as_int32(ids: Tensor) -> Tensor:
     """Converts ids to int32.
 
-    Except on real SparseCores, ids that are too large become invalid ids.
+    Ids that do not fit become invalid ids, except on real SparseCores.
     """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
@@ -107,7 +107,7 @@ def as_int32(ids: Tensor) -> Tensor:
 
 
 def _before(ids: Ids) -> Ids:
-    """Prepares a feature's ids for stock, which would cast 2^32 + 3 to 3."""
+    """Converts a feature's ids for stock, which would cast 2^32 + 3 to 3 without an error."""
     if ids.dtype != tf.int64:
         return ids
     if isinstance(ids, tf.Tensor):

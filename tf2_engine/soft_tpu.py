@@ -1,4 +1,4 @@
-"""A TPU in software: a TPUStrategy whose cores run on the CPU and execute TPU embedding ops."""
+"""A TPU in software: a TPUStrategy with cores that run on the CPU and execute TPU embedding ops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tf2_engine.types import Nest, Object, Tensor, TensorLike
 OPTIMIZERS = tuple(
     sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""The optimizers of the software TPU, as the ops that load and retrieve tables name them."""
+"""The optimizers of the software TPU, under their names in the ops that load and retrieve tables.
+"""
 
 KERNELS = (
     *("ConfigureDistributedTPU", "ConfigureTPUEmbedding", "CrossReplicaSum"),
@@ -97,8 +98,8 @@ def num_waiting() -> int:
 def instead_of_tpu() -> Iterator[None]:
     """Makes TensorFlow's own TPUEstimator use one software core as its TPU.
 
-    More cores are not possible, because TPUEstimator lets the TPU's compiler copy the computation
-    to each core.
+    More cores are not possible, because TPUEstimator relies on the TPU's compiler to copy the
+    computation to each core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -108,8 +109,8 @@ def instead_of_tpu() -> Iterator[None]:
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
     """A TPUStrategy over software cores, one per replica.
 
-    `strategy.run` runs the function once per core, on CPU threads of this process. TPU embedding
-    ops work inside it.
+    `strategy.run` runs the function once per core, on CPU threads of this process. The function may
+    use TPU embedding ops.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
@@ -125,8 +126,8 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
             and TPU7x, for TPUEmbeddingV2, which needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
         out_of_range_ids: what happens to ids outside their table. "error" raises an
-            InvalidArgumentError that names feature and id. With "hardware", such an id silently
-            uses a row of padding or of another table, as on real SparseCores.
+            InvalidArgumentError that names the feature and the id. With "hardware", such an id
+            silently uses a row of padding or of another table, as on real SparseCores.
     """
 
     def __init__(
@@ -233,8 +234,8 @@ class _SoftExtended(tf_compat.TPUExtended):
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
         """Copies the first core's value to every core, as optimizers need for `iterations`.
 
-        A TPU uses AllToAll. Here the value's bits are added to zeros from the other cores, which
-        is exact.
+        A TPU uses AllToAll. Here the bits of the value are added to zeros from the other cores,
+        which changes no bit.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -247,7 +248,7 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The `run` that is being traced: its number, and the current core, if any."""
+    """The `strategy.run` that this thread traces: its number, and the current core or None."""
 
     core: int | None = None
     run = -1
@@ -258,12 +259,12 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Names a call inside `run`, with the same name on every core. Returns None outside `run`."""
+    """Names a call inside `strategy.run`, equally on every core; None outside `strategy.run`."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
 class _CoreContext(tf_compat.TPUReplicateContext):
-    """The context of a TPU computation, except that it leaves traced ops unchanged."""
+    """A context that marks code as a TPU computation, but leaves traced ops unchanged."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())
@@ -340,7 +341,7 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
-    """Marks tensors as arguments, because stock's `enqueue` inside `run` looks for the marks."""
+    """Marks tensors as arguments, because stock's `enqueue` in `strategy.run` needs the marks."""
 
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
@@ -377,7 +378,7 @@ def _check_placement() -> None:
 
 
 def _settle_placement() -> None:
-    """Turns soft placement on.
+    """Turns on soft placement, with which an op runs on the CPU if it has no other kernel.
 
     If TensorFlow was initialized while a graph was built, soft placement is off for eager ops,
     although TensorFlow reports it as on.

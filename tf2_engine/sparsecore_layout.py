@@ -1,15 +1,15 @@
-"""Lays tables out over SparseCores: stacking, padding, distribution by mod, rotation.
+"""Computes where SparseCores store the rows of tables: stacks, padding, distribution, rotation.
 
 The columns of a table, and its rows per SparseCore, are padded to multiples of 8. Tables with the
 same padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a
-*shard* of the stack, in which the tables' shards follow one another. Row `r` of a table is on
-SparseCore `(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so
-that the tables' first rows, often the most frequent ones, are on different SparseCores.
+*shard* of the stack, in which the tables' shards follow one another. With n SparseCores, row `r` of
+a table is on SparseCore `(r + rotation) mod n`. The rotation grows by one with each table of a
+stack, so that the tables' first rows, often the most frequent ones, are on different SparseCores.
 
 In a checkpoint, a stack is one matrix: the shards of all SparseCores, one after the other.
 
 Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
-tpu_embedding_v3.py, whose stacking this module computes without TensorFlow.
+tpu_embedding_v3.py. This module computes the same stacks without TensorFlow.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tf2_engine import errors
 from tf2_engine.types import Array
 
 SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
-"""The number of SparseCores per TensorFlow device, by the kind of TPU."""
+"""Maps kinds of TPUs to the number of SparseCores per TensorFlow device."""
 
 ALIGNMENT = 8
-"""The columns of a stack, and a table's rows per SparseCore, are multiples of this."""
+"""The columns of a stack, and the rows of a table per SparseCore, are multiples of this number."""
 
 # Upper bounds: the defaults of the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
 # tf_xla_sparse_core_stacking_table_shard_limit_bytes, and the range of int32 row numbers.
@@ -63,12 +63,12 @@ class StackableTable:
     """The properties of a table that determine its stack and position.
 
     Attributes:
-        rows, dim: its shape without padding.
+        rows, dim: the shape of the table without padding.
         group: only tables of equal groups share a stack. Stock compares the values of the optimizer
             and the quantization.
-        samples: the number of activations of its features per core. Because of a bug, stock's
-            TPUEmbeddingV2 counts only the activations of the first feature. To get stock's layout,
-            use 0 for all other tables.
+        samples: the number of activations per core, over all features of the table. Because of a
+            bug, stock's TPUEmbeddingV2 counts only the activations of the first feature. To get
+            stock's layout, use 0 for every table but the table of this feature.
         features: the number of features that use the table.
     """
 
@@ -89,15 +89,15 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """The place of a table's rows.
+    """Where SparseCores store the rows of a table.
 
     Attributes:
         rows, dim: the shape without padding.
         padded_rows, padded_dim: the shape with padding. Ids from `rows` on are padding.
-        stack: the name of the stack, which joins the names of all its tables by `_`.
+        stack: the name of the stack: the names of all tables in it, joined by `_`.
         stack_rows: the rows of the stack in each shard.
         row_offset: the row in each shard of the stack at which the table begins.
-        rotation: the SparseCore of row 0.
+        rotation: the index of the SparseCore with row 0.
     """
 
     table: str
@@ -178,8 +178,8 @@ def stacked(
 ) -> Array:
     """Builds the stack of a checkpoint, with shape `stack_shape`, from tables [rows, dim].
 
-    The padding of tables is 0. The padding of slots must be their initial value: with zeros,
-    Adagrad would compute NaN in padded columns.
+    `padding` is 0 for tables. For a slot, `padding` must be the initial value of the slot: with
+    zeros, Adagrad would compute NaN in padded columns.
     """
     values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
     for layout in layouts:

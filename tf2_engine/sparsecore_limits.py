@@ -1,9 +1,9 @@
-"""The limits of the SparseCores' id buffers, and the sizes that a batch needs.
+"""The sizes of the SparseCores' id buffers: the limits, and the sizes that a batch needs.
 
-Each SparseCore sends the ids of its samples to the SparseCores that store their rows. The ids from
-one SparseCore to another are a *partition*. TPUEmbeddingV2 reserves room for the ids and the
-distinct ids of each partition (256 each by default), and for all ids of a core (64 per sample). A
-batch that needs more fails the step.
+Each SparseCore sends the ids of its samples to the SparseCores that store the rows of these ids.
+The ids from one SparseCore to another are a *partition*. TPUEmbeddingV2 reserves room for the ids
+and the distinct ids of each partition (256 each by default), and for all ids of a core (64 per
+sample). A batch that needs more fails the step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -33,11 +33,12 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: the number of ids, and of distinct ids, that
-            one SparseCore takes from another in a step, by stack name (the names of its tables
-            joined by `_`); 256 by default. More ids fail the step.
+            one SparseCore takes from another in a step, keyed by the name of the stack (the names
+            of its tables, joined by `_`); 256 by default. More ids fail the step.
         max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
-        allow_id_dropping: drops ids that exceed a core's buffer, instead of failing the step.
-        disable_table_stacking: gives each table its own stack.
+        allow_id_dropping: whether ids that exceed a core's buffer are dropped. If not, they fail
+            the step.
+        disable_table_stacking: whether each table gets its own stack.
 
     Raises:
         InvalidSpec: a limit is not a positive int; the message names the limit.
@@ -98,7 +99,7 @@ def _check_limit(name: str, limit: Object) -> None:
 
 
 class Lookup(NamedTuple):
-    """The ids of one feature on one core: `ids[i]`, [n] int64, belongs to activation `cells[i]`.
+    """The ids of one feature on one core. `ids[i]`, [n] int64, belongs to activation `cells[i]`.
 
     The feature has `num_cells` activations on each core: samples times positions of a sequence.
     """

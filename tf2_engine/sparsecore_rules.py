@@ -1,11 +1,11 @@
 """The update rules of SparseCores, for the optimizers that SparseCores support.
 
-The formulas are those of the first TPU generations, but the order of operations, and hence the
-rounding, differs: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does not
-guard its division, so a row becomes NaN if its accumulator and its gradient are zero.
+The formulas are the same as for the first TPU generations, but the order of operations, and hence
+the rounding, differs: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does
+not guard its division, so a row becomes NaN if its accumulator and its gradient are zero.
 
 Source: the lowering of TensorFlow's XlaSparseDenseMatmulGradWith... ops
-(core/tpu/kernels/sparse_core_ops_utils.cc, and the optimizer computations beside it).
+(core/tpu/kernels/sparse_core_ops_utils.cc, and the files with the optimizers in the same folder).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
-"""Tests for refused optimizers, each with the rest of its message."""
+"""Pairs of a test for optimizers to refuse and the end of the error message."""
 
 
 def check(table: str, optimizer: Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions of tables, features and engine options. They are immutable and checked."""
+"""Descriptions of tables, features and engine options, which are checked and then immutable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TableSpec:
         dim: the number of columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
             weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
-        optimizer: how rows are updated; by default with the engine's optimizer.
+        optimizer: how rows are updated; None means the optimizer of the engine.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
             with `shard_info` if it has that argument (see `initializers.ByShard`). The default is
             the initial value that the optimizer needs, or else a truncated normal with standard
@@ -86,12 +86,12 @@ class FeatureSpec:
         name: a unique name for messages.
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
-            combined: its activation is [batch, T, dim]; longer sequences are cut, and shorter ones
+            combined: the activation is [batch, T, dim]; longer sequences are cut, and shorter ones
             are padded with zeros.
-        output_shape: shape of the activation per core without `dim`; by default that of the first
-            batch. Only its first dimension may be None.
-        send_name: whether the device gets the name, which it only displays. (Stock's legacy classes
-            send no name.)
+        output_shape: shape of the activation per core without `dim`; by default the shape in the
+            first batch. Only the first dimension may be None.
+        send_name: whether the name is sent to the device, which only displays it. (Stock's legacy
+            classes send no name.)
 
     Raises:
         InvalidSpec: the length is not an int of at least 0; the message names the feature.
@@ -122,9 +122,9 @@ class EngineSpec:
         tables: in device order.
         features: in device order.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
-            positions in `features`. The default is a dict by feature name.
-        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update (see
-            this field in tpu_embedding_configuration.proto).
+            positions in `features`. The default is a dict keyed by feature name.
+        pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
+            update (see this field in tpu_embedding_configuration.proto).
         partition_strategy: how rows are assigned to hosts: "div" or "mod".
         profile_data_directory: where lookup statistics are written, or None.
         out_of_range_ids: "error", or "drop" to ignore ids outside the table.
@@ -205,9 +205,9 @@ def from_feature_config(
 ) -> EngineSpec:
     """Creates the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
-    Tables are in the order of first use. Two equal TableConfigs are two tables unless they are the
-    same object. `optimizer` is for tables without an optimizer; `options` are further fields of
-    `EngineSpec`.
+    Tables are in the order of first use. Two equal TableConfigs stand for two tables, unless they
+    are the same object. `optimizer` is used for tables that set none; `options` are further fields
+    of `EngineSpec`.
     """
     configs = _feature_configs(feature_config)
     tables = {

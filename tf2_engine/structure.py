@@ -1,4 +1,4 @@
-"""Flattens nests of features to lists in feature order, and packs them again."""
+"""Flattens nests of features to lists in feature order, and packs such lists into nests again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Lists the leaves of `value` in feature order.
 
     The leaves of `structure` are positions of features. The leaves of `value` may be composite
-    tensors or None. `what` is the name of the value in messages.
+    tensors or None. Messages call the value `what`.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)

@@ -24,16 +24,18 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Creates the shards of one variable from: table, "parameters" or a slot, shapes, initializer."""
+"""Creates the shards of a variable, given the table, "parameters" or a slot, shapes, initializer.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The variables of one table: the shards of its parameters and of every slot, by name.
+    """The variables of one table.
 
-    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards.
-    On parameter servers, the plan's placement assigns them, and `strategy` is the layout, which can
-    also be "octaves".
+    `variables` maps "parameters" and the name of each slot to the shards of this variable. A shard
+    is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards. On
+    parameter servers, the plan's placement assigns the rows, and `strategy` is the layout, which
+    can also be "octaves".
     """
 
     plan: TablePlan
@@ -71,13 +73,13 @@ class Table:
         return rows
 
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
-        """Yields a dense tensor for each shard, with `rows` at their ids and zeros elsewhere."""
+        """Yields a dense tensor for each shard: `rows` at the places of `ids`, zeros elsewhere."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
             shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Finds the core that owns each row: the row number on its host modulo the host's cores."""
+        """Finds the core that owns each row: its number on the host modulo the host's cores."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
@@ -156,7 +158,7 @@ def variable_factory(
 
 
 def default_initializer(dim: int) -> Initializer:
-    """A truncated normal with standard deviation 1 / sqrt(dim), the default of stock."""
+    """Creates stock's default, a truncated normal with standard deviation 1 / sqrt(dim)."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 
@@ -204,8 +206,8 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function receives the table as one variable. The slots that it creates are spread over
-    hosts.
+    The function receives the table as one variable. The slots that the function creates are spread
+    over hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

@@ -23,9 +23,10 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Converts activations, by feature, to the features that columns read.
+    """Converts the activations of features to the features that TPU columns read.
 
-    `lengths` of sequence features, [batch] int64, are cut to the length of the activation.
+    `lengths` has the lengths of each sequence feature, [batch] int64. A length that exceeds the
+    length of the activation is reduced to it.
     """
     features = dict(activations)
     for key, length in lengths.items():

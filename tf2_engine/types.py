@@ -1,4 +1,4 @@
-"""Types for signatures, which type checkers can read without TensorFlow.
+"""Types for annotations, which type checkers can read without TensorFlow.
 
 For a type checker these are classes: it rejects a list or a string as a tensor, but accepts the
 result of a TensorFlow function as any of these types.
@@ -13,7 +13,8 @@ Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""A `tf.Operation` or tensor that has to run in a graph, or None if it has already taken effect."""
+"""A `tf.Operation` or tensor that a caller must run in a graph, or None if there is nothing to run.
+"""
 
 Object: TypeAlias = Any
 """An object of a foreign class, or of several possible classes, whose attributes are only read."""
@@ -113,4 +114,4 @@ Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: a constant, or a function that is called once per step."""
 
 Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
-"""The features that an `input_fn` returns, by name or in order."""
+"""The features that an `input_fn` returns: a dict keyed by name, or a sequence."""

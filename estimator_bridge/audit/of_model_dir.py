@@ -16,7 +16,8 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
 
     Args:
         path: a directory, or a checkpoint.
-        spec: the program's spec, which names tables and optimizers; None guesses them.
+        spec: the program's spec, which names tables and optimizers; with None, both are guessed
+            from the checkpoint's variables.
 
     Raises:
         UnreadableCheckpoint: there is no checkpoint, or a file is damaged.

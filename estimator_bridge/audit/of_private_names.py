@@ -61,7 +61,7 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
 
 
 def _outcome(path: str) -> str | None:
-    """Describes what happens to a name; None if the bridge has it or it is not stock's."""
+    """Says what the bridge does about a name; None if it has the name, or it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

@@ -42,9 +42,10 @@ _READ = {field.partition(".")[0] for row in RULES.values() for field in row.read
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Returns the findings in the source of a program, with their meaning on a target.
+    """Returns the findings in a program's source, and what each means on the `target` machine.
 
-    Computed values, and calls with `**`, become remarks, because only a run shows their values.
+    A setting whose value is computed or passed with `**` becomes a remark, because only a run shows
+    the value.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
@@ -95,8 +96,6 @@ def _migration(
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects notes from calls, which it recognizes by the last part of their names."""
-
     def __init__(self, file: str, flow: NameFlow) -> None:
         self._file, self._flow, self.specs = file, flow, 0
         self._transforming: dict[str, str] = {}

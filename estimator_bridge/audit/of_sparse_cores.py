@@ -33,9 +33,10 @@ class Target(NamedTuple):
     """The machine that an audit is for.
 
     Attributes:
-        kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, which uses no other field.
-        cores: the cores of all hosts together; None takes the program's number, or one.
-        batch_size: samples of the global batch; None takes the program's, if the program is run.
+        kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, for which the other fields are ignored.
+        cores: the cores of all hosts together; None takes the number that the program sets, or 1.
+        batch_size: samples of the global batch; None takes the program's batch size, which is known
+            only if the program is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -46,7 +47,7 @@ class Target(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The effect of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
+    """What one setting does on SparseCores; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
 
     rule: str
     where: str
@@ -57,7 +58,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The needs of sampled batches by stack, and the ids outside of tables by feature."""
+    """What sampled batches need of each stack, and ids outside of tables, for each feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -66,7 +67,7 @@ class Sampled(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StackSize:
-    """A stack of tables on every SparseCore."""
+    """The size of a stack: tables that SparseCores store together."""
 
     name: str
     tables: tuple[str, ...]
@@ -81,11 +82,11 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """The effects of a program's settings, and its stacks, on a kind of TPU with SparseCores.
+    """What a kind of TPU with SparseCores does with a program's settings, and the program's stacks.
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if the subject has no tables, or its tables fit on no such machine.
+        stacks: empty if the program has no tables, or its tables do not fit on this kind of TPU.
         sampled: None without `Target.sample`.
     """
 

@@ -36,7 +36,7 @@ def audit_spec(
 ) -> Audit:
     """Returns the tables and findings of a spec, which the report calls `subject`.
 
-    With a `target`, it also tells how the spec works on a TPU with SparseCores, or in PyTorch.
+    With a `target`, the audit also says what changes on a TPU with SparseCores, or in PyTorch.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -81,7 +81,7 @@ def audit_run(
     tell: Callable[[str], object] = lambda sentence: None,
     is_module: bool = False,
 ) -> Audit:
-    """Runs a program with the bridge in place of stock, up to its first TPUEstimator.
+    """Audits the spec of a program, which it runs up to the first TPUEstimator.
 
     The program parses its flags and reads its data and files, but does not train. For a `target`
     with a `sample` it runs up to the first training call, whose batches are examined. After a

@@ -1,4 +1,4 @@
-"""Audits a program for PyTorch: which optimizers have an equal, and what else changes."""
+"""Audits a program for PyTorch: which optimizers have a counterpart, and what else changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tf2_engine.types import Object
 
 
 class OptimizerOnTorch(NamedTuple):
-    """An optimizer of the program, and its counterparts by library.
+    """An optimizer of the program, and its counterparts in each PyTorch library.
 
-    `settings` are None if only a run or the spec shows them; then a library has all counterparts
-    that may be equal.
+    `settings` is None if the source does not show the settings. Every counterpart that may be exact
+    is then listed.
     """
 
     where: str
@@ -100,7 +100,7 @@ def audit_tables(legacy: LegacySpec, notes: Iterable[Note]) -> TorchAudit:
 
 
 def audit_source(kinds: Mapping[str, str], notes: Iterable[Note]) -> TorchAudit:
-    """Audits a source; `kinds` are the legacy optimizers by the place at which they are created."""
+    """Audits a source; `kinds` maps each place that creates an optimizer to the legacy class."""
     optimizers = []
     for where, kind in kinds.items():
         name = OPTIMIZERS[kind].engine_name

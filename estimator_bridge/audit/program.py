@@ -21,14 +21,17 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator. Programs catch Exceptions, so it is none."""
+    """Raised to end the program at a method of TPUEstimator.
+
+    It does not derive from Exception, because programs catch Exceptions.
+    """
 
 
 class AuditedProgram(NamedTuple):
     """A program, and how to run it.
 
-    `tf1` says whether the program sees TensorFlow 1. None decides by its source, and reports the
-    decision with `tell`.
+    `tf1` says whether the program runs as one of TensorFlow 1. With None, the program's source
+    decides, and `tell` is called with a sentence that reports the decision.
     """
 
     script: str

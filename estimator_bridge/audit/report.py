@@ -32,7 +32,7 @@ class AuditedTable:
     """One table and its slots.
 
     Attributes:
-        optimizer: its name for people; empty if unknown.
+        optimizer: the name of the optimizer, as reports show it; empty if unknown.
         slots: names of the slots, each as large as the table.
         features: the features that use the table; empty if unknown.
         strategy: "div" or "mod", as the program says; None if unknown.
@@ -55,7 +55,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Returns the part of each of `count` hosts. With div and mod, only the ids differ."""
+        """Returns the rows and bytes of each of `count` hosts, the same for div and mod."""
         from tf2_engine import sharding  # NumPy is needed for tables only.
 
         parts = []
@@ -101,8 +101,8 @@ class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
     Attributes:
-        where: "table 'words'", or a line of a file.
-        value: the setting as it is written; may be empty.
+        where: the place, such as "table 'words'" or a line of a file.
+        value: the value of the setting, as the program writes it; may be empty.
     """
 
     rule: str
@@ -119,7 +119,8 @@ class Audit:
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: whether the program migrates, by form; empty if it was not requested.
+        migration: for each form of `migrate`, whether the program migrates; empty if this was not
+            requested.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""Examines which rows are looked up by batches of a program's own data, without a model."""
+"""Examines which rows the batches of a program's own data look up, without running a model."""
 
 from __future__ import annotations
 

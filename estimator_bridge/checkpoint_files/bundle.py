@@ -1,4 +1,4 @@
-"""Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
+"""Reads and writes the tensors of checkpoints row by row, so that little memory is needed.
 
 TensorFlow's own reader and writer need memory for whole slices. Reference: tensor_bundle.proto and
 tensor_bundle.h of TensorFlow.
@@ -32,9 +32,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 
 
 class Reader(contextlib.AbstractContextManager["Reader"]):
-    """An open checkpoint, given without ".index"; a context manager.
+    """Reads a checkpoint; a context manager. The path is given without ".index".
 
-    Opening it reads only the index, and compares it with the sizes of the files. Raises
+    Opening reads only the index, and checks the sizes of the other files. Raises
     UnreadableCheckpoint, with the file's name, if a file is missing, too short, or not a
     checkpoint.
     """
@@ -221,7 +221,8 @@ class Writer:
 
     The index is written last and completes the checkpoint.
 
-    Calls `wrote` with the number of bytes of each write. Raises CannotWrite, with the file's name.
+    After each write, `wrote` is called with the number of bytes. If a write fails, CannotWrite
+    names the file.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -250,10 +251,11 @@ class Writer:
         """Writes a tensor in slices or, if it is not `sliced`, as one slice.
 
         Args:
-            sizes: the size of each slice in bytes, by the slice's extents.
-            buffers: pairs of a run's number and the next bytes of the run.
+            sizes: maps the extents of each slice to its size in bytes.
+            buffers: pairs of a run's index (from 0) and the next bytes of this run.
             crcs: the masked checksums of the slices; None computes them.
-            runs: how many runs of equal length a slice has. Runs are numbered through all slices.
+            runs: how many runs (pieces of equal length that may be written in turn) a slice has.
+                The index counts the runs of all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -326,7 +328,7 @@ class Writer:
 
 
 def find(path: str) -> str:
-    """Returns the path of a checkpoint: the given path, or a directory's latest checkpoint."""
+    """Returns `path` if it is a checkpoint, or the latest checkpoint of a directory."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")

@@ -1,4 +1,4 @@
-"""The protocol buffers and the types of elements in a checkpoint, readable without TensorFlow.
+"""The protocol buffers and element types of checkpoints, to read them without TensorFlow.
 
 Reference: tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto, types.proto,
 trackable_object_graph.proto and checkpoint_state.proto of TensorFlow.
@@ -46,12 +46,12 @@ ObjectGraph = _CLASSES["ObjectGraph"]
 CheckpointState = _CLASSES["CheckpointState"]
 
 LITTLE_ENDIAN = 0
-"""The `endianness` of a header; files with another one are refused."""
+"""The `endianness` that a checkpoint's header must have; other checkpoints are refused."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ElementType:
-    """The type of a tensor's elements: its number and its name in TensorFlow."""
+    """The type of a tensor's elements, with TensorFlow's number and name for it."""
 
     number: int
     name: str
@@ -85,7 +85,7 @@ _NAMES = (
     "float4_e2m1fn"
 )
 TYPES = {number: ElementType(number, name) for number, name in enumerate(_NAMES.split(), 1)}
-"""The types by their numbers in `types.proto`."""
+"""Maps the number of each type in `types.proto` to the type."""
 
 _BY_NAME = {each.name: each for each in TYPES.values()}
 FLOAT32 = _BY_NAME["float32"]

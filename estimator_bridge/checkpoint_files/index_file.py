@@ -68,7 +68,10 @@ def build(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Computes the checksum of `data` after other bytes whose checksum is `crc`."""
+    """Continues a checksum.
+
+    Returns the CRC of earlier bytes, whose CRC is `crc`, followed by `data`.
+    """
     return int(google_crc32c.extend(crc, data))
 
 

@@ -16,15 +16,15 @@ KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 _ATTRIBUTE = "VARIABLE_VALUE"
 END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
-"""The suffix of a variable's key, after its path."""
+"""The suffix of a variable's key in a checkpoint; the key begins with the variable's path."""
 
 Path = tuple[str, ...]
 
 LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
-"""The child of stock's TPUEmbeddingV2 that describes the layout of its tables."""
+"""The child object of stock's TPUEmbeddingV2 that describes the layout of the tables."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
-"""The end of the key of LAYOUTS_PATH."""
+"""The suffix of the key under which the layouts of LAYOUTS_PATH are stored."""
 
 # If a saver has this name, TensorFlow notifies a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
@@ -49,7 +49,10 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialized graph. If an object has several paths, a shortest path is kept."""
+    """Parses a serialized graph, and keeps the shortest path of each object.
+
+    `where` names the file in errors.
+    """
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -139,7 +142,10 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the variables `old` (keys) of the object at `root` by `new` (names by key)."""
+    """Removes variables of the object at `root`, and adds others.
+
+    `old` has the keys of the variables to remove; `new` maps keys to the names of new variables.
+    """
     message = ObjectGraph.FromString(data)
     gone = {
         number

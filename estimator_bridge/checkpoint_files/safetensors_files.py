@@ -37,7 +37,7 @@ TYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""The types that a file can store, TensorFlow's name first."""
+"""Maps TensorFlow's name of each type that a file can store to the name in the file."""
 
 _BY_CODE = {TYPES[each.name]: each for each in bundle_protos.TYPES.values() if each.name in TYPES}
 _MAX_HEADER = 100 << 20  # the safetensors library has the same limit
@@ -105,7 +105,7 @@ class SafetensorsReader(Reader):
 
 
 class SafetensorsWriter(Writer):
-    """Writes safetensors files whose tensors are described beforehand, by file and name."""
+    """Writes safetensors files. Their tensors are described beforehand, for each file and name."""
 
     def __init__(
         self,

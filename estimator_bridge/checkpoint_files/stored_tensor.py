@@ -17,7 +17,7 @@ from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Message
 
 Extents = tuple[tuple[int, int], ...]
-"""The part of a tensor that a slice covers: for every dimension its start and its length."""
+"""The part of a tensor that a slice covers: a start and a length for every dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the tensor; a checkpoint may contain only a part."""
+        """Whether the slices cover the whole tensor; a checkpoint may contain only a part."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
@@ -57,7 +57,7 @@ class StoredTensor:
 
     @property
     def part_rows(self) -> tuple[int, ...] | None:
-        """The rows of each slice; None if the slices are not consecutive blocks."""
+        """The number of rows in each slice; None if the slices are not consecutive row blocks."""
         if not self.shape:
             return None
         counts: list[int] = []
@@ -71,7 +71,7 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """How many hosts wrote the tensor, one slice each; 1 for other slices."""
+        """How many hosts wrote the tensor, one slice each; 1 if it is not stored in such slices."""
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
         return len(rows) if rows and is_of_hosts else 1
@@ -115,7 +115,9 @@ class RowLayout:
 
 
 Layout: TypeAlias = RowLayout | TableLayout
-"""`stored(ids)` maps row ids to places in a tensor, and `ids(stored)` maps places back to ids."""
+"""`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps positions to
+ids.
+"""
 
 
 def slice_key(name: str, part: Message) -> bytes:

@@ -9,7 +9,7 @@ slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.
 slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
 slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
 
-Only reading a spec needs TensorFlow; checkpoints alone are read without it.
+TensorFlow is needed only to read a spec, and not to read a checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
-"""Where slots are created; each place uses other names for slots."""
+"""What can create slots: a TPU, a CPU, or Keras. Each gives the slots other names."""
 
 COLUMN_VARIABLE = "embedding_weights"
 Shapes = Mapping[str, tuple[int, ...]]  # shapes of variables that may be parts of tables, by name
@@ -70,7 +70,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Maps the engine's slots to the names that slots of a table get in one of `PLACES`."""
+    """Maps each slot of the engine to its variable's name, as made on one of `PLACES`."""
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
@@ -121,10 +121,10 @@ def own_names(table: KnownTable) -> list[str]:
 
 
 def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
-    """Lists the variables that have a name of a table, in any scope.
+    """Lists the variables whose names fit a known table, in any scope.
 
-    If there is none, these are the variables that its column may have created in a layer without
-    scopes.
+    If no name fits, lists the variables that the table's column may have created in a layer that
+    opens no scopes.
     """
     named = [name for name in variables if is_one_of(name, own_names(table))]
     is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)

@@ -90,9 +90,10 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 
 @contextlib.contextmanager
 def _names_of_tf1_in_graph(script: str) -> Iterator[None]:
-    """Shows programs the names of TensorFlow 1 that a spec needs, inside the context.
+    """Inside the context, a program finds the names of TensorFlow 1 that it needs to create a spec.
 
-    TensorFlow 2's behavior stays on: the commands rely on it, and it could not be restored.
+    TensorFlow 2's behavior stays on: the commands rely on it, and once turned off it could not be
+    restored.
     """
     import tensorflow as tf
 

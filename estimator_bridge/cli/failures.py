@@ -16,7 +16,7 @@ _PACKAGES = (
     *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
     *("tensorflow", "tf_keras", "tf_slim", *_EXTRAS),
 )
-"""Packages that an installation brings along. One may be missing after `pip install --no-deps`."""
+"""Packages that pip installs with the bridge. One may be missing after `pip install --no-deps`."""
 
 
 def cause_of(command: str, error: Exception) -> object:

@@ -22,7 +22,7 @@ FAILED = 2
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as in shells."""
 _HANDLE_SIGNALS = ("run", "serve")
-"""Commands that run a program, which gets the signals."""
+"""Commands that run a user's program and leave the handling of signals to it."""
 _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Makes the parser of command lines, and the parser of each command by name.
+    """Makes the parser of command lines, and a dict from each command to the command's parser.
 
     A command is a module here with `execute`, with `configure` if it has arguments, and with a
     docstring, which is its help.
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def terminated_in_order() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), which cleans up.
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), so that commands clean up.
 
     A signal that is ignored or already has a handler is left alone.
     """

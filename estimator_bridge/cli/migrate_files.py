@@ -153,8 +153,8 @@ def _tried(
 ) -> int:
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
-    `places` are its present and its later path. absl ignores the `flags` of the old program that it
-    lacks.
+    `places` has the present path of the new program and its final path. absl ignores those `flags`
+    of the old program that the new program does not define.
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]

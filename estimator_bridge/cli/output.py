@@ -51,7 +51,7 @@ def note(*lines: object) -> None:
 
 
 def why_unwritable(path: str) -> str | None:
-    """Tries to open a file for writing, and leaves it as it was."""
+    """Returns why a file cannot be written, or None if it can; leaves the file as it was."""
     exists = os.path.exists(path)
     try:
         with open(path, "ab"):

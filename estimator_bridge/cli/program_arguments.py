@@ -42,7 +42,7 @@ def positive(text: str) -> int:
 
 @contextlib.contextmanager
 def failures_of(path: str) -> Iterator[None]:
-    """Turns an error of a user's program or module into an InvalidInput that names its line.
+    """Turns an error of a user's program or module into an InvalidInput with the failing line.
 
     Other errors are a defect of the command and are raised unchanged.
     """

@@ -74,7 +74,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _move(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Moves the files of a recording; leaves files that TensorFlow wrote beside them."""
     from estimator_bridge.recording import array_files
 
     target.mkdir(parents=True)

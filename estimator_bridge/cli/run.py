@@ -27,7 +27,7 @@ _NOT_OF_STOCK = {
     "layout": ("div", "has no such layout"),
     "wire": ("smallest", "has no tables on servers"),
 }
-"""Options that do not apply to stock's estimator: the default, and why they do not apply."""
+"""Maps each option that does not apply to stock's estimator to its default and the reason."""
 
 _OPS_ARE_UNKNOWN = (
     "the program loads a graph with native ops for tables, which this process has not registered. "

@@ -222,7 +222,7 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Returns 0 if all checks hold, 1 for a violation, 2 if the program failed without one."""
+    """Returns 0 if all checks hold, 1 if a check is violated, 2 if the program failed otherwise."""
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verification.record.requests import A, B
     from estimator_bridge.verification.watch.watcher import WatchedJob

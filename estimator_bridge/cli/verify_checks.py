@@ -19,7 +19,7 @@ import json
 from estimator_bridge.run import install, keras_choice
 print(json.dumps([keras_choice.tensorflow_version(), install.has_stock()]))
 """
-"""Prints which packages an interpreter has, without importing TensorFlow."""
+"""A script that prints which packages an interpreter has, without importing TensorFlow."""
 _SECONDS = 120
 _OF_PROGRAMS = (
     "against",

@@ -8,9 +8,9 @@ import tempfile
 
 
 class Place:
-    """The directory of recordings and logs, which is removed at the end without `keep`.
+    """The directory of recordings and logs, which is removed at the end unless `keep` is set.
 
-    The logs stay after an error, or if a side failed.
+    The logs stay after an error, or if one of the runs failed.
     """
 
     def __init__(self, keep: str | None) -> None:

@@ -29,7 +29,7 @@ _OTHER_LAYOUT = (
 )
 
 Inspection: TypeAlias = dict[str, Object]
-"""A checkpoint, or one of its tables or variables, as values for JSON; see `inspect`."""
+"""Describes a checkpoint, or one of its tables or variables, in values for JSON; see `inspect`."""
 
 
 def inspect(
@@ -46,22 +46,24 @@ def inspect(
     """Describes the contents of a checkpoint as a dict that can be written as JSON.
 
     Args:
-        path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
+        path: the path of a checkpoint, or a directory; of a directory, the latest checkpoint is
+            described.
         spec, tables, optimizer, root: as in `conversion.convert`.
         initial: a checkpoint to compare rows with. None takes the checkpoint of step 0 in the same
             directory.
         from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
-            spec's); only needed if another number of hosts wrote the initial checkpoint.
+            spec's); only needed if the initial checkpoint was written by another number of hosts.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:
         "checkpoint", "form" ("names", "object", "sparsecore" or "torch"), "global_step" (or None),
         "bytes" of all files, "initial" (or None), "tables", "variables", "perhaps_tables"
-        (variables that may be tables; `convert` needs to be told), and "notes".
-        Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
-        "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
+        (variables that may be tables; tell `convert` which are), and "notes". Each table has
+        "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice), "tensors" (name and
+        bytes of the parameters and each slot; on SparseCores the table's share of its stack),
         "sparse_cores" (None, or the table's place on SparseCores) and "rows_touched" (how many rows
-        differ from the initial checkpoint in any part that both checkpoints have; None if unknown).
+        differ from the initial checkpoint, in the parameters or in a slot that both checkpoints
+        have; None if unknown).
 
     Raises:
         InvalidInput: `initial` has no such table.

@@ -1,4 +1,4 @@
-"""Describes the tensors of a new checkpoint: their sources, and how their bytes are computed."""
+"""Describes how to compute the tensors of a new checkpoint from the tensors of an old one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tf2_engine.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """A tensor of the new checkpoint, computed from `sources`, or filled if there are none."""
+    """How to compute a tensor of the new checkpoint from `sources`, or how to fill it."""
 
     target: str
     description: str
@@ -48,7 +48,7 @@ class TensorMove(abc.ABC):
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the new checkpoint contains the source's data; reads both again."""
+        """Whether the written tensor contains the data of its sources; reads all of them again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +124,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """A part of a table in the old checkpoint, [rows, dim].
+    """The parameters or a slot of a table in the old checkpoint, [rows, dim].
 
     Without a source, all values are `fill`.
     """
@@ -149,7 +149,7 @@ class PartRows:
 
 @dataclasses.dataclass(frozen=True)
 class RowMove(TensorMove):
-    """A part of a table whose rows may change places."""
+    """The parameters or a slot of a table, whose rows may be stored in another order."""
 
     rows: PartRows
     new_layout: RowLayout
@@ -204,7 +204,7 @@ class RowMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class StackedPart:
-    """A part of a table in a SparseCore stack, and the value of the padding around it."""
+    """The parameters or a slot of a table in a SparseCore stack, and the value of the padding."""
 
     rows: PartRows
     layout: TableLayout
@@ -224,7 +224,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of one of their slots, as SparseCores store it: one slice per core."""
+    """A stack of tables, or of one slot of each, as SparseCores store it: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

@@ -22,11 +22,11 @@ from tf2_engine.types import Object
 MODEL, OPTIMIZER, VARIABLES = FILES = tuple(
     f"{name}.safetensors" for name in ("model", "optimizer", "variables")
 )
-"""The files of a directory: tables, their slots, and everything else."""
+"""The names of the three files in a directory: tables, their slots, and everything else."""
 
 STATE_DICT = "checkpoint.pt"
 STATE = "state."
-"""The start of the name of an optimizer state."""
+"""The prefix of the names of optimizer states."""
 
 _ENDS = (".pt", ".pth", ".bin")
 

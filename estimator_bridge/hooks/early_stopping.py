@@ -25,8 +25,9 @@ def make_early_stopping_hook(
     """Makes a hook that stops training once a function returns True.
 
     Args:
-        should_stop_fn: returns whether to stop; takes no arguments.
-        run_every_secs, run_every_steps: how often to call it; one of them must be None.
+        should_stop_fn: called without arguments; returns whether to stop.
+        run_every_secs, run_every_steps: how often to call `should_stop_fn`; one of the two must be
+            None.
 
     Raises:
         WrongType: `estimator` is not an estimator, or `should_stop_fn` cannot be called.
@@ -94,7 +95,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops once a metric has not increased for a number of steps."""
+    """Makes a hook that stops training once a metric has not increased for a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -109,7 +110,7 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops once a metric has not decreased for a number of steps."""
+    """Makes a hook that stops training once a metric has not decreased for a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -131,7 +132,7 @@ def _stop_variable() -> Variable:
 
 
 class _StopWhenHook(StepHook):
-    """Stops once a function returns True, and sets a variable that stops the other workers."""
+    """Stops once a function returns True, and sets a variable that makes other workers stop."""
 
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None
@@ -167,8 +168,8 @@ def make_stop_at_checkpoint_step_hook(
 ) -> tf.train.SessionRunHook:
     """Makes a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself. Any other worker continues
-    until a checkpoint of this step exists.
+    The chief, which writes the checkpoints, stops at `last_step`. Any other worker continues until
+    a checkpoint of this step exists.
 
     Args:
         wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.

@@ -18,10 +18,10 @@ from tf2_engine.types import Nest, Object, Session
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates when a session starts, every `every_n_iter` steps, and when the session ends.
 
-    The hook writes the variables to a checkpoint in a temporary directory, which it then deletes.
-    Only the events of the evaluations go to the model_dir. So everything that works in the
-    evaluation of a checkpoint works here, including custom savers. Unlike stock's hook it builds a
-    new graph for each evaluation.
+    The hook writes the variables to a checkpoint in a temporary directory, evaluates this
+    checkpoint, and deletes it. So everything that works in the evaluation of a checkpoint works
+    here, including custom savers. Only the events of the evaluations go to the model_dir. Unlike
+    stock's hook it builds a new graph for each evaluation.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.

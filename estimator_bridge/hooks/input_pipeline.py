@@ -1,4 +1,4 @@
-"""`CheckpointInputPipelineHook`: training resumes after the last batch that it read."""
+"""A hook that saves the state of the input, so that training resumes after the last batch."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CheckpointInputPipelineHook(SavingHook):
     steps of the chief's checkpoints.
 
     Args:
-        external_state_policy: how to save an input that depends on more than its iterators, such as
-            random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
+        external_state_policy: how to save an input that depends on other state than iterators, such
+            as random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
             the iterators.
 
     Raises:
-        InvalidInput: there is no such policy.
+        InvalidInput: `external_state_policy` is none of the three.
     """
 
     def __init__(self, estimator: Object, external_state_policy: str | None = None) -> None:

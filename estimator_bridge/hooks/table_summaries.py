@@ -29,7 +29,7 @@ class TableSummaryHook(tf.train.SessionRunHook):
             first step.
         projector_rows: how many rows of each table to write for the embedding projector when
             training ends. 0 writes none.
-        labels: the names of the rows in the projector, by table.
+        labels: maps a table's name to the names of its rows in the projector.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1; or, when training begins, the model has no

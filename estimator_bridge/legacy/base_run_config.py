@@ -1,4 +1,4 @@
-"""The `RunConfig` of estimators, as `tf.estimator.RunConfig`."""
+"""`RunConfig`, the configuration of an estimator, like `tf.estimator.RunConfig`."""
 
 from __future__ import annotations
 

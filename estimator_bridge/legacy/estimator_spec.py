@@ -15,7 +15,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple after the check."""
+"""SessionRunHooks: any iterable from the user, a tuple in a checked spec."""
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
@@ -59,8 +59,10 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
-        eval_metric_ops: a (value, update op) or a Keras metric by name.
-        export_outputs: the outputs of a SavedModel, by signature name; None exports `predictions`.
+        eval_metric_ops: maps the name of each metric to a pair (value, update op) or a Keras
+            metric.
+        export_outputs: maps each signature name of a SavedModel to its outputs; None exports
+            `predictions`.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
 
     Raises:
@@ -83,17 +85,18 @@ class TPUEstimatorSpec(NamedTuple):
     """The ops of a TPU model, and functions that run on the host with tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`; requires the same fields as in `EstimatorSpec`.
-        eval_metrics: (function, tensors). The function runs on the host and returns the metrics,
-            (value, update op) by name. The tensors, [batch, ...], are a list of positional
-            arguments or a dict of keyword arguments.
+        mode: one of `ModeKeys`; each mode requires the same fields as in `EstimatorSpec`.
+        eval_metrics: (function, tensors). The function runs on the host and returns a dict from
+            each metric's name to a pair (value, update op). The tensors, [batch, ...], are a list
+            of positional arguments or a dict of keyword arguments.
         scaffold_fn: returns the `Scaffold`; runs on the host.
-        host_call: (function, tensors) like `eval_metrics`; the ops that the function returns run
+        host_call: (function, tensors) as in `eval_metrics`; the ops that the function returns run
             every step.
 
     Raises:
-        InvalidSpec, WrongType: as in `EstimatorSpec`; or a pair is malformed.
-        SignatureMismatch: the numbers of a function's arguments and of tensors differ.
+        InvalidSpec, WrongType: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a
+            pair.
+        SignatureMismatch: a function takes a different number of arguments than there are tensors.
     """
 
     mode: str | None
@@ -213,9 +216,9 @@ def _checked_scaffold(scaffold: Object) -> Object:
 
 
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
-    """Converts metrics to pairs of a value and an update op, by name.
+    """Converts each metric to a pair (value, update op).
 
-    Variables of Keras metrics join the collections that sessions initialize.
+    Adds the variables of Keras metrics to the collections that sessions initialize.
     """
     if metrics is None:
         return {}

@@ -1,4 +1,4 @@
-"""Export models after evaluations: every model, the last one, or the best so far."""
+"""Exporters, which export a model after an evaluation: always, at the end, or if it is the best."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class BestExporter(_SavedModelExporter):
         event_file_pattern: matches event files below the model_dir with the results of earlier
             jobs. None or "" reads none.
         compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
-            current one is better.
+            current result is better.
 
     Raises:
         InvalidSpec: `compare_fn` is None or takes other arguments, or `exports_to_keep` is not

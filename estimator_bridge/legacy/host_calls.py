@@ -16,7 +16,7 @@ HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str,
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs the ops of a host call every step, and flushes its summaries at the end."""
+    """Runs the ops of a host call in every step, and flushes the summaries at the end."""
 
     def __init__(self, tensors: Nest) -> None:
         self._tensors = tensors
@@ -63,14 +63,13 @@ def check_host_call(name: str, host_call: Object) -> None:
 
 
 def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a pair with its tensors, which use the step before its increment."""
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
 def _read_before_counting(tensors: Nest) -> Nest:
-    """Replaces tensors computed from the global step by copies made before it is incremented.
+    """Replaces tensors computed from the global step by copies made before the step is incremented.
 
     Otherwise a summary that is written every N steps could be written twice or not at all.
     """

@@ -1,7 +1,8 @@
 """The optimizers of legacy TPU embeddings, one class of settings each.
 
-Arguments, their order and defaults, and attributes are stock's. If TensorFlow has a class of the
-same name, the bridge's class derives from it, so that stock's estimator accepts it.
+The classes have stock's arguments, in stock's order and with stock's defaults, and stock's
+attributes. If TensorFlow has a class of the same name, the bridge's class derives from it, so that
+stock's estimator accepts it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class OptimizationParameters:
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
         clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
         weight_decay_factor: decoupled weight decay; None and 0 turn it off.
-        multiply_weight_decay_factor_by_learning_rate: multiply the factor by the current rate.
+        multiply_weight_decay_factor_by_learning_rate: multiply `weight_decay_factor` by the current
+            learning rate.
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None is no limit.
 
     Raises:
@@ -49,7 +51,7 @@ class OptimizationParameters:
         def __init__(self, *args: object, **settings: object) -> None: ...
 
     rules: ClassVar[Mapping[str, requirements.Requirement]] = {}
-    """The requirement on each setting's value."""
+    """Maps the name of each setting to the requirement on its value."""
 
     def __post_init__(self) -> None:
         annotations = {each.name: each.type for each in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -77,7 +79,7 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Makes a class a dataclass that has the shared settings in stock's order.
+    """Makes a decorator for dataclasses, which adds the shared settings in stock's order.
 
     `settable=False` fixes the shared settings at their defaults.
     """

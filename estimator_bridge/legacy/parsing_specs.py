@@ -1,4 +1,4 @@
-"""Specs for parsing tf.train.Examples: the features of columns, a label, and a weight."""
+"""Makes specs for parsing tf.train.Examples: features of columns, a label, and a weight."""
 
 from __future__ import annotations
 

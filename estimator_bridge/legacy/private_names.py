@@ -1,4 +1,4 @@
-"""Names of stock's private modules that programs import and that fit in no other module here."""
+"""Names that programs import from stock's private modules, unless another module here has them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
     **{mode: ["eval"] for mode in ("eval", "test")},
     **{mode: ["serve"] for mode in ("infer", "predict")},
 }
-"""The tags of an exported graph, by mode."""
+"""Maps each mode to the tags of the graph that is exported for it."""
 
 
 class ExportSavedModelApiVersion(enum.Enum):
@@ -83,7 +83,7 @@ def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Has no effect here. Stock's decorator adds names to TensorFlow's API."""
+    """Makes a decorator without effect. Stock's decorator adds names to TensorFlow's API."""
     return lambda symbol: symbol
 
 
@@ -149,7 +149,7 @@ class Path(NamedTuple):
 
 
 Filter = Callable[[Sequence[Path]], list[Path]]
-"""Returns the exports to keep, in order."""
+"""A function that chooses, from a sequence of exports, those to keep, in the same order."""
 
 
 def _largest_export_versions(n: int) -> Filter:

@@ -21,7 +21,7 @@ _DEFAULT_KEYS = {
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 TensorDict: TypeAlias = dict[str | int, Nest]
-"""Dense, sparse or ragged tensors by key."""
+"""Maps keys to dense, sparse or ragged tensors."""
 
 
 @checked
@@ -45,11 +45,11 @@ class ServingInputReceiver(_ServingInputReceiver):
     """The inputs of a served model, and the features computed from them.
 
     Attributes:
-        features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders to feed, by name; a single placeholder gets the name
+        features: maps keys (str or int) to tensors; a single tensor gets the key "feature".
+        receiver_tensors: maps names to the placeholders to feed; a single placeholder gets the name
             "input".
-        receiver_tensors_alternatives: other sets of tensors that may be fed instead, by name, or
-            None. Each set gets its own signatures.
+        receiver_tensors_alternatives: maps names to other sets of placeholders that may be fed
+            instead, or None. The export has signatures for each set.
 
     Raises:
         InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
@@ -106,8 +106,8 @@ def build_raw_serving_input_receiver_fn(
     """Makes a function that builds a receiver with one placeholder per feature.
 
     Args:
-        features: tensors; the placeholders get their dtypes, and their shapes apart from the batch
-            size.
+        features: example tensors; each placeholder has the dtype of its tensor, and its shape
+            except for the batch size.
         default_batch_size: the static batch size of the placeholders. None leaves it unknown.
     """
 

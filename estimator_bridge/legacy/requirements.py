@@ -1,4 +1,4 @@
-"""Checks that several legacy classes share: values of settings, and types of objects."""
+"""Checks of settings' values and objects' types, which several legacy classes share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _Value = TypeVar("_Value")
 class Requirement(NamedTuple):
     """A check of a setting's value.
 
-    NaN passes, as in stock. The engine refuses it later and names the table.
+    NaN passes this check, as in stock. The engine refuses NaN later, in an error that names the
+    table.
 
     Attributes:
         refused: returns whether a value must be refused.

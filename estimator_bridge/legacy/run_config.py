@@ -33,7 +33,7 @@ _PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.P
 
 
 class IterationsPerLoop(NamedTuple):
-    """The length of a training loop on the device: in steps (`unit` is "count") or in "seconds"."""
+    """The length of a training loop on the device: in steps (`unit` is "count") or in seconds."""
 
     value: int
     unit: str
@@ -71,14 +71,14 @@ _CHOICES = {
 class TPUConfig(NamedTuple):
     """Settings of the TPU.
 
-    Without a TPU they are emulated, or ignored if results do not depend on them.
+    Without a TPU these settings are emulated, or ignored if results do not depend on them.
 
     Attributes:
-        iterations_per_loop: steps per call of the device, or a time such as "60m".
+        iterations_per_loop: steps per training loop on the device, or a time such as "60m".
         num_shards: number of cores; None means all.
         num_cores_per_replica: number of cores that share a replica of the model; None means one.
-        per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1 and False
-            PER_SHARD_V1.
+        per_host_input_for_training: an `InputPipelineConfig`; True means PER_HOST_V1, and False
+            means PER_SHARD_V1.
         tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
         initial_infeed_sleep_secs: seconds before the first batch is fed.
         input_partition_dims: how inputs are partitioned over the cores of a replica.
@@ -129,7 +129,7 @@ class RunConfig(base_run_config.RunConfig):
 
     Args:
         tpu_config: settings of the TPU; None is `TPUConfig()`.
-        evaluation_master: the address for evaluation sessions; None takes `master`.
+        evaluation_master: the address for evaluation sessions; None means `master`.
         master: the address for training sessions; None takes it from TF_CONFIG.
         cluster: a cluster resolver, instead of `master`.
         **settings: the arguments of the base class.

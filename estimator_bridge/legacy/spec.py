@@ -43,15 +43,15 @@ _Spec = collections.namedtuple(
 class EmbeddingConfigSpec(_Spec):
     """Tables, features, optimizer and engine options: a tuple of stock's ten fields.
 
-    Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
-    the bridge's.
+    Give either `feature_columns`, or both `feature_to_config_dict` and `table_to_config_dict`.
+    Columns, configs and optimizers may be stock's or the bridge's.
 
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
             `shared_embedding_columns`. Ordinary embedding and numeric columns are accepted here,
             but refused when the spec is used with use_tpu=True.
-        tensor_core_feature_columns: the given columns whose tables are ordinary variables on the
-            TPU (`embedding_lookup_device="tpu_tensor_core"`).
+        tensor_core_feature_columns: those `feature_columns` whose tables are ordinary variables on
+            the TPU (`embedding_lookup_device="tpu_tensor_core"`).
         optimization_parameters: the optimizer of tables that do not set one.
         clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
             quirks="documented" applies it.
@@ -59,13 +59,15 @@ class EmbeddingConfigSpec(_Spec):
             update.
         experimental_gradient_multiplier_fn: called with the global step; returns a factor for the
             gradients of all activations.
-        feature_to_config_dict, table_to_config_dict: `FeatureConfig` and `TableConfig` by name.
-        partition_strategy: "div" or "mod": which rows each host has.
+        feature_to_config_dict, table_to_config_dict: map the names of features to `FeatureConfig`s,
+            and the names of tables to `TableConfig`s.
+        partition_strategy: "div" or "mod": how rows are spread over hosts. "div" gives each host a
+            block, and "mod" deals the rows out in turn.
         profile_data_directory: the directory for lookup statistics of a TPU.
 
     Raises:
-        InvalidSpec: neither or both forms are given, a setting is out of range, or the optimizer is
-            not available with `feature_columns`.
+        InvalidSpec: neither `feature_columns` nor the dicts are given, or both are; a setting is
+            out of range; or the optimizer is not available with `feature_columns`.
         WrongType: a column or config has the wrong type.
     """
 
@@ -83,7 +85,7 @@ class EmbeddingConfigSpec(_Spec):
         *,
         quirks: str | None = None,
     ) -> EmbeddingConfigSpec:
-        """Checks the arguments and separates tensor-core columns.
+        """Checks the arguments, and separates the columns of tables that are ordinary variables.
 
         Args:
             quirks: "stock" follows stock's code where stock's documentation differs from it, and

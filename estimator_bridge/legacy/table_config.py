@@ -88,10 +88,10 @@ class FeatureConfig(_FeatureBase):
     """One feature of a table.
 
     Attributes:
-        table_id: key of its table.
+        table_id: key of the feature's table in `table_to_config_dict`.
         max_sequence_length: the length T to which sequences are cut; 0 if the feature is no
             sequence.
-        weight_key: key of the feature that contains its weights.
+        weight_key: key of the feature that contains the weights of this feature's ids.
 
     Raises:
         InvalidSpec: `max_sequence_length` is not an int of at least 0.

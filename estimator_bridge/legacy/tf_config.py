@@ -42,7 +42,7 @@ class TaskType:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The place of this process in the cluster, with the properties of `RunConfig`.
+    """The place of this process in the cluster, from which `RunConfig` takes its properties.
 
     An evaluator is not part of the cluster: its `global_id_in_cluster` is None.
     """

@@ -21,7 +21,8 @@ class WarmStartSettings(NamedTuple):
             regular expressions for all variables; or a list of variables; or None for only the
             variables of `var_name_to_vocab_info`.
         var_name_to_vocab_info: the `tf.compat.v1.train.VocabInfo` of each variable whose rows or
-            columns follow a vocabulary that has changed. Name a table without its `part_`.
+            columns follow a vocabulary that has changed. Write the name of a table without the
+            ending `/part_<i>`.
         var_name_to_prev_var_name: the name of each variable in the checkpoint, if it differs.
 
     Raises:

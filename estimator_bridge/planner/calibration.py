@@ -1,4 +1,4 @@
-"""Measures what bytes and calls cost on this machine, with two tasks of a cluster.
+"""Measures what bytes and calls cost, with a cluster of two tasks on this machine.
 
 This process is the chief. In each step a worker looks up rows on a parameter server and sends
 gradients back.
@@ -74,7 +74,7 @@ _CASES = (
     *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
     *((32, 64, 16), (32, 1024, 32)),
 )
-"""The number of tables, the ids looked up in each, and the dimension."""
+"""The cases to measure: the number of tables, the ids looked up in each, and the dimension."""
 
 _ROWS_PER_ID = 4
 

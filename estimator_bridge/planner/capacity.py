@@ -1,4 +1,4 @@
-"""Plans a cluster for a job: memory, bytes and time of its tasks, now and as it grows."""
+"""Plans a cluster for a job, and computes how step times change as the cluster grows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAINING_BYTES = 100e6
 """Memory that a parameter server needs in addition to its tables while it trains and saves."""
 
 RESTORING_BYTES = 100e6
-"""Memory that a server needs in addition while it restores a sliced checkpoint.
+"""Memory that a parameter server needs, in addition to the tables, to restore a sliced checkpoint.
 
 It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
 101 MB in eight runs.
@@ -100,10 +100,10 @@ def _beside_tables(coefficients: Coefficients) -> float:
 
 
 MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Step times are estimated for these numbers of workers and parameter servers together."""
+"""Step times are estimated for clusters of these sizes (workers plus parameter servers)."""
 
 _SERVER_STEPS = 1.5
-"""The factor between the numbers of parameter servers that are tried."""
+"""Each number of parameter servers to try is about this many times the previous one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker has as many samples as in the plan. A single machine has no servers.
+    Every worker processes as many samples per step as in the plan. One machine has no servers.
     """
 
     machines: int
@@ -143,10 +143,11 @@ class CapacityPlan:
     Attributes:
         cores: the cores of all workers together.
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
-        servers_for_bandwidth: the fewest servers such that the busiest server exchanges a step's
-            bytes as fast as a worker; None if no number suffices.
+        servers_for_bandwidth: the smallest number of servers with which the busiest server
+            exchanges a step's bytes as fast as a worker does; None if no number suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
-        uneven: for each layout, the bytes of the busiest parameter server divided by the mean.
+        uneven: for each layout, the bytes of the busiest parameter server divided by the mean of
+            all servers.
         bytes: the bytes sent in a step, over all links together.
         growth: an entry for each number of machines that have enough memory for the tables.
     """
@@ -232,8 +233,6 @@ def plan_capacity(
 
 
 class _Model:
-    """Evaluates a job on clusters of any size; caches results that depend only on the servers."""
-
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
     ) -> None:
@@ -255,7 +254,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Counts activations and their gradients, which a worker has in memory at the same time."""
+        """Counts the bytes of activations and gradients, which are in memory at the same time."""
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 
@@ -331,7 +330,6 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """Lists the numbers of servers to try, the same for all clusters, for `_Model`'s caches."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

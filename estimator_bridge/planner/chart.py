@@ -1,4 +1,4 @@
-"""Draws a plan: samples per second over the number of machines, next to linear growth."""
+"""Draws a plan: samples per second for each number of machines, beside a line of linear growth."""
 
 from __future__ import annotations
 

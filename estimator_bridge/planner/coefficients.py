@@ -1,4 +1,4 @@
-"""The coefficients of the step model, and their fit to measurements."""
+"""The coefficients of the model of a step, and a function that fits them to measurements."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Coefficients:
     """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine with two cores and TensorFlow 2.15.1; they predicted bytes within 2.6 %. Node
+    loaded machine with two cores and TensorFlow 2.15.1; the fit predicted bytes within 2.6 %. Node
     counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
         bytes_per_tensor: header bytes of a tensor that one task sends to another.
         bytes_per_step: bytes that every step sends in addition.
-        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, at sender and receiver.
-        cpu_ms_per_tensor, cpu_ms_per_step: CPU milliseconds of all tasks for a tensor, and a step.
+        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, at sender and receiver
+            together.
+        cpu_ms_per_tensor, cpu_ms_per_step: CPU milliseconds of all tasks together for each tensor,
+            and for each step.
         client_ms: the time of the chief, which drives a step.
-        client_ms_per_task: additional time for each core and each parameter server.
-        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes of a core without the model,
-            for each table, and for each part of a table.
+        client_ms_per_task: additional time of the chief for each core and each parameter server.
+        nodes_per_core, nodes_per_table, nodes_per_part: the graph nodes for each core (not counting
+            the model's), for each table, and for each part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
-            slots,
-            on a parameter server, which lacks the native ops.
-        update_ns_alone: the same if one process does all the work.
-        input_bytes_per_id: bytes per id that a chief sends a worker if the chief reads the input
-            for
-            all: the index and the value of a SparseTensor.
+            slots, on a parameter server, which does not use the native ops.
+        update_ns_alone: the same, if a single process does all the work.
+        input_bytes_per_id: bytes per id (the index and value of a SparseTensor) that the chief
+            sends to a worker if the chief reads the input for all workers.
         task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 
@@ -83,7 +83,8 @@ def fit(
 ) -> Coefficients:
     """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    `base` gives the coefficients that the measurements do not determine. Negative results become 0.
+    `base` supplies the coefficients that the measurements do not determine. Negative results become
+    0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

@@ -1,4 +1,4 @@
-"""Describes a program's step to the planner: its tables, and a core's lookups in them."""
+"""Describes a training step to the planner: the tables, and one core's lookups in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: one row of each group, as its representative, int64 [groups].
+        rows: the id of one row of each group, which stands for the whole group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
         distinct: how many different rows of each group are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].
@@ -45,7 +45,7 @@ class RowLoad:
         return float(self.occurrences.sum())
 
     def of_cores(self, cores: int) -> Array:
-        """Counts the different rows that several cores look up together, float64 [groups].
+        """Computes how many different rows `cores` cores look up in total, float64 [groups].
 
         Cores are assumed to draw independently of each other.
         """
@@ -55,9 +55,10 @@ class RowLoad:
 
 
 def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
-    """Counts the lookups of a sample; each of `ids`, [any] int, is one core's ids in one step.
+    """Counts the lookups in a data sample.
 
-    Ids outside the table are ignored.
+    Each array of `ids`, [any] int, has one core's ids in one step. Ids outside the table are
+    ignored.
     """
     steps = max(len(ids), 1)
     known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
@@ -108,11 +109,11 @@ class TableLoad:
     """A table, and one core's lookups in it per step, over all features that use the table.
 
     Attributes:
-        size: rows, dimension, and the number of variables (the table and its slots).
+        size: rows, dimension, and the number of variables (1 for the table, and 1 for each slot).
         load: which rows are looked up.
         cells: the number of activations [dim] that the core computes from the lookups.
-        features: for each feature, its number of activations and of ids. If empty, the ids are
-            spread evenly over all activations.
+        features: a pair for each feature: the number of activations, and the number of ids. If
+            empty, the ids are spread evenly over all activations.
     """
 
     size: TableSize
@@ -128,7 +129,7 @@ class Job:
 
     Attributes:
         subject: the name used in reports.
-        samples: per core and step.
+        samples: the number of samples per core and step.
         source: where the loads come from (a data sample or an assumption), for reports.
     """
 

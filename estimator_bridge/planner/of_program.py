@@ -24,9 +24,9 @@ class Assumed:
     """Assumptions about ids, for plans without a sample of the data.
 
     Attributes:
-        ids: the number of ids per sample, or per position of a sequence, by feature key. The key
-            None stands for all other features; the default is 1.
-        zipf: the exponent of the Zipf law. The first rows are the most frequent.
+        ids: maps a feature's key to its number of ids per sample, or per position of a sequence.
+            The key None stands for all other features; without it they have 1.
+        zipf: the exponent of the Zipf law. The most frequent rows come first in a table.
     """
 
     ids: Mapping[str | None, float] = dataclasses.field(default_factory=dict)

@@ -13,10 +13,10 @@ from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 _WORTH = 0.95
-"""A change is suggested if a step then takes less than this fraction of its time."""
+"""A change is suggested if it shortens a step to less than this fraction of its present time."""
 
 _UNEVEN = 1.1
-"""Another layout is suggested if it divides the busiest server's bytes by at least this number."""
+"""Another layout is suggested if the busiest server's bytes shrink by at least this factor."""
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "

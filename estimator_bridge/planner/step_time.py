@@ -43,7 +43,7 @@ def shown(ms: float) -> str:
 
 
 class TaskTime(NamedTuple):
-    """One task's traffic, in bytes with headers, and its time in the exchange of a step."""
+    """One task's traffic in a step, in bytes with headers, and the time that the exchange takes."""
 
     sent: float
     received: float
@@ -60,10 +60,12 @@ class StepTime:
     """The parts of a step, which run one after another.
 
     Attributes:
-        worker: the exchange on a worker; None if one process does all the work. update_ms: the
-        update of rows, on the parameter server with the most updates. client_ms: the chief's calls.
-        input_ms: the chief's network time if it reads the input for the workers. nodes: the number
-        of nodes in the chief's graph.
+        worker: the exchange on a worker; None if one process does all the work.
+        servers: the exchange on each parameter server.
+        update_ms: the update of rows, on the parameter server with the most updates.
+        client_ms: the time of the chief's calls.
+        input_ms: the chief's network time if the chief reads the input for the workers.
+        nodes: the number of nodes in the chief's graph.
     """
 
     worker: TaskTime | None

@@ -16,8 +16,9 @@ Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
 """The form in which the driver sends gradients to parameter servers.
 
 * "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
-* "occurrences": a gradient for each id.
-* "cells": each activation's gradient, once to each server, and the activation of each id.
+* "occurrences": a gradient for each id of the batch.
+* "cells": the gradient of each activation, once for each server, and for each id the number of
+  its activation.
 * "summed": a gradient for each distinct row. Gradients are then added core by core, so results are
   not bit-identical with one process.
 """
@@ -26,10 +27,10 @@ WIRES: tuple[Wire, ...] = get_args(Wire)
 
 _ID_BYTES = 8
 _CELL_OF_ID_BYTES = 20
-"""Bytes of one id in the form "cells": the id, its cell and its gain."""
+"""Bytes of one id in the form "cells": the id, its activation's number, and its factor."""
 
 _TENSORS = 4
-"""Tensors between a core and a part of a table: wanted ids, rows, gradient ids, gradients."""
+"""Tensors exchanged for each part of a table: wanted ids, rows, gradient ids, gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +47,9 @@ class CoreTraffic:
     """The payload of one core in one step.
 
     Attributes:
-        to_servers, from_servers: bytes between the core and each server, [servers].
-        tensors: the number of tensors with each server, both ways, [servers].
+        to_servers, from_servers: the bytes that the core sends to each server, and receives from
+            it, [servers].
+        tensors: the number of tensors exchanged with each server, both ways together, [servers].
     """
 
     tables: dict[str, TableTraffic]
@@ -63,7 +65,7 @@ class CoreTraffic:
 def core_traffic(
     job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
 ) -> CoreTraffic:
-    """Computes the traffic of one core; with `fused`, all tables share tensors to a server."""
+    """Computes the traffic of one core. With `fused`, all tables share the tensors to a server."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]
@@ -119,7 +121,10 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """Computes how many cells are expected to use each group of rows, if ids are independent."""
+    """Computes how many activations are expected to use each group of rows.
+
+    Ids are assumed to be independent.
+    """
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

@@ -1,6 +1,7 @@
-"""Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
+"""Reads and writes files of arrays of any type: numbers, byte strings, bfloat16, lists of arrays.
 
-Types that `.npz` files lack are stored as bytes with a description. Reading never unpickles.
+Arrays of types that `.npz` files lack are stored as bytes with a description. Reading never
+unpickles.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Values = dict[str, Array]
 _KEY, _DESCRIPTION = "=", "?"
 _STRINGS, _LIST = "strings", "list"
 _BYTE_ORDERS = "<>|="
-"""The first character of the names of NumPy's own types. Other types come from ml_dtypes."""
+"""The first characters of type names that NumPy itself defines. Other types come from ml_dtypes."""
 
 
 def read_arrays(path: pathlib.Path) -> Values:
@@ -63,7 +64,7 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 def as_array(value: Object) -> Array:
     """Converts a value to an array; `bytes` keep trailing NULs, which NumPy would drop.
 
-    Arrays that do not stack become a list of arrays, [length]; other objects become text.
+    Arrays of different shapes become a list of arrays, [length]; other objects become text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())

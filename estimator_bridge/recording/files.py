@@ -1,6 +1,6 @@
-"""The files of a recording: its settings, its start, every step, every batch.
+"""Reads and writes the files of a recording: settings, initial variables, steps, and batches.
 
-docs/recording.md describes them. The file of a step contains only the rows that changed.
+docs/recording.md describes the files. The file of a step contains only the rows that changed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""The suffix of a sparse gradient's row numbers; the gradients are summed by row."""
+"""The suffix of the array with a sparse gradient's row numbers. Gradients are summed by row."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
-"""The kinds of outcomes; "served" are the answers of exported models."""
+"""Two kinds of outcomes: an exported model, and the answers of exported models ("served")."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group with sketches of the values of a model's ops; see `model_ops`."""
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
-"""Engines of a side: a TensorFlow 2 program, a Keras model, only a checkpoint, or a `Replay`."""
+"""What a side of a comparison can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a
+`Replay`.
+"""
 FORMAT, VERSION = "estimator-bridge recording", 1
-"""The version in the file of the format; docs/recording.md says when it changes."""
+"""The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"
-"""The folder of side A's run from a start with changed last bits, if it was recorded."""
+"""The folder of side A's second run, whose initial values differ in the last bit, if recorded."""
 
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
@@ -46,11 +48,11 @@ _MIN_SPARSE_SIZE = 4096
 
 
 class RuleDescription(TypedDict):
-    """The update rule of a table, with its settings by the engine's names.
+    """The update rule of a table; its settings have the engine's names.
 
     Attributes:
         kind: the name of the engine's class.
-        multipliers: the factors on the activations' gradients in each step; empty means 1.
+        multipliers: for each step, the factor of the activations' gradients; empty means 1.
     """
 
     kind: str
@@ -60,12 +62,13 @@ class RuleDescription(TypedDict):
 
 
 class TableDescription(TypedDict):
-    """A table of one side.
+    """A table of one side of a comparison.
 
     Attributes:
         variable: the name of the variable with the rows.
-        slots: the names of slots by their variables.
-        features: by key, the maximum sequence length (or 0) and the key of the weights.
+        slots: maps the variable of each slot to the name of the slot.
+        features: maps each feature's key to the maximum sequence length (or 0) and the key of the
+            weights.
         rule: None if the model's own optimizer trains the table.
     """
 
@@ -85,7 +88,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """One side, as docs/verify.md lists it under `sides`."""
+    """One side of a comparison, as docs/verify.md lists it under `sides`."""
 
     program: str
     side: str
@@ -102,7 +105,7 @@ class SideDescription(_OfSome):
 
 
 class Step(NamedTuple):
-    """One step of training: the global step afterwards, and arrays by group and name."""
+    """One step of training: the global step after it, and a dict of arrays for each group."""
 
     number: int
     values: dict[str, Values]
@@ -135,7 +138,7 @@ class RecordingWriter:
         write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
     def input(self, step: int) -> int:
-        """Returns the number, from 0, of a training input that begins after `step` steps."""
+        """Returns the zero-based index of the training input that begins after `step` steps."""
         self._input_starts.append(step)
         self.note("inputs", self._input_starts)
         return len(self._input_starts) - 1
@@ -167,7 +170,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps in order, because each file has only the rows that changed."""
+    """Reads the files of steps. They must be read in order: each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -244,7 +247,7 @@ class Recording:
 
     @property
     def measured(self) -> Recording | None:
-        """Side A's run from a start with changed last bits."""
+        """Side A's second run, whose initial values differ in the last bit."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 
@@ -282,7 +285,7 @@ class Recording:
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Reads the types of each signature's inputs and outputs, and why some failed."""
+        """Reads the types of each signature's inputs and outputs, and why signatures failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
@@ -317,7 +320,7 @@ def is_outside(name: str) -> bool:
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Maps each variable to its table and slot; the slot is None for the rows."""
+    """Maps the name of each variable to its table and slot; for the rows, the slot is None."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

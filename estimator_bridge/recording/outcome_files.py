@@ -1,4 +1,4 @@
-"""The files with the outcomes of a training run, and the values from which they were computed.
+"""Reads and writes the outcomes of a training run, and the values that outcomes were computed from.
 
 Outcomes are named by kind and number, such as "evaluation-0".
 """
@@ -15,19 +15,19 @@ from estimator_bridge.recording.array_files import Values, read_arrays, write_ar
 from tf2_engine.types import Object
 
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
-"""The kinds of outcomes; "served" are the answers of exported models."""
+"""The kinds of outcomes; "served" is for the answers of exported models."""
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""The inputs of an evaluation's metrics, batch by batch, and the recomputed metrics."""
+"""The inputs of an evaluation's metrics, batch by batch, and the metrics recomputed from them."""
 OWN, OTHER = "own: ", "other: "
-"""Prefixes of recomputed metrics: from the side's own values, or from side A's."""
+"""Prefixes of metrics that were recomputed from the side's own values, or from side A's values."""
 METRIC_VARIABLE = "variable: "
-"""Prefix of the variables in which an evaluation summed its metrics."""
+"""Prefix of the variables in which the metrics of an evaluation were summed."""
 
 
 class About(TypedDict, total=False):
-    """The description of an outcome, with digests of the variables and the error that ended it."""
+    """The description of an outcome, with digests of the variables, and the error if it failed."""
 
     variables: dict[str, str]
     replayed: bool

@@ -30,14 +30,14 @@ from estimator_bridge.recording.files import (
 from tf2_engine.types import Array, Object
 
 ROWS = "rows"
-"""The key of a table's rows, beside the names of its slots."""
+"""The key of a table's rows in a dict whose other keys are the names of slots."""
 _GLOBAL_STEP = "global_step"
 _SAMPLES_OF_CHUNK = 1000
 """The number of predictions in a file, as in side A's recording."""
 _MAX_SHOWN = 8
 
 Arrays = Mapping[str, Object]
-"""Objects that `numpy.asarray` takes, by name."""
+"""Maps names to objects that `numpy.asarray` converts."""
 
 
 class Bag(NamedTuple):
@@ -45,7 +45,8 @@ class Bag(NamedTuple):
 
     Attributes:
         ids: [n] int64.
-        offsets: [cells] int64, where the ids of each cell begin.
+        offsets: [cells] int64, where the ids of each cell begin. A cell is one lookup result, of a
+            sample or of one position of a sequence.
         weights: [n] float32; None if the feature has no weights.
         shape: the shape of the activation without its last dimension, such as (batch,) or, for a
             sequence, (batch, length); its product is the number of cells.
@@ -61,8 +62,9 @@ class State(NamedTuple):
     """The variables of a model at one step.
 
     Attributes:
-        tables: by table, its "rows", [rows, dim], and its slots by name, of the same shape.
-        dense: the other variables by name, in side A's layout.
+        tables: maps each table to a dict of arrays [rows, dim]: "rows", and one for each slot,
+            keyed by the slot's name.
+        dense: maps the names of all other variables to arrays, in side A's layout.
     """
 
     tables: dict[str, Values]
@@ -71,10 +73,10 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayBatch:
-    """A batch of side A.
+    """A batch of side A, the recorded run.
 
     Attributes:
-        arrays: the parts of the batch by name, such as "features/age" and "labels".
+        arrays: maps names such as "features/age" and "labels" to the parts of the batch.
     """
 
     arrays: Values
@@ -84,7 +86,8 @@ class ReplayBatch:
         """Returns the ids of a feature that is looked up in a table.
 
         Raises:
-            InvalidInput: no table has the feature, or its values in the batch are not integers.
+            InvalidInput: no table has the feature, or the feature's values in the batch are not
+                integers.
         """
         known = {key: of for table in self.tables for key, of in table["features"].items()}
         if feature not in known:
@@ -120,8 +123,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables before the step, from which the loop starts. It is None inside a device
-            loop of side A; the training loop then continues from its own state.
+        state: the variables before the step, from which the loop starts. The state is None inside a
+            device loop of side A; the training loop then continues from its own variables.
     """
 
     number: int
@@ -141,9 +144,9 @@ class ReplayStep(ReplayBatch):
 
         Args:
             loss: the loss of the batch, before the update.
-            activations: the results of the lookups by feature, [*shape, dim].
-            gradients: the gradients of the loss with respect to the activations, by feature, and to
-                the other variables, by their names.
+            activations: maps each feature to the result of its lookup, [*shape, dim].
+            gradients: the gradients of the loss with respect to each activation, keyed by feature,
+                and to each variable outside of tables, keyed by its name.
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
@@ -160,7 +163,7 @@ class ReplayStep(ReplayBatch):
 
 
 class Replay:
-    """Gives side A's recording to a training loop, and records the loop's results.
+    """Passes a recording (side A) to a training loop step by step, and records the loop's results.
 
         with Replay("a", "b", program="train.py, PyTorch 2.13") as replay:
             for step in replay:
@@ -172,7 +175,7 @@ class Replay:
     Args:
         recording: the folder of side A, as `estimator-bridge record` writes it.
         out: the folder to write; it must not exist.
-        program: the program that runs the loop, for the reports.
+        program: how reports name the program that runs the loop.
         left_out: variables, besides tables, that the loop does not have, such as "beta1_power". The
             reports say so. The gradients of these variables are left out as well.
 
@@ -180,7 +183,7 @@ class Replay:
         InvalidInput: the folder contains no recording that can be replayed, or `out` exists.
 
     Attributes:
-        tables: the descriptions of the tables by name: slots, combiner, features, update rule.
+        tables: maps each table's name to its description: slots, combiner, features, update rule.
         initial: the state before the first step.
     """
 
@@ -244,15 +247,16 @@ class Replay:
         """Yields the batches of side A's prediction; pass the results to `record_predictions`.
 
         Args:
-            number: which call of `predict`, from 0.
+            number: the zero-based index of the `predict` call.
         """
         for path in self._a.outcomes.batches(f"{PREDICTION}-{number}"):
             yield ReplayBatch(read_arrays(path), self._settings["tables"])
 
     def record_predictions(self, outputs: Sequence[Arrays]) -> None:
-        """Records the predictions of one call, batch by batch, each output by side A's name.
+        """Records the predictions of one call, one dict per batch, keyed by side A's output names.
 
-        If side A's program read fewer predictions than the batches have, the rest is dropped.
+        If side A's program read fewer predictions than the batches have samples, the rest is
+        dropped.
 
         Raises:
             InvalidInput: an output is missing, is unknown, or has another shape than side A's.

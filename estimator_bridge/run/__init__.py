@@ -1,1 +1,1 @@
-"""Runs legacy programs: replaces stock's names by the bridge's, and starts the script."""
+"""Runs legacy programs: makes them import the bridge instead of stock, and starts the script."""

@@ -82,7 +82,7 @@ def in_place_of(stock: type) -> type:
 
 
 TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)
-"""For programs that import the bridge themselves."""
+"""The stand-in, for programs that import it from the bridge."""
 
 
 class _Kind(type):

@@ -28,7 +28,7 @@ _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name that programs use, its target in the bridge, and whether it replaced a stock name."""
+    """A name that programs use, the bridge's object for it, and whether it replaced stock's."""
 
     name: str
     leads_to: str
@@ -38,8 +38,8 @@ class Installed(NamedTuple):
 def install(replace: bool = False) -> list[str]:
     """Adds the names of `stock_names` that the installed TensorFlow lacks.
 
-    On TF 2.16 and later it also makes TensorFlow load Keras 2, which legacy programs need, unless
-    TF_USE_LEGACY_KERAS is set. Call it before the first use of `tf.keras`.
+    On TF 2.16 and later this function also makes TensorFlow load Keras 2, which legacy programs
+    need, unless TF_USE_LEGACY_KERAS is set. Call this function before the first use of `tf.keras`.
 
     Args:
         replace: also replace stock's estimator if it is installed, and make `TPUClusterResolver`
@@ -192,7 +192,7 @@ def _change(
     value: Object,
     changes: contextlib.ExitStack = _changes,
 ) -> Object:
-    """Sets an attribute of a module, or an entry of `sys.modules`, until `changes` is closed.
+    """Sets an attribute of a module, or an entry of `sys.modules`. Closing `changes` restores it.
 
     Returns the previous value. `_ABSENT` means that there is no value; setting it deletes the name.
     """
@@ -221,7 +221,6 @@ def _set(owner: Object, name: str, value: Object) -> None:
 
 
 def _make_importable(path: str) -> None:
-    """Makes `import path` return the module that is already an attribute of TensorFlow."""
     for name in (*stock_names.parents(path), path):
         if name not in sys.modules:
             _change(sys.modules, name, public_module(name))

@@ -34,7 +34,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-    The first use of a name makes `tf.keras` Keras 2, or raises TooLate.
+    The first use of a name makes `tf.keras` Keras 2, or raises TooLate if Keras 3 is already
+    loaded.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -65,8 +66,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 def refusal(message: str, name: str) -> errors.EngineError:
     """Makes the error that a module's `__getattr__` raises for a missing name.
 
-    It is an AttributeError, so that `hasattr` works. For `from module import name` it is an
-    ImportError, because Python would drop the message of an AttributeError.
+    The error is an AttributeError, so that `hasattr` works. For `from module import name` the error
+    is an ImportError, because Python would drop the message of an AttributeError.
     """
     caller = sys._getframe(2)
     error: errors.EngineError = errors.Unsupported(message)
@@ -76,9 +77,10 @@ def refusal(message: str, name: str) -> errors.EngineError:
 
 
 class AliasModule(ModuleType):
-    """A module at the path of one of stock's modules. It refuses names that the bridge lacks.
+    """Takes the place of one of stock's modules, and refuses names that the bridge lacks.
 
-    `stock` is TensorFlow's own module of this path, if the bridge replaces only some of its names.
+    `stock` is TensorFlow's own module of this path, if the bridge replaces only some names of this
+    module.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class _Lacking(type):
 
 
 class LeftOutModules:
-    """An import finder that explains why modules below some packages are missing."""
+    """An import finder that raises an error with the reason if a module of stock was left out."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(f"{root}." for root in roots)

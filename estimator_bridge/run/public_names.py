@@ -1,6 +1,7 @@
 """TensorFlow's public names, for commands that read a program without running it.
 
-If TensorFlow is not installed, a module built from a list of its names replaces it.
+If TensorFlow is not installed, a module that is built from a list of TensorFlow's names replaces
+it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import NamedTuple, cast
 from estimator_bridge.run import keras_choice
 
 LIST = pathlib.Path(__file__).with_name("public_names.txt")
-"""One line per module: the module's key, then the name and the key of everything in it.
+"""One line per module: the module's key, then the name and key of each object in the module.
 
-Names with equal keys are the same object; keys of modules begin with "m". The first two lines are
-tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of a
-function and its parameters.
+Names with equal keys stand for the same object; keys of modules begin with "m". The first two lines
+are tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of
+a function and its parameters.
 """
 
 UPGRADES = LIST.with_name("upgrades.txt")
@@ -35,8 +36,8 @@ same), and pairs old=new of keywords. A keyword with nothing after "=" is droppe
 class Upgrade(NamedTuple):
     """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
 
-    `order` is the new order of the parameters, empty if it stays the same. `keywords` maps old
-    keywords to new ones, or to "" if they are dropped.
+    `order` is the new order of the parameters, empty if the order stays the same. `keywords` maps
+    each old keyword to the new one, or to "" if the keyword is dropped.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Finds a program by its name and runs it as Python would."""
+"""Finds a program by name, and runs the program as Python would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAIN = "__main__.py"
 class StartedProgram(NamedTuple):
     """A program as Python would start it: a script, a folder with a `__main__.py`, or a module.
 
-    `folder` is the first folder in which Python looks for its imports.
+    `folder` is the first folder in which Python looks for modules that the program imports.
     """
 
     name: str
@@ -58,7 +58,7 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The location of a module. A package also has `folders`."""
+    """Where a module is. A package also has `folders`."""
 
     file: str | None
     folders: Sequence[str] = ()
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 def find_module(name: str) -> Found | None:
     """Finds a module as Python would, starting in the current folder.
 
-    It does not import the packages that contain the module, because they may need the bridge.
+    The packages that contain the module are not imported, because they may need the bridge.
     """
     top, *below = name.split(".")
     try:

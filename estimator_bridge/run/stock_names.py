@@ -1,4 +1,4 @@
-"""The names of stock that the bridge provides, one row each, and the modules that contain them."""
+"""A row for each name of stock that the bridge provides, and the modules that contain the names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Symbol(NamedTuple):
     """A name of stock that the bridge provides.
 
     Attributes:
-        home: where the bridge defines it: "module" or "module:attribute".
-        namespace: its public namespace below `tf.estimator`; None if only private modules have it.
-        home_v2: where the bridge defines the name of TensorFlow 2's namespace.
-        modules: the private modules of stock that contain it: full paths, or paths below
+        home: where the bridge defines the name: "module" or "module:attribute".
+        namespace: the public namespace of the name below `tf.estimator`; None if only private
+            modules have the name.
+        home_v2: where the bridge defines the same name of `tf.compat.v2.estimator`.
+        modules: the private modules of stock that contain the name: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
 
@@ -206,7 +207,7 @@ _IN_V2: Mapping[str, str] = {
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
 """Names that mean something else in `tf.compat.v2.estimator`.
 
-(Its Estimator only has fewer features.)
+(`Estimator` is not among them: in `tf.compat.v2.estimator` it only has fewer features.)
 """
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
@@ -245,7 +246,9 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""The views of TensorFlow, each with its module `estimator`."""
+"""Maps each public form of TensorFlow, such as `tensorflow.compat.v1`, to the bridge's module for
+its `estimator`.
+"""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,
@@ -255,10 +258,10 @@ ESTIMATOR_PARENTS: Mapping[str, str] = {
         for inner, namespace in _NAMESPACE_OF_VERSION.items()
     },
 }
-"""The modules with an attribute `estimator`, and the value of the attribute."""
+"""Maps each module that has an attribute `estimator` to the bridge's module for it."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
-"""Modules of the namespace that programs may import by their paths."""
+"""Modules of `tf.estimator` that programs may import by path."""
 
 INPUT_HOOK = "CheckpointInputPipelineHook"
 INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
@@ -283,7 +286,7 @@ MOVED_MODULES: Mapping[str, Names] = {
         "graph_view": "tensorflow.python.checkpoint.graph_view",
     },
 }
-"""Modules that TensorFlow moved."""
+"""Maps each package to the modules that TensorFlow moved out of it, with the new paths."""
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
@@ -311,7 +314,7 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
 )
-"""Modules, the name in each that looks for a TPU, and the function that makes its stand-in."""
+"""Modules, the name in each that looks for a TPU, and the function that makes a stand-in for it."""
 
 KEPT = (COORDINATOR, _TPU_EMBEDDING)
 """Modules of TensorFlow in which the bridge replaces only the names that it provides."""

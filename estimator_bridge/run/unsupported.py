@@ -22,14 +22,16 @@ ESTIMATOR: Mapping[str, str] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
 }
-"""Reason and way out, without a full stop, by namespace below `tf.estimator` and by name."""
+"""Maps a namespace below `tf.estimator`, and a name in it, to the reason and way out, without a
+full stop.
+"""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,
     "canned.linear_optimizer": _SDCA,
     "canned.timeseries": _TIMESERIES,
 }
-"""Why a module is missing, by its path below `tensorflow_estimator.python.estimator`."""
+"""Maps a module's path below `tensorflow_estimator.python.estimator` to why it is missing."""
 
 REASON_OF_OTHER_MODULES = (
     "the bridge takes the place of the whole package, with the modules that programs use. Import "

@@ -12,7 +12,7 @@ from estimator_bridge.settings.table_settings import TABLES
 from estimator_bridge.settings.update_settings import UPDATES
 
 ROWS: Mapping[str, SettingRow] = {**UPDATES, **TABLES, **INPUTS, **RUNS}
-"""Rows by name. The field `rule` of a note is such a name."""
+"""Maps names to rows. The field `rule` of a note is such a name."""
 
 RULES: Mapping[str, SettingRow] = {
     name: row for name, row in ROWS.items() if row.severity != on.PLAIN

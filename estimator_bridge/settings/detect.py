@@ -12,7 +12,7 @@ from tf2_engine.types import Object
 
 
 class Value(NamedTuple):
-    """One setting of a legacy class in a spec; None if the program does not set it."""
+    """The value of a setting of a legacy class in a spec; None if the program does not set it."""
 
     owner: str
     setting: str

@@ -1,4 +1,4 @@
-"""Settings of inputs: features, their columns, and ids."""
+"""The catalogue's rows for settings of inputs: features, columns, and ids."""
 
 from __future__ import annotations
 

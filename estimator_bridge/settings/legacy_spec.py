@@ -1,6 +1,7 @@
 """The contents of a legacy spec, and notes on it, as frozen values without legacy classes.
 
-Settings keep their legacy names, by which `detect.values` finds their rows.
+Settings keep their legacy names, because `detect.values` finds the row of a setting by its legacy
+name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """What a note is about: a table, a feature, or a place such as "train.py:12"."""
+    """What a note is about: a table, a feature, or a source line such as "train.py:12"."""
 
     kind: str
     name: str | None = None
@@ -43,7 +44,7 @@ NOTHING = SourceText()
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A place in a spec or program where a row of the catalogue applies.
+    """A table, feature or source line to which a row of the catalogue applies.
 
     `value` is the setting's value; for a function or an optimizer its name.
     """
@@ -66,10 +67,11 @@ class LegacyTable:
     """One table.
 
     Attributes:
-        name: its name in the engine and on the device: `tbl_<variable>` for columns, else its key.
+        name: the table's name in the engine and on the device: `tbl_<variable>` for columns, else
+            the key of its config.
         learning_rate: None and 0.0 mean unset.
-        optimizer: None takes the spec's.
-        embedding_name: the name of its variable without a scope.
+        optimizer: None means the spec's optimizer.
+        embedding_name: the name of the table's variable, without a scope.
     """
 
     name: str
@@ -86,7 +88,7 @@ class LegacyTable:
 
 @dataclasses.dataclass(frozen=True)
 class LegacyFeature:
-    """One feature, its table, its keys in a batch, and the length of a sequence, or 0."""
+    """One feature: its table, its keys in a batch, and its sequence length, or 0."""
 
     key: str
     table: str

@@ -1,4 +1,4 @@
-"""Optimizers: one row says which optimizer of the engine replaces a legacy one, and how."""
+"""Legacy optimizers: each row says which optimizer of the engine replaces one, and how."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class OptimizerRow:
 
     Attributes:
         engine_name: the name of the engine's class.
-        plain: settings of the same name and meaning in the engine, separated by spaces.
+        plain: settings that have the same name and meaning in the engine, separated by spaces.
         slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
         keras_scope, keras_slots: the scope and suffixes in a checkpoint of
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
-        only: legacy settings without a counterpart, and the only value that can be translated.
+        only: maps each legacy setting without a counterpart to the only value that can be
+            translated.
         for_columns: whether a spec with `feature_columns` may use this optimizer.
         on_sparse_cores: whether stock's TPUEmbeddingV2 supports this optimizer.
     """
@@ -134,10 +135,10 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         for_columns=False,
     ),
 }
-"""Every legacy optimizer, by class name."""
+"""Maps the class name of every legacy optimizer to its row."""
 
 ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_sparse_cores)
-"""Legacy optimizers that stock's TPUEmbeddingV2 has; no two of them have the same slots."""
+"""Legacy optimizers that stock's TPUEmbeddingV2 supports. No two of these have the same slots."""
 
 
 def kind_of(optimizer: Object) -> str | None:

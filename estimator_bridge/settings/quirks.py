@@ -14,7 +14,7 @@ KEPT = (
     "What stock ignores though it is documented, such as `clipping_limit`, is ignored as before. "
     "Leave the argument out to have it honoured"
 )
-"""The warning about this argument, for users."""
+"""The text that warns users about this argument."""
 
 
 def set_default_quirks(quirks: str) -> None:

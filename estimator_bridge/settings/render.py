@@ -1,4 +1,4 @@
-"""Writes notes and rows of the catalogue as warnings, audit findings, changes and causes."""
+"""Formats notes and rows of the catalogue as warnings, audit findings, changes and causes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Formats a row's warning for an occasion such as `row.LOOKUP`, or returns ""."""
+    """Formats a row's warning for an occasion such as `row.LOOKUP`; returns "" if there is none."""
     texts = ROWS[rule].warnings
     return (texts.get(when) or texts.get((when, str(quirks)), "")).format(**fields)
 
@@ -69,7 +69,7 @@ def cause(rule: str, **fields: Object) -> tuple[str, str]:
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Says why an engine does not do what a setting says, or returns ""; see `SettingRow`."""
+    """Says why an engine does not do what a setting says; returns "" if the engine does."""
     for rule, when in readers(value.owner, value.setting):
         if when is None or when(value.value):
             row = ROWS[rule]

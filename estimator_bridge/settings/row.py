@@ -1,4 +1,4 @@
-"""A row of the catalogue: what one legacy setting does on each engine, and its texts."""
+"""The row of the catalogue for a legacy setting: its effect on each engine, and texts about it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPARSE_CORE_OUTCOMES = {
 class OnSparseCores(NamedTuple):
     """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
 
-    `way_out` is the advice to users; empty if the effect includes it or users need none.
+    `way_out` is the advice to users; empty if the effect contains the advice or users need none.
     """
 
     outcome: str
@@ -96,13 +96,13 @@ class ChangeText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One legacy setting, or a group of its values.
+    """What each engine does with one legacy setting, or with a group of the setting's values.
 
     Attributes:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         cpu: stock's effect with use_tpu=False.
-        tf2: its effect or counterpart in TensorFlow 2.
+        tf2: the effect or counterpart in TensorFlow 2.
         way_out: the advice to users; empty if none is needed.
         bridge: the bridge's effect for docs/differences.md, if it differs from stock for all
             `quirks`.
@@ -115,11 +115,13 @@ class SettingRow:
         calls: functions and classes whose every call in a program's source is a finding.
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
-        finding: the row under which the audit reports this row, if that is another row.
-        warnings: texts of `run` and TPUEstimator, by occasion, or by occasion and quirks.
-        change, change_of_stock: the text for `to_tf2`; the second for quirks="stock", if it
-            differs.
-        cause_name, cause: the name and text of the divergence that `verify` attributes to it.
+        finding: the name of another row under which the audit reports this row.
+        warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
+            quirks.
+        change, change_of_stock: the text for `to_tf2`; the second is for quirks="stock", if that
+            text differs.
+        cause_name, cause: the name and text of the divergence that `verify` attributes to the
+            setting.
     """
 
     severity: str

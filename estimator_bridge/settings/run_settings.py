@@ -1,4 +1,4 @@
-"""Settings of runs: calls of estimators, TPUConfig, checkpoints."""
+"""The catalogue's rows for settings of runs: calls of estimators, TPUConfig, checkpoints."""
 
 from __future__ import annotations
 

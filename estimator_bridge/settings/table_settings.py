@@ -1,4 +1,4 @@
-"""Settings of tables, and of how an engine holds them."""
+"""The catalogue's rows for settings of tables, and of how an engine stores tables."""
 
 from __future__ import annotations
 

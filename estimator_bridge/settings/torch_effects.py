@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TorchEffect(NamedTuple):
-    """The effect that PyTorch has instead, and the advice to users."""
+    """What happens in PyTorch instead of a setting's effect, and the advice to users."""
 
     effect: str
     way_out: str = ""
@@ -95,4 +95,4 @@ EFFECTS: Mapping[str, TorchEffect] = {
         "check the ids of the input pipeline, and use BoundsCheckMode.FATAL",
     ),
 }
-"""Effects by the name of a row of the catalogue. PyTorch programs need no other rows."""
+"""Maps the names of rows of the catalogue to effects. Other rows have no effect in PyTorch."""

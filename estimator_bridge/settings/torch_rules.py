@@ -1,4 +1,4 @@
-"""The update rules of torch.optim, FBGEMM and optax beside the engine's rules.
+"""Maps the engine's update rules to the rules of torch.optim, FBGEMM and optax.
 
 The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use this map.
 """
@@ -23,17 +23,17 @@ Argument: TypeAlias = str | float | bool
 
 @dataclasses.dataclass(frozen=True)
 class Counterpart:
-    """A library's rule that is equal to a rule of the engine, or the nearest one.
+    """A library's rule that is equal to a rule of the engine, or comes nearest to it.
 
     Attributes:
         name: the library's name for the rule; "a + b" is a chain of two transformations of optax.
             Empty if the library has no similar rule.
-        arguments: the arguments to give, by name.
-        state: the states to set before the first step, by name.
-        only: the engine's settings for which this row is right.
+        arguments: maps the names of the rule's arguments to the values to pass.
+        state: maps the names of optimizer states to the values to set before the first step.
+        only: the values of the engine's settings for which this counterpart is right.
         rows: whether rows outside of the batch are unchanged. If not, the rules are only equal if
             every row is in every batch.
-        cause: why it differs; empty if it is equal.
+        cause: why the rules differ; empty if they are equal.
         note: a condition that is not a setting of the optimizer.
     """
 
@@ -254,7 +254,7 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
     "FrequencyEstimator": _row(),
     "MDLAdagradLight": _row(*[_none("the formula is not public")] * 3),
 }
-"""The counterparts that may fit, best first, by the engine's optimizer and library."""
+"""Maps the engine's optimizer, then the library, to the counterparts that may fit, best first."""
 
 
 def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> Counterpart:
@@ -272,7 +272,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
     """Writes the call that creates a library's optimizer, and the states to set afterwards.
 
-    Without `settings`, the engine's names of settings stand for their values.
+    Without `settings`, the names of the engine's settings take the place of their values.
     """
 
     def shown(argument: Argument) -> str:

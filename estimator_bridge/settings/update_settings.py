@@ -1,4 +1,4 @@
-"""Settings of updates: optimizers, learning rates, decay and limits."""
+"""The catalogue's rows for settings of updates: optimizers, learning rates, decay and limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.row import Ignored, SettingRow
 
 LOST = tuple(name for name, row in OPTIMIZERS.items() if not row.on_sparse_cores)
-"""Optimizers without a class in `tf.tpu.experimental.embedding`."""
+"""Legacy optimizers for which `tf.tpu.experimental.embedding` has no class."""
 
 UPDATES: Mapping[str, SettingRow] = {
     "clipping_limit": kinds.ignored(

@@ -1,1 +1,1 @@
-"""Reads legacy specs, and translates them to the engine's."""
+"""Reads legacy specs, and translates them to specs of the engine."""

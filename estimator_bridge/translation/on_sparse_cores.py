@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tf2_engine.specs import EngineSpec
 
 RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
-"""The rows of the catalogue that SparseCores refuse."""
+"""The names of the catalogue's rows whose settings SparseCores refuse."""
 
 DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
-"""The rows that stock's TPUEmbeddingV2 drops silently, and the bridge with a warning."""
+"""The rows whose settings stock's TPUEmbeddingV2 drops silently, and the bridge with a warning."""
 
 KEPT = {
     "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "
@@ -31,7 +31,7 @@ KEPT = {
     "sequence": "honoured here, with a row of ids for each position; stock's TPUEmbeddingV2 "
     "ignores it",
 }
-"""The rows that stock's class drops and the bridge honours."""
+"""The rows whose settings stock's class drops and the bridge applies; the text says how."""
 
 
 def check(

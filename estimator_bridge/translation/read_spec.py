@@ -28,7 +28,7 @@ from tf2_engine.types import Object
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Reads the settings of an `EmbeddingConfigSpec`, in the order of stock's TPU configuration.
 
-    `quirks` overrides the spec's quirks, or else the default of the process.
+    `quirks` overrides the spec's own `quirks` and the default of the process.
 
     Raises:
         WrongType: a column is of a kind that has no table on a TPU.
@@ -97,7 +97,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Converts columns to config dicts. If columns share a table, the last one describes it."""
+    """Converts columns to config dicts. If columns share a table, the last gives its settings."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(

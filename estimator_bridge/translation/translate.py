@@ -26,13 +26,13 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
-    """Translates a spec. Each setting is set explicitly, or refused with a message that names it.
+    """Translates a spec; refuses by name each setting that it cannot set explicitly.
 
     Tables and features are in the order in which stock passes them to the device.
 
     Args:
-        training: if False, tables without their own optimizer get stochastic gradient descent with
-            rate 1, as in stock's inference mode.
+        training: if False, tables that set no optimizer get stochastic gradient descent with rate
+            1, as in stock's inference mode.
         step: returns the global step; called in the graph that calls a `learning_rate_fn`.
 
     Raises:

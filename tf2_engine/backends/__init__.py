@@ -1,4 +1,4 @@
-"""The backends. Each one is a folder, and has a row in `DRIVERS`."""
+"""The backends, which run the engine on different devices. `DRIVERS` has a row for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""The drivers by name. The first is the default if no other driver claims the strategy.
+"""Maps names to drivers. The first is the default if no other driver claims the strategy.
 
 `PsDriver` is missing because it takes the devices of its tasks as arguments.
 """

@@ -21,40 +21,42 @@ from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-"""The update rules: those of TPUs before v5p, or those of SparseCores (TPU v5p, v6e and TPU7x)."""
+"""The update rules to use: the rules of TPUs before v5p, or of SparseCores (TPU v5p, v6e, TPU7x).
+"""
 
 Value = TypeVar("Value")
-"""The arguments of a call for one core or replica, after they are read."""
+"""What a `ReadCore` function makes of the arguments of a call for one core or replica."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
-"""The activations of a step per core and feature, each [*output_shape, dim] float32."""
+"""The activations of a step: for each core, a list with one tensor per feature, [*output_shape,
+dim] float32.
+"""
 
 Gradients: TypeAlias = Sequence[Sequence[Tensor]]
 """The gradients of `Activations`, with the same shapes."""
 
 Rates: TypeAlias = Sequence[Tensor]
-"""The dynamic learning rates of a step by tag, scalar float32."""
+"""The dynamic learning rates of a step, scalar float32; the index is the tag."""
 
 Update: TypeAlias = Callable[[Gradients, Rates], Op]
-"""Updates the tables, given gradients and rates as for `Driver.send_gradients`."""
+"""A function that updates the tables, given gradients and rates as for `Driver.send_gradients`."""
 
 
 ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
-"""Reads the arguments of a call for one core or replica."""
+"""A function that reads the arguments of a call for one core or replica."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""Computes a call for all cores.
-
-It gets their values by position; returns an op, or one result per core.
+"""A function that computes a call for all cores. Its argument maps each core's position to the
+values for this core. It returns an op, or one result per core.
 """
 
 
 class EngineCores(abc.ABC):
-    """The cores and hosts of an engine.
+    """The cores and hosts of an engine, and how a call is split into values for each core.
 
     A caller can use an engine's method in three ways: for a global step, with values from an
     iterator of a distributed dataset; for a replica, inside `strategy.run`; or for one core, which
-    it names by its device.
+    the caller names by its device.
 
     Attributes:
         hosts: the number of hosts over which a table's rows are spread.
@@ -81,17 +83,17 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls `function` with the values of all cores that a call of the engine is for.
+        """Calls `function` with the values of all cores for which a method was called.
 
         Args:
-            values: the arguments of the method: for all cores, or inside `strategy.run` for this
+            values: the method's arguments, for all cores or (inside `strategy.run`) for this
                 replica.
             read: converts the arguments of one core or replica for `function`.
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns:
-            The op or the result. Inside `strategy.run` it is the replica's result, otherwise the
-                result of the only core or a list of all cores' results.
+            The op, or the result: inside `strategy.run` the replica's result, otherwise the result
+                of the only core, or a list with the result of each core.
         """
 
     @abc.abstractmethod
@@ -119,7 +121,7 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 class Driver(abc.ABC):
     """Runs a plan on a device. Six methods, from `configure` to `send_gradients`, do the work.
 
-    In a `tf.Graph` these methods return ops that the caller must run; see `graph_mode`.
+    In a `tf.Graph` the methods return ops that the caller must run; see `graph_mode`.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
@@ -182,7 +184,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
-        """Updates the tables with the gradients of the oldest training batch looked up."""
+        """Updates the tables with the gradients of the oldest training batch that was looked up."""
 
     def reset_batches(self) -> Op:
         """Drops all batches that wait for a lookup or for gradients, if `drops_batches` is True."""
@@ -191,13 +193,13 @@ class Driver(abc.ABC):
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
     ) -> tuple[Activations, Update]:
-        """Looks up one batch before it is known whether gradients will follow.
+        """Looks up a batch whose gradients may follow or not.
 
-        `training` is False if no gradients can follow, else None. `name` distinguishes the batches
-        of a graph. Returns the activations, and a function that sends their gradients.
+        `training` is False if no gradients can follow, and None if they may. `name` distinguishes
+        the batches of a graph. Returns the activations, and a function that sends their gradients.
 
-        On a TPU, the graph rewrite turns the batch into one for inference if no op with its name
-        sends gradients. The software TPU does this only if `training` is False.
+        On a TPU, the graph rewrite turns a training batch into one for inference if no op with the
+        batch's name sends gradients. The software TPU does this only if `training` is False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -206,8 +208,8 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    `dequeue` returns and `send_gradients` takes one entry per core. `enqueue` takes the batch of
-    all cores, or of one core.
+    `dequeue` returns a list with one entry per core, and `send_gradients` takes such a list.
+    `enqueue` takes the batch of all cores, or of one core.
     """
 
 
@@ -227,7 +229,7 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver for steps of several function calls, each of which is one core.
+    """A driver for steps that consist of several function calls, one for each core.
 
     Each function call sends its gradients; then the coordinator applies all gradients.
     """

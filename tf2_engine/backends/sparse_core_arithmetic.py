@@ -1,4 +1,4 @@
-"""Engines with the arithmetic of SparseCores, on a TPU that has SparseCores or on a host."""
+"""Chooses the driver for `arithmetic="sparsecore"`, and checks the settings that it needs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Creates the layers as subclasses of each Keras' `Layer`, with the same code.
+"""Creates the layers for each version of Keras, from the same code.
 
-A model only accepts layers of its own Keras, and one program may use two Kerases.
+A model only accepts layers of its own version of Keras, and one program may use two versions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CALLBACKS = (
 
 
 def layer_for(keras: types.ModuleType) -> type:
-    """Returns the class `TPUEmbedding` for models of a Keras: `tf.keras`, `tf_keras` or `keras`."""
+    """Returns the class `TPUEmbedding` for models of `keras`: `tf.keras`, `tf_keras` or Keras 3."""
     # Keras 3 has its own class of variables; Keras 2 uses TensorFlow's.
     variable = getattr(keras, "Variable", None)
     weights = Keras2Weights if variable is None else Keras3Weights
@@ -61,7 +61,7 @@ def layer_for(keras: types.ModuleType) -> type:
 
 
 def preprocessing_for(keras: types.ModuleType) -> type:
-    """Returns the class `Preprocessing` for models of a Keras; see `layer_for`."""
+    """Returns the class `Preprocessing` for models of `keras`; see `layer_for`."""
     outputs = (Keras3Outputs,) if hasattr(keras, "Variable") else ()
     bases = (*outputs, PreprocessingLayer, keras.layers.Layer)
     return registered(keras, _subclass("Preprocessing", bases))

@@ -1,4 +1,4 @@
-"""Columns of a model, which say how features become ids and which tables look up the ids."""
+"""Columns of a model, which say how features become ids and in which tables ids are looked up."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class TableColumn:
     Attributes:
         ids: the column that computes the ids from raw features.
         table: a `tf.tpu.experimental.embedding.TableConfig`.
-        max_sequence_length: 0, or the length of a sequence, whose positions are not combined.
-        suffix: the end of the name, by which `DenseFeatures` sorts columns.
+        max_sequence_length: the length to which sequences are cut and padded, or 0 if the feature
+            is no sequence.
+        suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
     """
 
     ids: preprocessing.Column
@@ -58,7 +59,7 @@ def embedding_column(
     initializer: Initializer | None = None,
     max_sequence_length: int = 0,
 ) -> TableColumn:
-    """Creates a feature with its own table, called `tbl_` and the name of the column.
+    """Creates a feature with its own table, whose name is `tbl_` plus the column's name.
 
     Args:
         initializer: by default a truncated normal with standard deviation 1 / sqrt(dimension).
@@ -76,7 +77,7 @@ def shared_embedding_columns(
     shared_embedding_collection_name: str | None = None,
     max_sequence_lengths: Sequence[int] | None = None,
 ) -> list[TableColumn]:
-    """Creates features that share a table, called `tbl_` and the name of the collection.
+    """Creates features that share a table, whose name is `tbl_` plus the collection's name.
 
     Args:
         shared_embedding_collection_name: by default the names of the columns, joined by "_".
@@ -95,7 +96,7 @@ def shared_embedding_columns(
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
 ) -> TableColumn:
-    """Creates a feature whose values are row ids of a `TableConfig` already."""
+    """Creates a feature whose values are already row ids of the table."""
     ids: preprocessing.Column = preprocessing.Identity(key, table.vocabulary_size)
     if weight_key is not None:
         ids = preprocessing.Weighted(ids, weight_key)
@@ -119,7 +120,7 @@ class _Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class Numeric(_Numbers):
-    """A feature of numbers, as `numeric_column`, [batch] or [batch, ...] of any number type.
+    """A feature of numbers, like `numeric_column`: [batch] or [batch, ...] of any number type.
 
     Attributes:
         normalizer_fn: a function that is applied to the feature, or None.
@@ -138,7 +139,7 @@ class Numeric(_Numbers):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceNumeric(_Numbers):
-    """A feature with numbers for each step of a sequence, as `sequence_numeric_column`.
+    """A feature with numbers for each step of a sequence, like `sequence_numeric_column`.
 
     Attributes:
         key: the key of a SparseTensor, [batch, steps * numbers per step] or [batch, steps, ...].
@@ -237,7 +238,7 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Creates the column of a number's buckets, as `tf.feature_column.bucketized_column`."""
+    """Creates a column of the buckets that numbers fall into, like `bucketized_column`."""
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "

@@ -23,7 +23,7 @@ _NOT_PIPELINED = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The checked arguments of a layer. The optimizers in the spec are the engine's."""
+    """The checked arguments of a layer. The optimizers in the spec are optimizers of the engine."""
 
     spec: specs.EngineSpec
     tables: tuple[Object, ...]

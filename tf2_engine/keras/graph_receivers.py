@@ -16,8 +16,8 @@ class ServingInputReceiver(NamedTuple):
     """The result of a receiver function: features, and the placeholders that servers feed.
 
     Attributes:
-        features: tensors by key. The key of a single tensor is "feature".
-        receiver_tensors: placeholders by name. The name of a single placeholder is "input".
+        features: a dict of tensors. The key of a single tensor is "feature".
+        receiver_tensors: a dict of placeholders. The key of a single placeholder is "input".
     """
 
     features: Nest
@@ -31,15 +31,15 @@ class TensorServingInputReceiver(ServingInputReceiver):
 def graph_receiver(
     serving_input_receiver_fn: Callable[[], ServingInputReceiver],
 ) -> tuple[Object, ...]:
-    """Runs a receiver function in a graph, and returns specs and a function to export.
+    """Converts a receiver function to input specs and a function that computes features.
 
         model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
 
     Args:
         serving_input_receiver_fn: creates placeholders of TensorFlow 1, and computes features from
             them with any ops. The function runs once, in a separate graph. Servers send a sparse
-            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. The result
-            of a `parsing_receiver` is used directly.
+            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. The
+            function that `parsing_receiver` creates is accepted too.
 
     Raises:
         WrongType: the function does not return a `ServingInputReceiver`, or receives other tensors

@@ -1,4 +1,4 @@
-"""Translates Keras optimizers to the engine's. Unsupported optimizers raise an error."""
+"""Translates Keras optimizers to the engine's optimizers, and refuses unsupported ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Such an epsilon changes a step by less than 8e-6 of its size. Keras' defaults ar
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """Reads the rate of a Keras optimizer, with a legacy `decay`, in every step: scalar float32."""
+    """Reads the rate of a Keras optimizer in every step, `decay` included: scalar float32."""
 
     optimizer: Object
     decay: float = 0.0
@@ -101,9 +101,9 @@ def translate_keras_optimizer(
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             are returned unchanged, and those of `tf.tpu.experimental.embedding` are converted.
         bias_correction: True means Adam as in Keras: the rate includes the bias correction, epsilon
-            is added to the root, and all rows change in every step. False means Adam with the
-            defaults of a TPU: no bias correction, epsilon inside the root, and only rows of the
-            batch change.
+            is added to the square root, and all rows change in every step. False means Adam with
+            the defaults of a TPU: no bias correction, epsilon under the square root, and only rows
+            of the batch change.
         lazy_adam: whether only rows of the batch change; by default as described above.
 
     Raises:

@@ -12,21 +12,22 @@ from tf2_engine.tables import default_initializer
 from tf2_engine.types import Object, Tensor, Variable
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
-"""Creates a variable from an initializer, a shape, a name and whether it is trainable.
+"""Creates a variable, given an initializer, a shape, a name, and whether the variable is trainable.
 
 Returns the variable as a Keras object and as a TensorFlow object.
 """
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
-    """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
+    """Tables that are trainable variables, one per table: [vocabulary, dim] float32.
 
     `tf.train.Checkpoint` writes the tables under the keys of an engine with the same tables. The
     Keras optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras
-    3's optimizers would square the gradient of each occurrence of a row instead of the sum.
+    3's optimizers would square each gradient of a repeated row, instead of the sum of these
+    gradients.
 
     Attributes:
-        parameters: the variable of each table by name.
+        parameters: maps each table's name to its variable.
         keras_variables: the Keras objects of these variables, in the order of the spec.
     """
 
@@ -50,7 +51,7 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
         return f"<KerasTables {len(self.parameters)} tables>"
 
     def to_look_up(self) -> Mapping[str, Tensor]:
-        """Returns the variables, or their values where lookups need another gradient.
+        """Returns the variables, or their values if gradients of whole tables are needed.
 
         Several replicas use gradients of whole tables, because CollectiveGatherV2 fails if their
         numbers of rows differ.

@@ -23,7 +23,7 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
-"""The packages of Keras' own classes. A file can import nothing else."""
+"""The packages of Keras' own classes. From a file, only classes of these packages are imported."""
 
 OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
@@ -59,7 +59,7 @@ def _classes() -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A layer argument that is not just a number or a string, and the package of its Keras."""
+    """A layer argument that is an object, and the package, `keras` or `tf_keras`, of its layer."""
 
     value: Object
     package: str
@@ -95,7 +95,7 @@ class Configurable:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
         Inside a program the arguments are the same objects, so copies share optimizers. In Keras'
-        files they are JSON.
+        files the arguments are JSON.
         """
         package = package_of(self)
         arguments = {
@@ -234,7 +234,8 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""How to write values that are not objects, by the first type that fits."""
+"""Pairs of a type and a function that writes values of this type. The first type that fits counts.
+"""
 
 
 class _Reader:
@@ -294,7 +295,7 @@ _MARKS: Mapping[str, Callable[[_Reader, Mapping[str, Object]], Object]] = {
     ),
     "package": _of_keras,
 }
-"""How to read marked values."""
+"""Maps the mark of a written value to the function that reads the value."""
 
 
 def _keras(package: str) -> Object:

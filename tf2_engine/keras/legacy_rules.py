@@ -19,8 +19,8 @@ class KerasRMSProp:
         rms <- rho * rms + (1 - rho) * g^2
         w   <- w - lr * g / (sqrt(rms) + epsilon)
 
-    Unlike in `tf2_engine.RMSProp` and later Keras optimizers, epsilon is added to the root, and the
-    running means of all rows decay, not only of the rows in the batch.
+    Unlike in `tf2_engine.RMSProp` and later Keras optimizers, epsilon is added to the square root,
+    and the running means of all rows decay, not only of the rows in the batch.
 
     Slots:
         ms: the running mean of squares, starts at 0.

@@ -1,4 +1,4 @@
-"""Saves a Keras model with the names that its variables and slots had in an estimator."""
+"""Saves a Keras model under the names that variables and slots would have in an estimator."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tf2_engine.types import Object, Variable
 
 
 class SlotRow(NamedTuple):
-    """The slots of a Keras optimizer.
+    """How checkpoints name the slots of a Keras optimizer.
 
     Attributes:
-        slots: the names of each slot in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
+        slots: maps a name in Keras to the slot's names in `tf.compat.v1.train` and in
+            `tf.keras.optimizers.legacy`.
         numbers: the settings that the legacy Keras optimizer stores as variables.
-        name: the name of the Keras class, if the row is for a rule of the engine.
+        name: the name of the Keras optimizer that checkpoints use, if the row is for a rule of the
+            engine.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -61,7 +63,7 @@ _ROWS: Mapping[str, SlotRow] = {
         {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
     ),
 }
-"""The slots by class name of the Keras optimizer, or of the rule in a `RuleOptimizer`."""
+"""Maps the class name of a Keras optimizer, or of the rule in a `RuleOptimizer`, to its slots."""
 
 
 def _class_name(optimizer: Object) -> str:
@@ -246,8 +248,6 @@ class ModelCheckpoints:
 
 
 class _SavedModelSteps:
-    """Saves a model every `save_steps` steps, and at the end of training."""
-
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
     ) -> None:

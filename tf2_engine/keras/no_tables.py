@@ -1,4 +1,4 @@
-"""Replaces the tables in a model without tables."""
+"""Stand-ins for the engine and the embedding layer, for models without tables."""
 
 from __future__ import annotations
 

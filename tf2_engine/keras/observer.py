@@ -14,4 +14,4 @@ class Observer(Protocol):
         """Receives a feature's activations, [batch, dim] or [batch, positions, dim] float32."""
 
     def gradient(self, name: str, value: Object) -> Object:
-        """Receives the gradient that an optimizer applies to a variable, by its checkpoint name."""
+        """Receives the gradient that an optimizer applies to the variable `name` of checkpoints."""

@@ -26,7 +26,7 @@ _NEUTRAL = {
 
 
 class RuleOptimizerBase:
-    """Updates the variables of a Keras model by the rule of an engine's optimizer.
+    """A Keras optimizer that updates variables by the rule of one of the engine's optimizers.
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
@@ -36,10 +36,11 @@ class RuleOptimizerBase:
     Args:
         rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. The learning rate
             must be a number or a Keras schedule.
-        slot_initial_values: initial values of slots, by name. By default the rule's.
+        slot_initial_values: maps the names of slots to initial values. The default is the rule's
+            initial values.
 
     Raises:
-        InvalidSpec: a setting of the rule is not part of the update, or a slot is unknown.
+        InvalidSpec: the rule has a setting that this optimizer cannot apply, or a slot is unknown.
     """
 
     apply_gradients: Object
@@ -165,7 +166,7 @@ Instance = TypeVar("Instance", bound="RateByStepBase")
 
 
 class RateByStepBase:
-    """A learning rate for a Keras optimizer that is a function of the step.
+    """A learning rate that is a function of the step, for a Keras optimizer.
 
         optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
 

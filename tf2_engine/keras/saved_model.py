@@ -45,10 +45,10 @@ def export_saved_model(
     Args:
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers, which is not changed.
         path: the folder to write.
-        signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
-            The functions are traced again, with the small tables.
-        table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict of these by table name.
-            `tf2_engine.small_types` gives bounds on the errors.
+        signatures: a tf.function with an `input_signature`, or a dict of such functions, keyed by
+            the name of the signature. The functions are traced again, with the small tables.
+        table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict from table names to these
+            types. `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
         InvalidSpec: a type or table is unknown, or a row is out of a type's range.

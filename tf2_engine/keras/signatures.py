@@ -25,7 +25,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Returns the inputs of a signature by key, or None if it cannot take the clients' inputs."""
+    """Maps a signature's input keys to specs; None if it cannot take the clients' inputs."""
     if not isinstance(signature, OfExamples):
         # Clients send inputs by key. The names of specs do not matter.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}

@@ -1,4 +1,4 @@
-"""The strategy of a program that can also run on a TPU."""
+"""Chooses the strategy of a program that can run with or without a TPU."""
 
 from __future__ import annotations
 

@@ -33,10 +33,11 @@ class _State:
     """The state of a model, hidden from Keras in an object.
 
     Attributes:
-        of_tape: the last tape that gradients were asked of, the loss, and the gradients by `id` of
-            their variables.
-        trained_by: the variables that each optimizer was given, by `id` of the optimizer.
-        restored_for: "", "predictions" or "training".
+        of_tape: the last tape that computed gradients, the loss, and a dict from the `id` of each
+            variable to the gradient.
+        trained_by: maps the `id` of each optimizer to the variables that it was given.
+        restored_for: what the model was restored for: "" (nothing yet), "predictions" or
+            "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
 
@@ -72,13 +73,14 @@ class TableModelBase:
                 return {"loss": loss}
 
     Checkpoints have the format of `tf2_engine.training` and `estimator-bridge convert`: the name of
-    a variable consists of the names of layers, joined by "/", and slots have their names in
-    `tf.compat.v1.train`. The betas of Adam are rounded to float32, as in the legacy program.
+    a variable consists of the names of layers, joined by "/", and slots have the names that they
+    have in `tf.compat.v1.train`. The betas of Adam are rounded to float32, as in the legacy
+    program.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute; None for a model without tables.
-        names: the names of layers in checkpoints, where they differ, such as {"wide_dense":
-            "wide/dense"}.
+        names: maps the names of layers to their names in checkpoints, where the two differ, such as
+            {"wide_dense": "wide/dense"}.
         slot_names: the names of slots in checkpoints; by default those of estimators with a
             model_fn. Canned estimators use "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}".
             Canned estimators of TensorFlow 2 use "training/{optimizer}/{variable}/{keras_slot}",
@@ -141,7 +143,7 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes trained variables and tables start from another model unless there is a checkpoint.
+        """Makes trainable variables and tables start from another model if there is no checkpoint.
 
         Slots get their usual initial values.
 
@@ -175,7 +177,7 @@ class TableModelBase:
         variables: Sequence[Object] | None = None,
         optimizer: Object = None,
     ) -> None:
-        """Applies the gradients of the loss, averaged over replicas.
+        """Updates variables with the gradients of the loss, averaged over replicas.
 
         Args:
             variables: by default all `dense_variables`.
@@ -190,7 +192,7 @@ class TableModelBase:
     def gradients(
         self, loss: Tensor, tape: Object, variables: Sequence[Object] | None = None
     ) -> tuple[list[Object], list[Object]]:
-        """Returns the gradients of the loss, averaged over replicas, and their variables."""
+        """Returns the gradients of the loss, averaged over replicas, and the variables."""
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
         return [gradients[id(each)] for each in chosen], chosen
@@ -214,7 +216,7 @@ class TableModelBase:
         return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
-        """Computes all gradients by `id` of the variable, updates tables, and counts the step.
+        """Updates tables, counts the step, and returns all gradients by `id` of the variable.
 
         This happens once per tape, because computing the gradients of tables updates the tables.
         """
@@ -256,9 +258,9 @@ class TableModelBase:
     ) -> Object:
         """Trains up to a step, for a number of steps, or until the end of the dataset.
 
-        After `keep_checkpoints`, training starts from the latest checkpoint and saves more. With
-        `validation_data`, each checkpoint is evaluated, and the metrics are written to the folder
-        `eval` of the checkpoints.
+        After `keep_checkpoints`, training starts from the latest checkpoint and saves further
+        checkpoints. With `validation_data`, each checkpoint is evaluated, and the metrics are
+        written to the folder `eval` of the checkpoints.
 
         Args:
             x: a dataset of (features, labels).
@@ -294,7 +296,7 @@ class TableModelBase:
         )
 
     def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
-        """Evaluates the latest checkpoint, and returns metrics by name, with the `global_step`.
+        """Evaluates the latest checkpoint, and returns a dict of metrics and the `global_step`.
 
         Args:
             x: a dataset of (features, labels).
@@ -358,7 +360,7 @@ class TableModelBase:
         The directory is named after the time.
 
         Args:
-            inputs: what clients send, as a `tf.TensorSpec` or a dict of specs by name.
+            inputs: what clients send: a `tf.TensorSpec`, or a dict of specs.
             to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
             table_dtype: see `tf2_engine.keras.export_saved_model`.
@@ -408,7 +410,7 @@ class TableModelBase:
         return os.fsencode(path)
 
     def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
-        """Returns the outputs of an export by signature, given the result of `predict_step`."""
+        """Maps each signature of an export to its outputs, given the result of `predict_step`."""
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:

@@ -11,7 +11,7 @@ from tf2_engine.training.trainer import Trainer
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 Input = Dataset | Function
-"""A dataset, or a function that returns a dataset and takes `params` and other arguments."""
+"""A dataset, or an input function, which may take `params` and returns a dataset."""
 
 _OF_TRAINER = (
     *("config", "engine", "eval_dir", "export_saved_model", "get_variable_names"),
@@ -119,7 +119,7 @@ class TrainerModelBase:
         return histories[0] if histories else None
 
     def make_train_function(self, force: bool = False) -> Callable[[Object], dict[str, Tensor]]:
-        """Returns the function that Keras calls for each step. The data come from the trainer."""
+        """Returns the function that Keras calls for each step; it reads data from the trainer."""
         counter = getattr(self, "_train_counter", None)  # Keras 2 prints this counter.
 
         def step(ignored: Object) -> dict[str, Tensor]:
@@ -163,7 +163,7 @@ class TrainerModelBase:
         return self.trainer.evaluate(_input_fn(input_fn), steps, hooks, checkpoint_path, name)
 
     def predictions(self, x: Input, *args: Object, **options: Object) -> Iterator[dict[str, Array]]:
-        """Yields predictions for each sample. The arguments are those of `Trainer.predict`."""
+        """Yields the predictions of each sample. The arguments are those of `Trainer.predict`."""
         return self.trainer.predict(_input_fn(x), *args, **options)
 
     def predict(self, x: Input, *args: Object, **options: Object) -> Nest:

@@ -14,7 +14,7 @@ from tf2_engine.types import Object, Variable
 
 
 class WarmStart(NamedTuple):
-    """A checkpoint, and the variables and tables that start from its values.
+    """A checkpoint, and the variables and tables that get initial values from this checkpoint.
 
     Attributes:
         checkpoint: a checkpoint of an estimator or of `convert`, or its directory.

@@ -1,6 +1,7 @@
 """Shows the variables of a layer to Keras, but keeps Keras from tracking them for checkpoints.
 
-If Keras tracked the variables, it would store a weight under its own key, and a table twice.
+If Keras tracked the variables, a checkpoint would have weights under Keras's keys, and tables
+twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""C++ kernels, from the wheel or compiled at first use or by `estimator-bridge build-native`.
+"""Native ops with C++ kernels. The wheel contains these ops, or this machine compiles them.
 
-A library is for one version of TensorFlow and one kind of processor.
+Ops are compiled at first use, or by `estimator-bridge build-native`. A library of ops is for one
+version of TensorFlow and one kind of processor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ RULES = frozenset(
         re.MULTILINE,
     )
 )
-"""The optimizers with a rule in C++, by their field in the proto."""
+"""The names, in the optimizers' proto, of the optimizers that have a rule in C++."""
 
 
 def source_digest() -> str:

@@ -96,7 +96,8 @@ def existing(source: str) -> pathlib.Path | None:
 def load(source: str) -> tuple[Object, pathlib.Path]:
     """Loads the library of a source file, and returns the module of its ops and the path.
 
-    If the wheel's library needs a newer C++ library than this system has, it is compiled here.
+    If the wheel's library needs a newer C++ runtime than this system has, the source is compiled
+    here.
     """
     path = library(source)
     try:

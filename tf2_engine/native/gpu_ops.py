@@ -1,6 +1,6 @@
-"""Loads the fused ops for tables on NVIDIA GPUs, and the kernels for the rules of these tables.
+"""Loads the fused ops for tables on NVIDIA GPUs, and the kernels of the tables' update rules.
 
-NVRTC compiles the kernels per rule and architecture, and the cache stores them.
+NVRTC compiles kernels for each rule and GPU architecture, and the cache stores the kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOURCE = "gpu/gpu_ops.cc"
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 _ADDED: set[tuple[int, str]] = set()
-"""The rules whose kernels a GPU has loaded, by number of the GPU."""
+"""Pairs of a GPU's number and a rule whose kernels this GPU has loaded."""
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
@@ -43,7 +43,7 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """Places ops that create ids on the host if GPU ops, which read ids there, are in use."""
+    """Places ops that create ids on the host if GPU ops, which read ids on the host, are used."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 

@@ -38,7 +38,7 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The module of the ops and the path of their library, or None and the reason."""
+    """The module of the ops and the path of the library; or None, and why it was not loaded."""
 
     ops: Object
     reason: str
@@ -79,7 +79,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops, which a graph may contain, unless they are disabled or not compiled yet."""
+    """Loads the ops for graphs that contain them, unless ops are disabled or not compiled yet."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()

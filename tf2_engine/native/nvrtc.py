@@ -1,6 +1,6 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-The optimizers' rules include a few headers; NVRTC gets reduced versions of these as text.
+The optimizers' rules include a few standard headers, which NVRTC lacks; it gets reduced versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registers the native ops when it is imported, for graphs that contain them.
+"""Registers the native ops when this module is imported, for graphs that contain these ops.
 
 TensorFlow opens a graph only if all of its ops are registered. The graph of a training run with
 tables, and its `.meta` file next to the checkpoints, contain ops of this project (`Tf2Engine…`):

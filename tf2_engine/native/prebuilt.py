@@ -18,7 +18,7 @@ FOLDER = SOURCES / "libraries"
 """The folder of the libraries. A source tree does not have this folder."""
 
 LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
-"""The instruction set of the libraries by machine, as compilers name it.
+"""Maps each kind of machine to the instruction set of its libraries, as compilers name it.
 
 x86 processors have this instruction set since about 2014, and all 64-bit ARM processors have
 theirs.

@@ -22,4 +22,4 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     for name, value in sorted(globals().items(), key=lambda item: item[0].lower())
     if isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
 }
-"""Every optimizer by name, for tests, backends and translation."""
+"""Maps the name of every optimizer to its class, for tests, backends and translation."""

@@ -21,7 +21,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class FrequencyEstimator(Optimizer):
-    """Estimates the number of steps D between two hits of a row; its frequency is 1 / D.
+    """Estimates the number of steps D between two lookups of a row. The row's frequency is 1 / D.
 
         delta = step - last_hit_step
         c     = min(delta, max_delta)
@@ -30,9 +30,9 @@ class FrequencyEstimator(Optimizer):
         last_hit_step <- step
 
     The learning rate must be a callable that returns the global step as float32 (exact up to 2^24).
-    Every row in a training batch counts as hit. The gradient is not used, so pass the activation
-    through tf.stop_gradient. The `dim` of a table must be 1. Rows start at `max_delta` unless the
-    table has an initializer.
+    Every row in a training batch counts as looked up ("hit"). The gradient is not used, so pass the
+    activation through tf.stop_gradient. The `dim` of a table must be 1. Rows start at `max_delta`
+    unless the table has an initializer.
 
     Slots:
         last_hit_step: starts at 0.

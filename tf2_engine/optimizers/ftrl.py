@@ -39,7 +39,8 @@ class FTRL(Optimizer):
     Attributes:
         allow_zero_accumulator: sent to the device, which always allows zero; has no other effect.
 
-    Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the accumulator's root.
+    Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the power a'^p of the
+    accumulator.
 
     Reference: McMahan et al., 2013, algorithm 1; FtrlParameters in optimization_parameters.proto;
     the reference in TensorFlow's tpu_embedding_base_test.py.

@@ -14,16 +14,17 @@ class MDLAdagradLight(Optimizer):
     """The settings and slots of MDL Adagrad light, whose update formula is not public.
 
     Tables can be configured, loaded, looked up and retrieved, but `apply_gradients` raises an error
-    that names the table. The settings are those of the proto, which does not explain them. From
-    `l2` to `mdl_hard_limit` they are numbers; the last two are flags. There is no weight decay.
+    that names the table. The settings have the names of the proto's fields, which the proto does
+    not explain. The fields from `l2` to `mdl_hard_limit` are numbers; the last two fields are
+    flags. There is no weight decay.
 
     Slots:
         accumulators: starts at `initial_accumulator_value`, which must be positive.
         weights: starts at 0.
         benefits: starts at 0.
 
-    Reference: MdlAdagradLightParameters in optimization_parameters.proto, "variant of algorithm in"
-    Shamir, 2015.
+    Reference: MdlAdagradLightParameters in optimization_parameters.proto, which calls it a variant
+    of the algorithm in Shamir, 2015.
     """
 
     initial_accumulator_value: float = setting(0.1, POSITIVE, slot="accumulators")

@@ -22,7 +22,8 @@ class Momentum(Optimizer):
     Slots:
         momenta: m, starts at 0.
 
-    Unlike in tf.keras, m does not include the rate, so a new rate also applies to past gradients.
+    Unlike in tf.keras, m does not include the rate, so a change of the rate also applies to past
+    gradients.
 
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """

@@ -22,15 +22,15 @@ SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dic
 """Creates slots, given the table's variable, the names of the slots and their initializers."""
 
 Slots: TypeAlias = Mapping[str, Tensor]
-"""The slots by name, each [rows, dim] float32."""
+"""Maps the name of each slot to its values, [rows, dim] float32."""
 
 Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings of the storage of rows.
+"""Settings that concern only how rows and slots are stored.
 
-Results do not depend on them, and legacy optimizers lack them.
+Results do not depend on these settings, and legacy optimizers do not have them.
 """
 
 
@@ -39,23 +39,24 @@ class Optimizer:
     """The settings that all optimizers share (`OptimizationParameters` in the proto).
 
     Attributes:
-        learning_rate: a constant, or a callable without arguments that returns a scalar. It is
-            called once per trace, and its ops run in every step.
+        learning_rate: a constant, or a callable without arguments that returns a scalar. The
+            callable is called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. If False, the sum of each core is applied separately, first the sum of the
-            core that owns the row.
+            row once. If False, the row is updated once per core, with the sum of that core's
+            gradients. The core that owns the row comes first.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
             no decay.
-        multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the rate.
+        multiply_weight_decay_factor_by_learning_rate: multiplies `weight_decay_factor` by the
+            learning rate.
         clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
             `use_gradient_accumulation`.
         low_dimensional_packing_status: asks a TPU to pack rows with few columns into chunks. If a
-            batch updates one row of a chunk, the TPU also updates the others, with a zero gradient.
-            On a host this has no effect.
+            batch updates one row of a chunk, the TPU also updates the other rows, with a zero
+            gradient. On a host this has no effect.
         slot_variable_creation_fn: creates the variables of the slots, for instance with the
-            `add_slot` of a Keras optimizer. By default the engine creates them. The function is not
-            called if no slots are needed.
+            `add_slot` of a Keras optimizer. By default the engine creates these variables. The
+            function is not called if no slots are needed.
 
     Raises:
         InvalidSpec: a setting is outside its range; the message has its name and value.
@@ -73,7 +74,9 @@ class Optimizer:
     slot_variable_creation_fn: SlotFunction | None = setting(None, ranges.FUNCTION)
 
     op_name: ClassVar[str]
-    """`LoadTPUEmbedding<op_name>Parameters` is the name of the op that loads a table."""
+    """The part of op names that stands for the optimizer, as in
+    `LoadTPUEmbedding<op_name>Parameters`.
+    """
     proto_field: ClassVar[str]
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
@@ -81,9 +84,9 @@ class Optimizer:
     only_dim: ClassVar[int | None] = None
     """The only `dim` that tables may have; None means any."""
     no_rule: ClassVar[str | None] = None
-    """Why there is no update rule.
+    """Why the optimizer has no update rule; None if it has one.
 
-    Tables can then be looked up, loaded and retrieved, not trained.
+    Tables without a rule can be looked up, loaded and retrieved, but not trained.
     """
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class Optimizer:
 
     @property
     def updates_all_rows(self) -> bool:
-        """Whether rows outside the batch are updated with a zero gradient."""
+        """Whether rows outside the batch are updated too, with a zero gradient."""
         return False
 
     @property
@@ -152,8 +155,8 @@ class Optimizer:
         """Applies `update` to rows of variables with a single TensorFlow op, if there is one.
 
         Returns the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
-        Only for tables without weight decay and limits of weights. `rows` are distinct, [num_rows]
-        int64; `g` is [num_rows, dim] float32.
+        This method is called only for tables without weight decay and limits of weights. `rows` are
+        distinct, [num_rows] int64; `g` is [num_rows, dim] float32.
         """
         return []
 

@@ -11,7 +11,7 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """A test of a setting's value, which is False for NaN, and the text for messages."""
+    """The allowed values of a setting: a test, which is False for NaN, and a text for messages."""
 
     contains: Callable[[Object], bool]
     rule: str
@@ -57,7 +57,7 @@ def setting(
     """Declares a field of an optimizer's class. A `REQUIRED` field must be passed by name.
 
     `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
-    is the slot whose initial value this is.
+    is the name of the slot, if the setting is the initial value of a slot.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

@@ -30,7 +30,7 @@ class Column:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the second dimension of the ids is the positions of a sequence."""
+        """Whether the ids' second dimension counts the positions of a sequence."""
         return False
 
     def make_table(self) -> Object:
@@ -47,13 +47,13 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Identity(Column):
-    """Integers that are ids already, as in `categorical_column_with_identity`.
+    """Integers that are already ids, as in `categorical_column_with_identity`.
 
     Attributes:
         key: the feature, int32 or int64; dense, sparse or ragged.
-        num_buckets: the upper bound of ids.
-        default_value: replaces ids that are out of range. With None they are kept, and the engine
-            raises an error.
+        num_buckets: the number of ids; ids are from 0 to `num_buckets` - 1.
+        default_value: replaces ids that are out of range. With None these ids are kept, and the
+            engine raises an error.
         padding: the value that means "no id" in a dense feature, instead of -1.
     """
 
@@ -108,7 +108,7 @@ class VocabularyList(_Vocabulary):
     """Positions in a list of values, as in `categorical_column_with_vocabulary_list`.
 
     Attributes:
-        vocabulary: strings or integers. The id is the position.
+        vocabulary: strings or integers. The id of a value is its position.
         num_oov_buckets: the number of ids after the vocabulary, to which unknown values are hashed.
         default_value: the id of unknown values if there are no such buckets. -1 drops these values.
     """
@@ -134,7 +134,8 @@ class VocabularyFile(_Vocabulary):
     """Positions in a file of values, as in `categorical_column_with_vocabulary_file`.
 
     Attributes:
-        vocabulary_file: has one value per line or record. It becomes an asset of a SavedModel.
+        vocabulary_file: a file with one value per line or record. The file becomes an asset of a
+            SavedModel.
         vocabulary_size: the number of values to read.
         num_oov_buckets, default_value: as in `VocabularyList`.
         dtype: tf.string or tf.int64.
@@ -198,7 +199,7 @@ class Hashed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """The intervals in which numbers are, as in `bucketized_column`.
+    """The index of the interval in which a number is, as in `bucketized_column`.
 
     Attributes:
         key: the feature, a dense tensor [batch, n] or [batch]. Each of the n columns has its own
@@ -257,7 +258,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Lists the keys, with inner crosses replaced by their own keys."""
+        """Lists the keys, where each inner cross is replaced by the keys of that cross."""
         return tuple(
             leaf
             for key in self.keys

@@ -1,4 +1,4 @@
-"""All columns of a model in one callable, for `tf.data` and for models."""
+"""Converts features with all columns of a model in one call, for `tf.data` and for models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Prepared(NamedTuple):
 
     Attributes:
         ids: for each feature a SparseTensor of int64. Missing ids (-1) are removed.
-        weights: for each feature the weights or None. None if no feature has weights.
+        weights: for each feature the weights, or None if it has none. The whole field is None if no
+            feature has weights.
         lengths: for each sequence feature, [batch] int64, the number of positions, including
             positions without an id.
     """
@@ -36,10 +37,10 @@ class Preprocessing(tf.Module):
 
     Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
     dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
-    The constructor creates lookup tables. They are saved with models that contain this object.
+    The constructor creates lookup tables, which are saved with a model that contains this object.
 
     Args:
-        columns: for each feature of the engine, the column that computes its ids.
+        columns: maps each feature of the engine to the column that computes the feature's ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.

@@ -59,7 +59,10 @@ class RawFeatures:
 
 
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
-    """Converts to a SparseTensor without the cells that equal `missing`, by default '' or -1."""
+    """Converts a feature to a SparseTensor, and drops values that are `missing`.
+
+    If `missing` is None, '' and -1 are dropped.
+    """
     if isinstance(value, tf.SparseTensor):
         return value
     if missing is None:

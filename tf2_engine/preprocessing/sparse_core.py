@@ -1,4 +1,4 @@
-"""Prepares ids for SparseCores: sorted, with one row per activation, for stock's TPUEmbeddingV2."""
+"""Prepares ids for stock's TPUEmbeddingV2 on SparseCores: sorted, one row per activation."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def in_order(prepared: Prepared) -> Prepared:
 class SparseCorePreprocessing(Preprocessing):
     """Converts raw features to ids for TPUs with SparseCores.
 
-    Ids and weights are those of `Preprocessing`, but as SparseTensors of rank 2, sorted by sample.
-    A sequence has one row per position, [batch * T, ids per position], and is cut after T
+    Computes the ids and weights of `Preprocessing`, but as SparseTensors of rank 2, sorted by
+    sample. A sequence has one row per position, [batch * T, ids per position], and is cut after T
     positions. The FeatureConfig of a sequence must have the output shape [batch, T].
 
     Args:
-        columns: for each feature, the column that computes its ids.
-        sequences: the length T of each sequence feature.
+        columns: maps each feature to the column that computes the feature's ids.
+        sequences: maps each sequence feature to its length T.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reads a metric of all evaluations so far from their event files."""
+"""Reads the values of a metric in all evaluations so far, from event files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Whether the metric has ever gone `patience` steps without a better value."""
+        """Whether there was ever a span of `patience` steps in which the metric did not improve."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):

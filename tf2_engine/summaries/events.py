@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 class EventFile:
-    """A new event file in a directory. The file is created with the first event."""
+    """Writes a new event file in a directory. The file is created with the first event."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class EventFile:
 
 
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
-    """Yields the step and the scalars of each event with scalars, up to a damaged event."""
+    """Yields the step and the scalars of each event that has scalars; stops at a damaged event."""
     try:
         for event in tf.train.summary_iterator(path):
             scalars = {
@@ -64,7 +64,10 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
-    """Reads the scalars of all event files in a directory, by step. The last value wins."""
+    """Maps steps to scalars, from all event files in a directory.
+
+    If several events have the same scalar of a step, the last value counts.
+    """
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):
         for step, scalars in scalars_of_file(path):

@@ -16,7 +16,7 @@ from tf2_engine.types import Tensor, TensorLike
 CONFIG = "projector_config.pbtxt"
 
 Labels = Mapping[str, Sequence[object]]
-"""The names of a table's first rows, by table."""
+"""Maps each table's name to the names of its first rows."""
 
 
 def write_projector(
@@ -30,9 +30,10 @@ def write_projector(
         write_projector("model/train", {"words": words}, {"words": ["the", "a", "of"]})
 
     Args:
-        directory: gets `projector_config.pbtxt` and the folder `projector`.
-        tables: the rows, [rows, dim], by name of the table.
-        labels: the names of the points, by table. Rows without a label get their number as name.
+        directory: where to write `projector_config.pbtxt` and the folder `projector`.
+        tables: maps each table's name to its rows, [rows, dim].
+        labels: maps each table's name to the names of its first rows. The name of any other row is
+            its number.
 
     Returns:
         The path of the configuration.

@@ -1,4 +1,4 @@
-"""Statistics of a table: of one training step, recorded at an interval, and of the table's rows."""
+"""Statistics of a table: of training steps, which are recorded at an interval, and of its rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of_step(
     parts: Sequence[Sequence[FeatureBatch]],
     gradients: Gradients,
 ) -> Tensor:
-    """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
+    """Computes the statistics `OF_STEP` of a table in one training step, [6] float32.
 
     * ids: the number of ids in the batch of all cores.
     * ids_per_sample: the number of ids per sample, over all features of the table.
@@ -90,11 +90,11 @@ def _share(condition: Tensor) -> Tensor:
 
 
 def of_table(table: Table) -> dict[str, Tensor]:
-    """Computes the norms of rows and the ranges of slots, scalars float32 by name.
+    """Computes norms of rows and ranges of slots: a dict of float32 scalars.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
     a slot's elements. If weights are clipped, "weights_at_limit" is the share of weights at a
-    limit. Of a table with more than `MOST_ROWS` rows, only so many evenly spread rows are read.
+    limit. If a table has more than `MOST_ROWS` rows, only `MOST_ROWS` evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -130,8 +130,8 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 class StatisticsRecorder:
     """Stores the statistics of every `every`-th step, starting with the first, in a variable.
 
-    In other steps a condition in the graph skips the statistics. Functions that run steps must be
-    traced after this object is created.
+    In the steps between, a condition in the graph skips the computation. Functions that run steps
+    must be traced after this object is created.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:

@@ -12,7 +12,7 @@ from tf2_engine.summaries.statistics import StatisticsRecorder
 from tf2_engine.types import TensorLike
 
 EVERY = 1000
-"""The default interval in steps; docs/tensorboard.md measures the cost of a record."""
+"""The default interval in steps; docs/tensorboard.md gives the measured cost of recording."""
 
 
 def checked_interval(every_n_steps: int) -> int:
@@ -52,7 +52,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def count(self, step: int, steps: int = 1) -> None:
-        """Counts `steps` steps, the last of which is `step`, and writes statistics if due."""
+        """Counts `steps` steps up to global step `step`, and writes statistics if they are due."""
         self._steps += steps
         if self._events is None or self._steps <= self._written:
             return

@@ -1,4 +1,4 @@
-"""Exports of graphs: whether an export is in progress, and the outputs and signatures."""
+"""Exports of graphs: detects an export in progress, and creates export outputs and signatures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def saved_model_export() -> contextlib.AbstractContextManager[None]:
 
 
 export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
-"""Checks a model's export outputs; by default creates an output from the predictions."""
+"""Checks a model's export outputs; if there are none, creates one from the predictions."""
 
 
 def export_output_classes() -> dict[str, type]:
@@ -35,7 +35,7 @@ def export_output_classes() -> dict[str, type]:
 
 
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
-    """Creates the signatures of an exported graph, by name, as stock's estimators do.
+    """Maps names to the signatures of an exported graph, as stock's estimators do.
 
     `mode` is "train", "eval" or "infer". `receiver` has `receiver_tensors`, and optionally
     `receiver_tensors_alternatives`.

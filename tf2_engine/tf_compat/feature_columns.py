@@ -1,4 +1,4 @@
-"""Feature columns for TPUs, and both generations of feature columns for canned estimators."""
+"""Functions for feature columns: those for TPUs, and both generations for canned estimators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tf2_engine.types import Graph, Object, Tensor
 
 sequence_length_key: Callable[[str], str]
 sequence_length_key = _columns.get_sequence_length_feature_key_name_from_feature_key_name
-"""The key by which columns find the lengths of a sequence feature."""
+"""Returns the key under which columns look for the lengths of a sequence feature."""
 
 pad_ids: Callable[..., tuple[Tensor, Tensor]] = _columns_v2.pad_sparse_embedding_lookup_indices
-"""Pads sparse ids to a length and computes their mask, for tensor-core columns."""
+"""Pads sparse ids to a length, and computes a mask of the ids, for tensor-core columns."""
 
 
 def mask_key(feature_key: str) -> str:
@@ -26,7 +26,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads and clears the record of used TPU columns: (scope, name) by name of the variable."""
+    """Reads and clears TensorFlow's record of TPU columns: variable name to (scope, name)."""
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
     graph.clear_collection(key)
@@ -34,7 +34,7 @@ def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
 
 
 is_new_column: Callable[[Sequence[Object]], bool] = _feature_column_v2.is_feature_column_v2
-"""Whether columns are from `tf.feature_column`, not from TensorFlow 1's private classes."""
+"""Whether columns come from `tf.feature_column`, and not from TensorFlow 1's private classes."""
 
 sorted_columns: Callable[[Sequence[Object]], list[Object]]
 sorted_columns = _feature_column_v2._normalize_feature_columns
@@ -49,7 +49,7 @@ check_batch_sizes = _feature_column_v2._verify_static_batch_size_equality
 """Raises ValueError if the tensors of feature columns have different batch sizes."""
 
 FeatureCache = tf.__internal__.feature_column.FeatureTransformationCache
-"""Features by column. Each feature is transformed only once."""
+"""Maps columns to transformed features. Each feature is transformed only once."""
 
 ColumnState = tf.__internal__.feature_column.StateManager
 """The variables of the feature columns of a Keras layer."""

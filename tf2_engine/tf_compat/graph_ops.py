@@ -1,4 +1,4 @@
-"""Functions for existing ops: their inputs, attributes, kernels and scopes."""
+"""Functions that read or change existing ops: inputs, attributes, kernels and scopes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def eagerly() -> Iterator[None]:
 
 
 def restart_random_ops() -> None:
-    """Resets eager random ops with a seed, so that they draw like new ops of a graph."""
+    """Resets eager random ops that have a seed, so that they draw like new ops of a graph."""
     _eager_context.context().clear_kernel_cache()
 
 
@@ -43,14 +43,16 @@ def run_after(op: Op, before: Op) -> None:
 
 
 LAYER_ATTRIBUTE = "_tpu_embedding_layer"
-"""The attribute by which graph rewrites pair enqueue, receive and send ops."""
+"""The attribute by which graph rewrites find the enqueue, receive and send ops that belong
+together.
+"""
 
 ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
 """The attribute by which stock marks the ops that pass the arguments of a TPU computation."""
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Sets attributes that are not declared in the op's definition; kernels can read them."""
+    """Sets attributes on an op that its definition does not declare; kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Savers of graphs: each variable's checkpoint key, and the slices in which it is stored."""
+"""Functions for Savers of graphs: the keys of variables, and storage in several slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_as(variable: Variable, name: str) -> None:
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """Returns a variable's key in checkpoints; for a part of a tensor, the tensor's key."""
+    """Returns a variable's key in checkpoints. All parts of a tensor have the tensor's key."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
@@ -38,7 +38,10 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Returns the axis and the start of a variable that is a part of a tensor."""
+    """Returns the axis along which a variable is a part of a tensor, and where the part starts.
+
+    Returns None if the variable is a whole tensor.
+    """
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -46,7 +49,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that are in a variable, as blocks (first row, number of rows)."""
+    """The rows of a stored tensor in a variable, as blocks (first row, number of rows)."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
@@ -70,10 +73,10 @@ def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
 
 
 def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
-    """Lists the blocks of a variable's rows in a stored tensor, as in `RowRanges`.
+    """Lists the blocks of a stored tensor's rows that a variable contains; see `RowRanges`.
 
-    Returns None unless the variable is a numeric resource variable of known shape and is whole or
-    split along rows only.
+    Returns None for a variable that is not a numeric resource variable of known shape, or that is
+    split along other axes than rows.
     """
     if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
         return None
@@ -93,9 +96,9 @@ class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows.
 
     `SaverBuilderOfSlices` restores slice by slice, which needs memory for only one slice. `slices`
-    are (first row in the stored tensor, number of rows), in the variable's order. Storing a slice
-    needs no copy if the size of the slice and the size of the rows before it are multiples of 64
-    bytes.
+    has a pair (first row in the stored tensor, number of rows) for each slice, in the order of the
+    variable's rows. Storing a slice needs no copy if the size of the slice and the size of the rows
+    before it are multiples of 64 bytes.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
@@ -172,8 +175,6 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
 
 class _OneByOne:
-    """The slices that a device restores one after another: the file, and the ops to wait for."""
-
     def __init__(self, file: Tensor) -> None:
         self.file = file
         self.before: list[Op] = []
@@ -201,9 +202,9 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Creates the object with which a Saver saves an iterator, an element of "iterators".
+    """Creates the object with which a Saver saves an iterator; `resource` is from "iterators".
 
-    The policy is "fail", "warn" or "ignore".
+    `external_state_policy` is "fail", "warn" or "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
@@ -218,7 +219,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Creates a Saver with the keys of `tf.train.Checkpoint`, which can also restore by name."""
+    """Creates a Saver with the keys of `tf.train.Checkpoint`. It can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

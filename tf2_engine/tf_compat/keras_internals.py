@@ -1,4 +1,4 @@
-"""Keras 2 and 3: optimizers, names of layers, and Keras models in estimators."""
+"""Access to internals in which Keras 2 and 3 differ: optimizers, layer names, models."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In a function's graph, Keras does not list updates. There the updates are the ops that take the
-    metric's variables as inputs and do not only read them.
+    In a function's graph, Keras does not list updates. In such a graph the updates are the ops that
+    take the metric's variables as inputs and do not only read them.
     """
     graph = tf.compat.v1.get_default_graph()
     if metric.updates or not hasattr(graph, "capture"):
@@ -50,13 +50,13 @@ def update_of_metric(metric: Object) -> Op | None:
 
 
 broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
-"""Broadcasts weights to the shape of their values."""
+"""Broadcasts weights to the shape of the values that they weight."""
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
-    """Returns the functions that compute regularization losses, by name of the variable.
+    """Maps the names of variables to functions that compute their regularization losses.
 
-    The module must have a method with the decorator `track_tf1_style_variables` of
+    A method of the module must have the decorator `track_tf1_style_variables` of
     `tf.compat.v1.keras.utils`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
@@ -71,7 +71,8 @@ def in_keras_construction() -> bool:
 def keras_learning_rate(optimizer: Object) -> Object:
     """Returns the learning rate that a Keras optimizer was created with, a schedule or a value.
 
-    With a schedule, the `learning_rate` of newer Keras 2 optimizers is the previous step's rate.
+    (If the rate is a schedule, newer Keras 2 optimizers have the previous step's rate in
+    `learning_rate`.)
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
@@ -94,7 +95,7 @@ def keras_variable_index(optimizer: Object, variable: object) -> int:
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Returns a function that resets the counters in Keras layer names to their present state.
+    """Returns a function that later resets the counters in Keras layer names to their state now.
 
     A model that is traced once per core must have the same names on every core.
     """

@@ -1,4 +1,4 @@
-"""Nested structures, with functions that `tf.nest` does not have."""
+"""Functions for nested structures that `tf.nest` does not have."""
 
 from __future__ import annotations
 

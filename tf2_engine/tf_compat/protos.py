@@ -1,4 +1,4 @@
-"""Protos without a public name, for the TPU configuration."""
+"""Protos for the configuration of TPUs that have no public name."""
 
 from __future__ import annotations
 

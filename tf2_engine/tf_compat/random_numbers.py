@@ -1,4 +1,4 @@
-"""Seeds the random ops of a graph by their position, so that every engine draws the same values."""
+"""Seeds the random ops of a graph in order, so that every engine draws the same values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from tf2_engine.tf_compat.tpu_tracing import core_now
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 SEEDS_PER_CORE = 1 << 16
-"""The difference between the seeds of a random op on one core and on the next core."""
+"""The difference between the seeds of the same random op on two neighbouring cores."""
 
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
-    TensorFlow would derive seeds from the graph's number of ops. Initial values are counted
-    separately, because a function that creates variables is traced a second time without their
-    initializers. The values of an op depend only on its seed and on how often it has run.
+    TensorFlow would derive seeds from the graph's number of ops. Ops that compute initial values
+    have their own sequence of seeds, because a function that creates variables is traced a second
+    time without initializers. The values of an op depend only on its seed and on how often it has
+    run.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -56,8 +57,6 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
 
 class _Runs:
-    """Counts how often an op has run since random numbers were restarted."""
-
     beginnings = 0
 
     def __init__(self) -> None:
@@ -86,7 +85,7 @@ _STATELESS = {
     ),
     "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
 }
-"""For each stateful random op: the stateless op with an explicit state, and their common arguments.
+"""For each stateful random op: the stateless op with an explicit state, and the arguments of both.
 
 """
 

@@ -1,4 +1,4 @@
-"""Replicas of a strategy: distributed values, the current strategy, and the scaling of losses."""
+"""Functions for strategies: distributed values, the current strategy, and the scaling of losses."""
 
 from __future__ import annotations
 

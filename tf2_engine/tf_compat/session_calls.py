@@ -1,8 +1,9 @@
-"""Speeds up repeated session calls by analysing the fetches only in the first call.
+"""Speeds up repeated session calls: analyses the same fetches only once.
 
-`Session.run` walks through the fetches in Python in every call. With hooks it also passes options
-and metadata. The public `Session.make_callable` is no replacement: its errors do not show the
-program line that created the failing op, and it keeps the session and its variables alive.
+`Session.run` walks through the fetches in Python in every call. If there are hooks, `Session.run`
+also passes options and metadata. The public `Session.make_callable` is no replacement: errors do
+not show the program line that created the failing op, and the callable keeps the session and the
+session's variables alive.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tensorflow.python.ops import resource_variable_ops as _resource_variable_op
 from tf2_engine.types import Array, Graph, Message, Nest, Object, Session, Tensor
 
 _MAX_PLANS = 64
-"""The largest number of plans per session, because fetches that always change would fill memory."""
+"""The largest number of plans per session; without a limit, fetches that always change would fill
+memory.
+"""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -35,7 +38,7 @@ def remember_fetches(session: Session) -> None:
 class _Plan:
     """The C handles of a call's tensors and ops, and the position of each leaf in the result.
 
-    Ops have no position. The plan keeps the leaves alive because they are identified by `id`.
+    Ops have no position. The plan keeps the leaves alive, because leaves are identified by `id`.
     """
 
     leaves: Sequence[Object]
@@ -45,7 +48,7 @@ class _Plan:
 
 
 class _RememberedFetches:
-    """The `run` of one session.
+    """The `run` method of one session, with the plans of earlier fetches.
 
     A closed session keeps its variables until it is garbage collected. Therefore this object must
     not refer to the session strongly, either directly or through the hooks in the fetches.

@@ -1,4 +1,4 @@
-"""Sessions: the global step, Savers and summary writers that hooks share."""
+"""Functions for sessions: the global step, Savers and summary writers that hooks share."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def publish_checkpoint(path: str) -> None:
 
 
 summary_ops = _summary_ops
-"""Summaries with the global step as their step, as in `tf.contrib.summary`."""
+"""Summaries that are written with the global step, as in `tf.contrib.summary`."""
 
 summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
 """The ops that create the summary writers of the default graph."""

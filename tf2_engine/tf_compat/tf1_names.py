@@ -32,7 +32,7 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
     (_control_flow_ops, "while_loop", tf.compat.v1.while_loop),
     (_variable_scope, "variable", tf.compat.v1.Variable),
 )
-"""The names in private modules that the last tf_slim and programs of its time import."""
+"""Names in private modules that tf_slim's last version and programs of that time import."""
 
 index_table_from_tensor: Object = _lookup_ops.index_table_from_tensor
 index_to_string_table_from_tensor: Object = _lookup_ops.index_to_string_table_from_tensor
@@ -84,7 +84,10 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """Returns TensorFlow's class for legacy TPU embeddings, which stock checks; None after 2.15."""
+    """Returns TensorFlow's own class for legacy TPU embeddings, or None after 2.15.
+
+    Stock checks that objects are instances of this class.
+    """
     try:
         from tensorflow.python.tpu import tpu_embedding
     except ImportError:

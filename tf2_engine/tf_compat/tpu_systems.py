@@ -1,4 +1,4 @@
-"""TPU systems: their hardware, devices, strategies and SparseCores."""
+"""Functions for TPU systems: hardware, devices, strategies and SparseCores."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 def around_sparse_core_ids(
     before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
-    """Makes stock's TPUEmbeddingV2 call two functions, from now on, when it reads a feature's ids.
+    """Makes stock's TPUEmbeddingV2, from now on, call two functions when it reads ids.
 
-    `before` converts the ids. `after` is called with an output of the op that reads them, and the
-    feature.
+    `before` converts the ids. `after` is called with an output of the op that reads the ids, and
+    with the feature.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
     stock = getattr(embedding, name)
@@ -70,7 +70,7 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def reach_sharded_variables_by_position() -> None:
-    """Makes a sharded, unpacked variable usable on one device, from now on.
+    """Makes a sharded, unpacked variable usable on a single device, from now on.
 
     Stock selects the part of the variable by device. Software cores share a device, so the part is
     selected by position.

@@ -1,4 +1,4 @@
-"""Traces code as for a TPU, with the number of cores, sums over cores and control flow context."""
+"""Traces code as for a TPU: sets the number of cores, sums over cores, and control flow context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tf2_engine.types import Graph, Object, Tensor, TensorLike
 
 tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Sets the number of cores that traced code, such as stock's TPU columns, sees."""
+"""Sets the number of cores that traced code, such as stock's TPU columns, reads."""
 
 
 def in_tpu_shard_context() -> bool:
@@ -32,7 +32,8 @@ def tpu_computation(
 ) -> Iterator[None]:
     """Makes code that is traced inside the context behave as on a TPU core.
 
-    `cross_replica_sum` and `core` replace two ops that have no kernel outside a TPU.
+    `cross_replica_sum` computes sums over cores, and `core` is the index of the core. They replace
+    two ops that have no kernel outside a TPU.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -83,7 +84,10 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op that is replaced in the graphs of one replica and in the functions of these graphs."""
+    """Takes the place of an op, and calls another function in graphs of one replica.
+
+    This includes the functions inside such graphs.
+    """
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
@@ -108,7 +112,7 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 def tpu_computation_graph() -> Graph | None:
     """Returns the graph in which the current TPU computation began, or None.
 
-    Inside control flow and tf.functions it is not the default graph.
+    Inside control flow and tf.functions this graph is not the default graph.
     """
     return _tpu_computation()[0]
 

@@ -22,14 +22,14 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
     def slices(self) -> Sequence[Object]:
         """Lists the parts to write and to read. Each part has three attributes.
 
-        `spec` identifies the part in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
-        whole). `read` returns the value, and is called just before the part is written. `device` is
-        the device of the value.
+        `spec` identifies the part in the form of `tf.Variable.SaveSliceInfo.spec` ("" means the
+        whole tensor). `read` returns the value, and is called just before the part is written.
+        `device` is the device of the value.
         """
         raise NotImplementedError
 
     def restore(self, values: list[Tensor]) -> Op:
-        """Assigns the values of the parts. In a graph, returns the op."""
+        """Assigns values to the parts. In a graph, returns the op that does so."""
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
@@ -63,10 +63,11 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding.
 
-    TensorFlow registers a saver for that class, which runs code before a save and after a restore.
-    Checkpoints contain the name of this saver. Without the name, a built stock engine would keep
-    the old rows on its TPU after a restore; with another name, stock could not restore at all.
-    Therefore this is a subclass, but it does not call the base class's constructor.
+    TensorFlow registers a saver for stock's class. This saver runs code before a save and after a
+    restore. Checkpoints contain the name of this saver. If the name were missing, a built stock
+    engine would keep the old rows on its TPU after a restore; with another name, stock could not
+    restore at all. Therefore this class is a subclass of stock's, but does not call the constructor
+    of stock's class.
     """
 
     _self_setattr_tracking = False  # Only what is passed to `_track` is tracked.

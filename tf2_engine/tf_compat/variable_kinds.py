@@ -1,4 +1,4 @@
-"""Variables: plain variables, the shards of a variable, and initializers."""
+"""Creates plain variables, joins the shards of a variable, and lists initializers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def plain_variable(**arguments: object) -> Variable:
     """Creates a single resource variable under any strategy.
 
     Under MirroredStrategy, `tf.Variable` would create a copy per replica. Keras optimizers check
-    that a variable belongs to the strategy, and this variable passes the check.
+    that a variable belongs to the strategy; the variable from this function passes the check.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
 
 
 ShardInfo = _trackable_base.ShardInfo
-"""The type of `shard_info`, an argument of stock's initializers, for annotations of users."""
+"""The type of the argument `shard_info` of stock's initializers, for users' annotations."""
 
 
 # The base class of stock's sharded tables. The public class is a composite tensor.

@@ -1,4 +1,4 @@
-"""Exponential moving averages of variables, with the names and results of the legacy class."""
+"""Exponential moving averages of variables, with the names and results of TensorFlow 1's class."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tf2_engine.types import Op, Tensor, TensorLike, Variable
 
 
 class ExponentialMovingAverage:
-    """Computes average = decay * average + (1 - decay) * variable in each `apply`.
+    """Keeps averages of variables: average = decay * average + (1 - decay) * variable.
 
-    Use this in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average
-    starts with the initial value of its variable, and has the legacy name in checkpoints.
+    Each run of the op from `apply` updates the averages. Use this class in model_fns instead of
+    `tf.compat.v1.train.ExponentialMovingAverage`. An average starts with the initial value of its
+    variable. In checkpoints it has the name that TensorFlow 1 would give it.
 
     Args:
         decay: between 0 and 1.
@@ -42,7 +43,7 @@ class ExponentialMovingAverage:
         self._averages: dict[str, Variable] = {}
 
     def apply(self, var_list: Iterable[Variable] | None = None) -> Op:
-        """Updates averages, by default those of all trainable variables, and returns the op."""
+        """Updates averages of variables, by default of all trainable ones, and returns the op."""
         decay = tf.convert_to_tensor(self._decay, tf.float32)
         if self._num_updates is not None:
             updates = tf.cast(self._num_updates, tf.float32)
@@ -65,7 +66,7 @@ class ExponentialMovingAverage:
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
     ) -> dict[str, Tensor]:
-        """Maps names in a checkpoint to the model variables that are restored from these names.
+        """Maps names in a checkpoint to the variables that are restored from these names.
 
         Args:
             moving_avg_variables: the variables to restore from their averages, by default all

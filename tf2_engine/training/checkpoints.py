@@ -1,4 +1,4 @@
-"""Saves and restores a trainer: tables, variables by their legacy names, and the step."""
+"""Saves and restores a trainer: tables, variables under their legacy names, and the step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Checkpoints:
         model: the model with the tables, the step and the variables.
 
     Attributes:
-        at: the checkpoint whose values the variables have, or None.
+        at: the checkpoint whose values the variables have now, or None.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Checkpoints:
         """Restores the step immediately, and the variables when the first batch creates them.
 
         Args:
-            pinned: uses `checkpoint` even if the directory has later checkpoints, until one is
-                saved.
+            pinned: whether to use `checkpoint`, until a new one is saved, even if the directory has
+                later checkpoints.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -74,11 +74,11 @@ class Checkpoints:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def go_to(self, checkpoint: str | None) -> None:
-        """Restores a checkpoint, by default the latest, unless the variables have its values.
+        """Restores a checkpoint, by default the latest, unless it is already restored.
 
         Raises:
-            OutOfOrder: there is no checkpoint, and evaluating a foreign checkpoint has overwritten
-                the values.
+            OutOfOrder: there is no checkpoint to restore, and the evaluation of another model's
+                checkpoint has overwritten the values.
         """
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
@@ -119,7 +119,7 @@ class Checkpoints:
             new[name].assign(load_checkpoint(checkpoint).get_tensor(old))
 
     def keep(self, saver: Saver | None) -> None:
-        """Sets how many checkpoints to keep, from the model's saver or else from the config."""
+        """Sets how many checkpoints to keep, as the model's saver says, or else the config."""
         config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
@@ -138,9 +138,9 @@ class Checkpoints:
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves a checkpoint. Deletes it and returns False if `condition()` is no longer True.
+        """Saves a checkpoint; deletes it and returns False if `condition()` is then False.
 
-        Another thread may call this while no variable changes.
+        A thread other than the training thread may call this while no variable changes.
         """
         if self.at is not None:
             return condition()
@@ -168,7 +168,7 @@ class Checkpoints:
         variables get their previous values back, as at the end of such a session.
 
         Args:
-            changes: whether the steps may change variables.
+            changes: whether the steps inside the context may change variables.
         """
         store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():

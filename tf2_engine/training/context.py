@@ -1,4 +1,4 @@
-"""`params["context"]`, which describes the replicas to a program's functions."""
+"""`ReplicaContext`, which describes the replicas to a program as `params["context"]`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ReplicaContext:
         self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Describes the call of the input_fn, which is called once for all replicas.
+        """Describes the call of the input_fn; there is one call for all replicas.
 
         Returns:
-            The device of the host, the number of this call, the number of calls, and the number of
-                replicas.
+            The device of the host, the index of this call (0), the number of calls (1), and the
+                number of replicas.
         """
         return _HOST, 0, 1, self.num_replicas
 

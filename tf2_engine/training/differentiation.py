@@ -1,9 +1,9 @@
-"""Computes gradients of a model's variables. Differentiating a loss also trains tables.
+"""Computes gradients of losses for a model_fn, and thereby also trains the model's tables.
 
 A model_fn calls these functions instead of its optimizers' methods. The strategy sums the gradients
 of all replicas, so each replica differentiates its share of the loss, as with
-`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a loss trains the tables whose dummy
-variables it is differentiated for (see `dummies`).
+`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a loss trains a table if the program
+asks for the gradient of the table's dummy variable (see `dummies`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Differentiated(NamedTuple):
 
     Attributes:
         loss: the program's loss.
-        share: this replica's share, a tensor or a list of tensors.
-        upstream: the gradient of `share` (`grad_ys` of `tf.gradients`). None is 1.
+        share: this replica's share of the loss, a tensor or a list of tensors.
+        upstream: the gradient of `share` (`grad_ys` of `tf.gradients`). None means 1.
         tables: the tables that the loss trains.
     """
 
@@ -39,10 +39,10 @@ class Differentiated(NamedTuple):
 
 
 class Differentiations:
-    """Collects the losses that a model_fn differentiates in one step.
+    """Collects the losses whose gradients a model_fn computes in one step.
 
     Args:
-        of_tables: the dummy variable of each table.
+        of_tables: maps each table's name to its dummy variable.
     """
 
     def __init__(self, of_tables: Mapping[str, Variable]) -> None:
@@ -52,10 +52,10 @@ class Differentiations:
     def gradients(
         self, activations: Mapping[str, Tensor], tables: Mapping[str, str]
     ) -> dict[str, Tensor]:
-        """Computes the gradients of activations; they are zero for tables that no loss trains.
+        """Computes the gradients of activations, which are zero for tables that no loss trains.
 
         Args:
-            tables: the table of each feature.
+            tables: maps each feature to its table.
 
         Raises:
             InvalidInput: nothing was differentiated, or several losses have a gradient for one
@@ -115,7 +115,7 @@ _here = _OfThread()
 
 @contextlib.contextmanager
 def recorded(of_tables: Mapping[str, Variable]) -> Iterator[Differentiations]:
-    """Yields an object that collects all losses that are differentiated inside the context."""
+    """Yields an object that collects all losses whose gradients are computed inside the context."""
     before, _here.step = _here.step, Differentiations(of_tables)
     try:
         yield _here.step
@@ -136,8 +136,8 @@ def minimize(
     Args:
         optimizer: an optimizer of `tf.compat.v1.train`, or an object with the same methods.
         loss: a scalar. The gradient of this replica's share of the loss is applied.
-        global_step: incremented when the variables are updated, as in a session. `Trainer` counts
-            every step in any case.
+        global_step: a variable that is incremented when the variables are updated, as in a session.
+            `Trainer` counts every step in any case.
         var_list: by default all trainable variables and all tables.
         *args, **settings: further arguments of `optimizer.minimize`.
     """
@@ -158,7 +158,7 @@ def compute_gradients(
     *args: Object,
     **settings: Object,
 ) -> GradientsAndVariables:
-    """Computes gradients of the loss, which the program can change before `apply_gradients`.
+    """Computes the gradients of the loss. A program can change them before `apply_gradients`.
 
     As in a TPUEstimator, changing the returned gradients, for instance clipping them, does not
     affect tables. The gradients of dummies are 0.
@@ -187,8 +187,8 @@ def gradients(
 ) -> list[Tensor | None]:
     """Returns `tf.gradients(ys, xs)`. If `xs` contains dummies of tables, `ys` trains these tables.
 
-    As in the legacy program, but unlike in `minimize`, a replica uses `ys` and not a share of it.
-    The gradients of dummies are 0.
+    As in the legacy program, but unlike in `minimize`, each replica differentiates `ys` itself and
+    not a share of it. The gradients of dummies are 0.
     """
     step, sources = _here.step, tf.nest.flatten(xs)
     tables: list[str | None] = [None] * len(sources)
@@ -214,7 +214,7 @@ def CrossShardOptimizer(  # noqa: N802
     """Returns the optimizer itself, because the strategy sums the gradients of all replicas.
 
     Raises:
-        InvalidSpec: the gradients are not to be averaged over all replicas.
+        InvalidSpec: the arguments ask for anything but the mean of the gradients over all replicas.
     """
     if reduction != tf.compat.v1.losses.Reduction.MEAN or group_assignment is not None:
         raise errors.InvalidSpec(

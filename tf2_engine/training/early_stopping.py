@@ -82,7 +82,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Like `stop_if_higher_hook`, but ends if a metric has not increased for a number of steps."""
+    """Creates a callback that ends training once a metric has not increased for some steps."""
     seen = Evaluations(eval_dir or estimator.eval_dir(), metric_name, min_steps)
     should_stop = functools.partial(seen.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -97,7 +97,7 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Like `stop_if_higher_hook`, but ends if a metric has not decreased for a number of steps."""
+    """Creates a callback that ends training once a metric has not decreased for some steps."""
     seen = Evaluations(eval_dir or estimator.eval_dir(), metric_name, min_steps)
     should_stop = functools.partial(seen.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -107,8 +107,8 @@ stop_if_higher_hook = _crossed_hook(operator.gt)
 """Creates a callback that ends training once a metric of an evaluation is above `threshold`.
 
 `eval_dir` is the folder of the evaluations' event files, by default `estimator.eval_dir()`.
-Evaluations before `min_steps` are ignored. `run_every_secs` and `run_every_steps` are as for
-`make_early_stopping_hook`.
+Evaluations before `min_steps` are ignored. `run_every_secs` and `run_every_steps` have the same
+meaning as in `make_early_stopping_hook`.
 """
 
 stop_if_lower_hook = _crossed_hook(operator.lt)

@@ -1,8 +1,8 @@
 """Runs hooks of `tf.compat.v1.train` around the steps of a tf.function.
 
 While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that the
-hook requests become outputs of the step. A hook that needs a session or its own graph raises an
-error.
+hook requests become outputs of the step. If a hook needs a session or a graph of its own, an error
+is raised.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 
 
 class _Session:
-    """Replaces a session for hooks: reads variables and the tensors that hooks requested.
+    """Takes the place of a session in hooks: reads variables and the tensors that hooks requested.
 
     A real session would compute the tensors again from the next batch, for instance when a
-    LoggingTensorHook ends. Here the values are those of the last step.
+    LoggingTensorHook ends. This class returns the values of the last step.
     """
 
     graph = None
@@ -38,7 +38,7 @@ class _Session:
         """Returns the values of variables, and of tensors that hooks request in each step.
 
         Raises:
-            OutOfOrder: a fetch is another tensor or an op.
+            OutOfOrder: a fetch is an op, or a tensor that no hook requests in each step.
         """
         values = tf.nest.map_structure(self._value, fetches)
         if feed_dict or any(each is None for each in tf.nest.flatten(values)):
@@ -59,7 +59,7 @@ class HookRunner:
 
     Args:
         step: the global step.
-        hooks: SessionRunHooks. `trace` adds the hooks of the model.
+        hooks: the user's SessionRunHooks. `trace` adds the hooks that the model_fn returns.
 
     Raises:
         InvalidInput: a hook needs a session.
@@ -109,7 +109,6 @@ class HookRunner:
             return tf.nest.map_structure(tf.identity, results, expand_composites=True)
 
     def _computed(self, fetch: Object) -> Tensor | None:
-        """Returns the tensor that a hook requests. For an op, stores the op and returns None."""
         if isinstance(fetch, str):
             fetch = v1.get_default_graph().as_graph_element(fetch)
         if isinstance(fetch, tf.Operation):
@@ -153,7 +152,7 @@ class HookRunner:
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Makes `get_global_step` return a traced tensor, because hooks need the name of its op."""
+        """Makes `get_global_step` return a traced tensor, because hooks need its op's name."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)

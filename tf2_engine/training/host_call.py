@@ -1,4 +1,4 @@
-"""Runs a model's host_call, which usually writes summaries, after each step of any mode."""
+"""Runs a model's host_call, which usually writes summaries, after each step in every mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HostCall:
         """Calls the function with the arguments of all replicas, joined along the first axis.
 
         Args:
-            step: the global step that the function can read.
+            step: the global step that the host_call's function reads.
         """
         if self._host_call is None:
             return

@@ -1,4 +1,4 @@
-"""TensorFlow functions that need a graph, for programs that call them outside a graph."""
+"""TensorFlow functions that need a graph, in versions that can be called outside a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tf2_engine.types import Object, Tensor
 def placeholder(*args: Object, **settings: Object) -> Tensor:
     """Creates a placeholder in the default graph.
 
-    Outside a graph, it only has a type and a shape.
+    Outside a graph, the placeholder only has a type and a shape.
     """
     if not tf.executing_eagerly():
         return tf.compat.v1.placeholder(*args, **settings)
@@ -19,7 +19,7 @@ def placeholder(*args: Object, **settings: Object) -> Tensor:
 
 
 def shared_embedding_columns(*args: Object, **settings: Object) -> list[Object]:
-    """Calls this function of `tf.compat.v1.feature_column` in a graph."""
+    """Calls `tf.compat.v1.feature_column.shared_embedding_columns` in a graph."""
     with tf.Graph().as_default():
         columns: list[Object] = tf.compat.v1.feature_column.shared_embedding_columns(
             *args, **settings

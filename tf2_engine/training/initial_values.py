@@ -13,11 +13,11 @@ from tf2_engine.types import Array, Object
 
 
 class CheckpointReader(NamedTuple):
-    """Reads a checkpoint of a trainer or of a legacy program by legacy names.
+    """Reads variables by legacy name, from a checkpoint of a trainer or of a legacy program.
 
     Attributes:
         reader: the reader of TensorFlow.
-        keys: the key of each variable in the checkpoint, by legacy name.
+        keys: maps the legacy name of each variable to its key in the checkpoint.
     """
 
     reader: Object
@@ -69,8 +69,8 @@ def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Obj
     If the model has its own checkpoint, this checkpoint is restored instead.
 
     Args:
-        assignment_map: as in `tf.compat.v1.train.init_from_checkpoint`: maps names or scopes in the
-            checkpoint to variables, names or scopes in the model.
+        assignment_map: maps names or scopes in the checkpoint to variables, names or scopes in the
+            model, as in `tf.compat.v1.train.init_from_checkpoint`.
     """
     store = model_variables.current()
     made = {id(each): name for name, each in store.variables.items()}

@@ -1,4 +1,4 @@
-"""Input functions of TensorFlow 1, which read arrays, or return an iterator's next element."""
+"""Helpers for input functions of TensorFlow 1, which read arrays or use iterators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Iterator:
 
 
 def make_iterator(dataset: Dataset, *unused: object, **others: object) -> _Iterator:
-    """Creates an iterator for an input function that a `Trainer` calls, of either kind."""
+    """Creates an iterator (one-shot or initializable) for an input function of a `Trainer`."""
     return _Iterator(dataset)
 
 
@@ -86,8 +86,8 @@ def pandas_input_fn(
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
     """Calls an input function, and returns a dataset of all batches that it would deliver.
 
-    If the function asks an iterator for the next element, it becomes the last map of a dataset, and
-    is called again for a symbolic element.
+    If the function asks an iterator for the next element, the function becomes the last `map` of
+    the iterator's dataset, and is called again with a symbolic element.
     """
     try:
         return input_fn()

@@ -1,4 +1,4 @@
-"""The training loop: steps, checkpoints, the log, event files, and users' hooks."""
+"""The training loop, with checkpoints, the log, event files, and users' hooks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Loop:
     """Runs the steps of one call of `Trainer.train`.
 
     Args:
-        trainer: has the step, the strategy and `stop_training`.
-        steps: the steps that signals may end.
+        trainer: the `Trainer`, which has the step, the strategy and `stop_training`.
+        steps: the object through which a signal may end a step.
         callbacks, listeners: as for `Trainer.train`.
     """
 
@@ -129,8 +129,6 @@ class _Due:
 
 
 class _Log:
-    """Logs and writes the loss, the steps per second and the model's summaries."""
-
     def __init__(self, config: RunConfig, directory: str) -> None:
         self._log_every, self._write_every = config.log_step_count_steps, config.save_summary_steps
         self._events = EventFile(directory)

@@ -1,7 +1,7 @@
 """Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside a graph.
 
-Regularizers are stored with their variables. Each call computes the losses from the variables'
-present values.
+The model keeps each regularizer together with its variable. Each call computes the losses from the
+present values of the variables.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from tf2_engine.training import model_variables
 from tf2_engine.types import Tensor
 
 _OF_LAYER = "/Regularizer/"
-"""Layers of `tf.compat.v1.layers` add a loss of this scope, for a variable that also has one."""
+"""Layers of `tf.compat.v1.layers` add a loss in this scope, although the variable also has a loss.
+"""
 
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
-    """Lists the regularization losses of the model, in the order of its variables.
+    """Lists the regularization losses of the model, in the order of the model's variables.
 
-    After them come the losses that the model_fn added to the collection itself, with
+    After these losses come losses that the model_fn itself added to the collection, with
     `tf.compat.v1.losses.add_loss` or `tf.compat.v1.add_to_collection`.
 
     Args:

@@ -1,4 +1,4 @@
-"""A model_fn with variables, tables and a strategy, and the code that calls it for a replica."""
+"""A model_fn with its variables, tables and strategy, and the code that calls it for a replica."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Model:
         step: the global step.
         store: the variables.
         saver: the saver in the model_fn's latest result, or None.
-        changes: by mode, whether a step of evaluation or prediction may change variables.
+        changes: maps a mode to whether a step of evaluation or prediction may change variables.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class Model:
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns the conversion of features to ids, weights and lengths, and the weights' keys.
+        """Returns what converts features to ids, weights and lengths, and the weights' keys.
 
-        As on a TPU, the input function returns ids.
+        As on a TPU, the input function must return ids.
         """
         preprocessing = self.embedding.preprocessing_of_ids
         parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns a program function's arguments, with the mode's batch sizes in `params`."""
+        """Returns arguments for a function of the program; `params` has the mode's batch size."""
         params = self.params
         if self.tells_sizes:
             context = ReplicaContext(self.strategy)
@@ -180,9 +180,9 @@ class Model:
         runs in training.
 
         Args:
-            outputs_of: computes the outputs of a step from the model_fn's result, and the final
-                values of metrics, a dict. These values are read after the outputs are computed, and
-                become the output "metrics".
+            outputs_of: computes, from the model_fn's result, the outputs of a step and a dict with
+                the final values of metrics. The final values are read after the outputs are
+                computed, and become the output "metrics".
 
         Raises:
             InvalidInput: in training, no loss trains variables, or several losses train one table.

@@ -1,4 +1,4 @@
-"""The variables that a model_fn creates, by legacy name. Each is created once."""
+"""Keeps the variables that a model_fn creates, under legacy names; creates each variable once."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Tells creators the collections of a variable, and the model its regularizer.
+    """Passes the collections of a variable to variable creators, and its regularizer to the model.
 
-    The scope passes neither on.
+    The variable scope passes on neither of them.
     """
     collections = settings.get("collections")
 
@@ -105,15 +105,15 @@ class ModelVariables:
     """The variables that calls of a model_fn create for the model and its optimizers.
 
     Attributes:
-        variables: by legacy name.
-        of_dummies: the slots of the tables' dummies, by name; not saved in checkpoints.
+        variables: maps legacy names to variables.
+        of_dummies: maps names to the slots of dummy variables, which are not saved in checkpoints.
         local: variables in the collection of local variables, such as those of metrics; not saved
             in checkpoints.
-        averaged: the name of the averaged variable, by name of the average.
-        starts: by the name of a variable, the checkpoint and the name in it from which the variable
-            starts.
-        regularizers_of_scopes: the functions that compute the losses of variables in the latest
-            call, by name. A variable of a layer may have another regularizer from the layer.
+        averaged: maps the name of each average to the name of the averaged variable.
+        starts: maps the name of a variable to the checkpoint, and the name in the checkpoint, from
+            which the variable gets its first value.
+        regularizers_of_scopes: maps the name of a variable to the function that computes its loss
+            in the latest call. The variable may have another regularizer from its layer.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class ModelVariables:
     def graph_collections(
         self, step: Variable, of_tables: Sequence[Variable] = ()
     ) -> Iterator[None]:
-        """Keeps the collections of a graph: the step, and the variables that a call has used.
+        """Fills the collections of a graph with the step and the variables that a call has used.
 
         Args:
             of_tables: the dummies of tables, which come first among the trainable variables.
@@ -154,7 +154,6 @@ class ModelVariables:
                 reference[:] = contents
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates or reuses variables."""
         self._forget_regularizers()
         _here.models.append(self)
         try:
@@ -170,7 +169,8 @@ class ModelVariables:
         """Adds a variable that a model_fn creates or reuses to collections.
 
         Args:
-            named: the collections that the model_fn names, for instance of its own.
+            named: the names of collections that the model_fn passes, which may be collections of
+                its own.
         """
         keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
         if variable.trainable:
@@ -200,7 +200,6 @@ class ModelVariables:
         return known[name]
 
     def start_local(self) -> None:
-        """Sets local variables to their initial values, as in each session of a legacy program."""
         for name, variable in self.local.items():
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
@@ -215,7 +214,7 @@ class ModelVariables:
             tf_compat.tf1_style_regularizers(self._scope).setdefault(variable.name, loss)
 
     def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
-        """Yields the names of variables with functions that compute regularization losses."""
+        """Yields each regularized variable's name, and a function that computes the loss."""
         for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
             of_scope = self.regularizers_of_scopes.get(name)
             if of_scope is not None and of_scope.func is not getattr(latest, "func", None):
@@ -230,7 +229,6 @@ class ModelVariables:
             del known[name]
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph, and adds them by name."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -268,7 +266,7 @@ class ModelVariables:
             yield
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a variable would have in a graph.
+        """Returns the name that a variable would have in a TensorFlow 1 graph.
 
         The last part of the name comes from a Keras layer, and the parts before it from the open
         scopes. Variables with equal names are numbered, for example Adam's powers.

@@ -25,7 +25,7 @@ def TPUClusterResolver(  # noqa: N802
 ) -> Object:
     """Returns the resolver of a TPU, or None if no TPU is named and this machine has no TPU.
 
-    (TensorFlow's class would raise an error.) With a `RunConfig` without a cluster, the host
+    (TensorFlow's class would raise an error.) If `RunConfig` gets None as its cluster, the host
     trains.
 
     Args:

@@ -108,10 +108,10 @@ def _build_graph(
 def _by_name(
     exported: Sequence[Variable], variables: Mapping[str, Variable]
 ) -> Mapping[str, Variable] | Sequence[Variable]:
-    """Lists exported variables by their names in the model, for a Saver.
+    """Maps names in the model to exported variables, for a Saver.
 
-    If a placeholder has the name of a variable, for instance because a feature is called like its
-    table, the op of the variable has another name.
+    The op of a variable has another name if a placeholder took the variable's name, for instance
+    because a feature and its table have the same name. If no name differs, returns `exported`.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -147,9 +147,10 @@ def _features(model: Model, receiver: Object) -> Nest:
 
 
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
-    """Cuts and pads sequences, because columns would look them up at full length.
+    """Cuts and pads sequences, because TPU columns would look up sequences of any length.
 
-    The engine does the same in training. For exports, the spec's quirks decide.
+    The engine does the same in training. In exports, the spec's `quirks` decide whether sequences
+    are cut.
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:

@@ -1,4 +1,4 @@
-"""Replaces `Saver` and `Scaffold`, which choose names to restore from and checkpoints to keep."""
+"""Replacements of `Saver` and `Scaffold`, which choose what to restore and what to keep."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Saver:
     """Replaces `tf.compat.v1.train.Saver` in a `Scaffold`. `Trainer` writes the checkpoints.
 
     Attributes:
-        renamed: the variables to restore in evaluations and predictions, by name in the checkpoint;
-            see `ExponentialMovingAverage.variables_to_restore`.
+        renamed: maps names in the checkpoint to the variables that evaluations and predictions
+            restore from them; see `ExponentialMovingAverage.variables_to_restore`.
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints to keep.
     """
 

@@ -1,4 +1,4 @@
-"""Pads batches of predictions to the size that a TPU is configured for, and removes the padding."""
+"""Pads short batches in predictions to the size that a TPU needs, and removes the padding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tensorflow as tf
 from tf2_engine.types import Array, Nest, Tensor
 
 PRESENT = "short_batches/present"
-"""The key, in a padded batch and its predictions, of a mask that is False for padding."""
+"""The key of a mask in a padded batch and in its predictions; the mask is False for padding."""
 
 
 def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
     """Pads a batch to `size` samples.
 
-    Added samples have no ids, and consist of zeros and "".
+    The added samples have no ids; all their other values are zero or "".
 
     Args:
         batch: tensors whose first dimension is samples, and SparseTensors under "ids".

@@ -15,10 +15,10 @@ class TableSummaryHook(TableSummaries):
 
     Args:
         output_dir: the folder of the event files; by default the trainer's `model_dir`.
-        every_n_steps: the interval. The first step is always written.
+        every_n_steps: the interval in steps. The statistics of the first step are always written.
         projector_rows: the number of rows of each table for the embedding projector, written when
             training ends. 0 writes no rows.
-        labels: the names of the rows in the projector, by table.
+        labels: maps a table's name to the names of its rows in the projector.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1.

@@ -1,4 +1,4 @@
-"""`Trainer` trains, evaluates, predicts and exports with a model_fn, like an estimator."""
+"""`Trainer`, which trains, evaluates, predicts and exports with a model_fn, like an estimator."""
 
 from __future__ import annotations
 
@@ -34,26 +34,28 @@ v1 = tf.compat.v1
 
 
 class Trainer:
-    """A model_fn with its tables, a strategy, checkpoints and event files.
+    """Trains and runs a model_fn with embedding tables, like an estimator.
 
-    The model_fn is called as by a TPUEstimator, with activations of tables among its features, and
-    returns a `ModelSpec`. `get_variable`, `tf.layers` and optimizers of `tf.compat.v1.train` create
-    each variable once, under its legacy name, so training can continue from a converted checkpoint.
-    Call optimizers through `minimize`, `compute_gradients` and `gradients` of this package.
+    The trainer calls the model_fn as a TPUEstimator would, with features that include the
+    activations of tables. The model_fn returns a `ModelSpec`. `get_variable`, `tf.layers` and
+    optimizers of `tf.compat.v1.train` create each variable once, under its legacy name, so training
+    can continue from a converted checkpoint. Call optimizers through `minimize`,
+    `compute_gradients` and `gradients` of this package.
 
     `params` also contains "batch_size" (of the global batch), "context" (the replicas) and, for the
     model_fn, "use_tpu": False during an export, else True.
 
     Args:
         model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.
-        model_dir: by default the config's.
+        model_dir: the directory of checkpoints and event files; by default the config's
+            `model_dir`.
         params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
         embedding_config_spec: an `Embedding`, or a legacy spec. None means a model without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
-        arithmetic: "tpu" computes the results of TPUs before v5p, "sparsecore" those of TPU v5p,
-            v6e and TPU7x, with `HostDriver(arithmetic="sparsecore")` on a host, and with the
-            SparseCores under a TPUStrategy. Settings that SparseCores do not support raise
+        arithmetic: "tpu" computes the results of TPUs before v5p. "sparsecore" computes the results
+            of TPU v5p, v6e and TPU7x, with `HostDriver(arithmetic="sparsecore")` on a host and with
+            the SparseCores under a TPUStrategy. Settings that SparseCores do not support raise
             InvalidSpec.
         sparse_core_limits: limits on the ids of a step on SparseCores: a
             `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
@@ -62,11 +64,11 @@ class Trainer:
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`, or a stand-in if the model has no tables.
         step: the global step.
-        variables: the variables of the model and its optimizers, by legacy name. They are created
-            by the first batch.
+        variables: maps legacy names to the variables of the model and its optimizers, which are
+            created when the first batch arrives.
         stop_training: set this to True to end training after the current step.
-        drive: a function that consumes an iterator. Each item runs a step, and is the losses by
-            replica.
+        drive: a function that consumes an iterator. Taking an item runs a step; the item is a list
+            with the loss of each replica.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
@@ -172,8 +174,8 @@ class Trainer:
         """Trains up to a global step, for a number of steps, or until the end of the input.
 
         After SIGTERM or Ctrl-C, training finishes the current step, writes a checkpoint, and then
-        lets the signal take effect. If the input delivers no batch, training ends without it; see
-        `tf2_engine.interruptions`.
+        lets the signal take effect. If the input delivers no batch at that time, training ends
+        without one; see `tf2_engine.interruptions`.
 
         Args:
             input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
@@ -317,11 +319,11 @@ class Trainer:
 
         Args:
             serving_input_receiver_fn: returns a `ServingInputReceiver`.
-            assets_extra: files to add, by path below the directory `assets.extra`.
-            as_text: writes the graph as text.
+            assets_extra: maps paths below the directory `assets.extra` to files to copy there.
+            as_text: whether the graph is written as text.
             checkpoint_path: by default the latest checkpoint.
             table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict of these by table name. `small_types` gives bounds on the errors.
+                or a dict from table names to these types. `small_types` gives bounds on the errors.
 
         Raises:
             InvalidInput: there is no checkpoint, a variable is missing in it, there is no default
@@ -380,7 +382,7 @@ class Trainer:
     def _prepared(
         self, mode: str, input_fn: Function, hooks: Sequence[Object]
     ) -> tuple[Iterator[Nest], Function]:
-        """Creates all variables. Returns the mode's batches and the function that runs a step.
+        """Creates all variables. Returns the mode's batches, and a function that runs a step.
 
         The step is traced again if this call or the last call has hooks.
         """

@@ -1,4 +1,4 @@
-"""Saves and ends a `Trainer` on a signal, after the current step or while it waits for input."""
+"""Saves a `Trainer` and ends its steps on a signal, after a step or while one waits for input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Arrivals:
             )
 
     def count(self, batch: Nest) -> None:
-        """Counts a batch as soon as it has arrived. Must be called last while a step is traced.
+        """Counts a batch as soon as it has arrived. Must be the last call in the trace of a step.
 
         Otherwise the seeds that TensorFlow derives for later ops would change.
         """
@@ -44,7 +44,7 @@ class TrainerSteps(interruptions.SavedSteps):
     """The steps of one call of `Trainer.train`.
 
     Args:
-        arrivals: counts the batches; the traced step updates it.
+        arrivals: the counter of batches, which the traced step increments.
     """
 
     def __init__(self, arrivals: Arrivals, checkpoints: Checkpoints) -> None:
@@ -99,7 +99,7 @@ class TrainerReading(interruptions.ReadingSteps):
 
     Args:
         mode: "eval" or "infer".
-        start: the checkpoint from which variables have their values, for messages.
+        start: the checkpoint whose values the variables have, for messages.
     """
 
     def __init__(self, mode: str, start: str) -> None:

@@ -25,17 +25,17 @@ class ModelSpec(NamedTuple):
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
         loss: a scalar; required for training and evaluation.
-        train_op: the op that trains. It never runs in other modes than training.
-        eval_metrics: a pair of a function that returns metrics of `tf.compat.v1.metrics` by name,
-            and its arguments, [batch, ...] each, as a list or a dict.
-        export_outputs: by signature, as in `tf.compat.v1.estimator.export`.
+        train_op: the op that trains. It runs only in training.
+        eval_metrics: a pair (function, arguments). The function returns a dict of metrics of
+            `tf.compat.v1.metrics`. The arguments, a list or a dict, are tensors [batch, ...].
+        export_outputs: maps the names of signatures to objects of `tf.compat.v1.estimator.export`.
         scaffold_fn: returns a `Scaffold`, which chooses the names to restore from and the number of
             checkpoints to keep.
-        host_call: a pair of a function that runs on the host after each step of any mode, for
-            example to write summaries, and its arguments.
+        host_call: a pair (function, arguments) as in `eval_metrics`. The function runs on the host
+            after each step in every mode, for example to write summaries.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
-        eval_metric_ops: (value, update) by name, as `tf.compat.v1.metrics` returns them. Programs
-            for an Estimator set this instead of `eval_metrics`.
+        eval_metric_ops: a dict of pairs (value, update), as `tf.compat.v1.metrics` returns them.
+            Programs for an Estimator set this instead of `eval_metrics`.
         scaffold: a `Scaffold`, instead of `scaffold_fn`.
         training_chief_hooks: further training hooks.
     """
@@ -75,12 +75,13 @@ class RunConfig:
         save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints, by default 600
             seconds. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
-        keep_checkpoint_every_n_hours: also keeps one checkpoint per period of this length.
+        keep_checkpoint_every_n_hours: in addition, one checkpoint is kept for each period of this
+            many hours.
         log_step_count_steps: the interval of log lines in steps. 0 or None disables these lines.
         cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
-        session_config, device_fn, protocol, tpu_config: have no effect. They exist for calls that
-            pass them with `**`.
+        session_config, device_fn, protocol, tpu_config: have no effect. They exist because programs
+            may pass them with `**`.
     """
 
     model_dir: str | None = None
@@ -144,8 +145,9 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or its directory.
-        vars_to_warm_start: a regular expression that must match at the start of the name of a table
-            or trainable variable; or several expressions, which may also match other variables.
+        vars_to_warm_start: a regular expression that selects tables and trainable variables; or
+            several expressions, which select tables and any variables. An expression must match at
+            the start of a name.
         var_name_to_prev_var_name: maps names in this model to names in the checkpoint, where the
             names differ.
     """

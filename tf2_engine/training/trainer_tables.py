@@ -23,7 +23,8 @@ class Embedding:
         feature_config: a FeatureConfig per feature. Every table must have an optimizer.
         preprocessing_of_ids: converts features to ids, weights and lengths. By default the features
             are ids without weights.
-        gradient_multiplier: computes a factor for the gradients of all activations.
+        gradient_multiplier: a function without arguments that returns a factor for the gradients of
+            all activations.
 
     Raises:
         InvalidSpec, WrongType: as in `tf2_engine.TPUEmbedding`, when a trainer uses this object.
@@ -57,7 +58,7 @@ class Embedding:
 
 
 class WithoutTables(tf.Module):
-    """Replaces the `Embedding` and the engine in a model without tables.
+    """Stands in for the `Embedding` and the engine in a model without tables.
 
     Its methods do nothing, because there are no tables.
     """

@@ -1,4 +1,4 @@
-"""The formats of checkpoints, with one interface: by name, by object, for SparseCores."""
+"""The formats of checkpoints, with one interface: names, objects, SparseCores and PyTorch."""
 
 from __future__ import annotations
 

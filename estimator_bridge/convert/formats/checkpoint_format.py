@@ -1,4 +1,4 @@
-"""How a format reads a checkpoint, and where it places tensors in a new one."""
+"""The interface of a checkpoint format: reads a checkpoint, and plans the tensors of a new one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Gap(NamedTuple):
 
 
 Moves: TypeAlias = Iterator[TensorMove | Gap]
-"""The moves of tensors, and the tensors without a place in the new checkpoint."""
+"""The moves of tensors, and a `Gap` for each tensor without a counterpart."""
 
 
 class StoredTable(NamedTuple):
@@ -69,7 +69,7 @@ class StoredTable(NamedTuple):
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of a part; a missing slot has the spec's initial value."""
+        """Describes the rows of the table or a slot; a missing slot has its initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
@@ -107,7 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts. Tables in `whole` are on a single host."""
+    """How a checkpoint's writer spread tables over hosts. Tables in `whole` are on one host."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -120,7 +120,7 @@ class WriterHosts(NamedTuple):
 
 
 class CheckpointTarget(abc.ABC):
-    """A new checkpoint: its files are named `basename`, plus the step if the form needs it."""
+    """Writes a new checkpoint, whose files are named `basename`, plus the step if needed."""
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
@@ -162,7 +162,7 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints; `converts_to` is the form it is converted to by default."""
+    """A format of checkpoints; `converts_to` is the form that a conversion makes by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
@@ -171,7 +171,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Reads the contents; `strict` requires tables whose optimizers are certain."""
+        """Reads the contents; with `strict`, an uncertain optimizer of a table is an error."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())

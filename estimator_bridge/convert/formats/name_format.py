@@ -177,7 +177,6 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Finds tables that are whole on one host although others are divided, or cut by a Saver."""
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
     return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)

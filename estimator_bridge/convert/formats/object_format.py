@@ -1,4 +1,4 @@
-"""Object checkpoints, which `tf.train.Checkpoint` writes: tensors by the paths of objects."""
+"""Object checkpoints, which `tf.train.Checkpoint` writes: a tensor's key is its object's path."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ObjectFormat(common.Format):
 
 
 class ObjectTarget(common.CheckpointTarget):
-    """A new object checkpoint. Variables of an `old` checkpoint for SparseCores stay in place."""
+    """A new object checkpoint. Variables of an old SparseCore checkpoint keep their paths."""
 
     basename = "ckpt"
     registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
@@ -124,7 +124,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of a template, such as a Keras program's checkpoint."""
+    """A new checkpoint with all objects of a template, such as a Keras program's checkpoint."""
 
     basename = "ckpt"
 
@@ -224,7 +224,7 @@ def other_variables(
 
 
 def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    """Finds the only optimizer with these slots; if not `strict`, the first of several."""
+    """Finds the only optimizer with these slots; unless `strict`, the first of several."""
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(

@@ -1,10 +1,12 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
 Tables are stored in stacks, as on the SparseCores. The checkpoint contains the layout of the
-stacks, which depends on the numbers of cores and SparseCores, but not on hosts or the kind of TPU.
+stacks. This layout depends on the numbers of cores and SparseCores, but not on the number of hosts
+or the kind of TPU.
 
-Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. When they
-restore a checkpoint into another layout, tables keep their values, and slots are silently reset.
+Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. When
+TensorFlow restores a checkpoint into another layout, tables keep their values, but slots are
+silently reset.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class SparseCoreFormat(common.Format):
 
 
 class SparseCoreTarget(object_format.ObjectTarget):
-    """A new SparseCore checkpoint: stacks below the root, and their layouts."""
+    """A new SparseCore checkpoint, with the stacks below the root and the layouts of the stacks."""
 
     registers_saver = False
 

@@ -44,7 +44,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
     "ProximalAdagradParameters": {"accumulators": "momentum1"},
     "AdamParameters": {"momenta": "momentum1", "velocities": "exp_avg_sq"},
 }
-"""TorchRec's names of slots. Slots of optimizers that FBGEMM lacks keep their names."""
+"""TorchRec's names of slots. Slots of optimizers that FBGEMM lacks keep the engine's names."""
 
 # Other names of these slots: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in
 # torch.optim.
@@ -99,7 +99,7 @@ class TorchFormat(common.Format):
 
 
 class TorchTarget(common.CheckpointTarget):
-    """New files of PyTorch: one each for tables, slots and variables, and a state dict of all."""
+    """New files of PyTorch: one each for tables, slots and variables, and one state dict."""
 
     basename = "model"
 

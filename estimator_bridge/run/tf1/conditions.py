@@ -33,7 +33,7 @@ class PublicName(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A function of the program that takes no arguments and returns a known value."""
+    """A function of the program without arguments, whose return value is known."""
 
     value: Object
 
@@ -98,7 +98,7 @@ PYTHON: Mapping[str, Object] = {
     "typing": SimpleNamespace(TYPE_CHECKING=False),
     "six": SimpleNamespace(PY2=False, PY3=True),
 }
-"""The known values in modules that distinguish Python versions."""
+"""Stand-ins, with the known values, for modules that tell Python versions apart."""
 
 
 def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
@@ -123,7 +123,7 @@ def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str
 
 
 def is_question(node: ast.AST, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
-    """Whether a node, apart from its parts, asks which TensorFlow is installed."""
+    """Whether a node itself, not one of its parts, asks which TensorFlow is installed."""
     public = public_name(node, known)
     if public is not None:
         return public.parts[-2:] == ("tf2", "enabled") or not _OF_VERSION.isdisjoint(public.parts)
@@ -169,7 +169,7 @@ def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
 def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
     """Computes the value that an expression has with TensorFlow 2, or returns UNKNOWN.
 
-    It executes only operators, string methods and a few builtins, on known values.
+    This function executes only operators, string methods and a few builtins, on known values.
     """
     if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN

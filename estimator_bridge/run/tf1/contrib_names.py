@@ -246,7 +246,8 @@ WHOLE: Mapping[str, str] = {
     "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
-"""Whole modules: the path below `tensorflow.contrib`, and the module's new place."""
+"""Modules that moved as a whole: maps the path below `tensorflow.contrib` to the module's new path.
+"""
 
 EMPTY = (
     *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),
@@ -254,7 +255,8 @@ EMPTY = (
     *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
     *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
-"""Modules without any supported name. Programs that import one and use nothing of it run."""
+"""Modules without any supported name. A program may import such a module if it uses no name in it.
+"""
 
 _TF_DATA = "write it with the methods of tf.data.Dataset"
 _KERAS = "write the model as a model_fn for TPUEstimator, or with tf.keras"
@@ -292,7 +294,7 @@ _REASONS: Mapping[str, str] = {
     "tf.train.MomentumOptimizer",
     "slim": "use the package tf_slim",
 }
-"""What to do instead of a name or module; the longest matching path counts."""
+"""What to use instead of a name or module. Of several paths that match, the longest counts."""
 
 
 def _modules() -> dict[str, dict[str, str]]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import tf2_engine
 
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
-"""Folders into which installers write, for this Python and for others that a path may lead to."""
+"""Matches folders into which installers write, for this Python and others on a path."""
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 

@@ -32,7 +32,7 @@ from estimator_bridge.run.tf1.conditions import (
 from tf2_engine.types import Object
 
 Scope = tuple[str, ...]
-"""The file, and the classes and functions, that a piece of code is in."""
+"""Where a piece of code is: the file, and the enclosing classes and functions."""
 
 _ROOT = "tensorflow"
 _VERSION_PACKAGES = ("distutils", "packaging", "pkg_resources")
@@ -66,7 +66,7 @@ class Use(NamedTuple):
 class FoundUse(NamedTuple):
     """A use, and the error that it raises with TensorFlow 2.
 
-    `is_sure` is true if every run of the scope reaches the use, whatever its conditions are.
+    `is_sure` is true if every run of the scope reaches the use, whichever branches it takes.
     """
 
     use: Use
@@ -76,11 +76,12 @@ class FoundUse(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A name, or the file of a module, that code refers to.
+    """A reference of code to a name or to the file of a module.
 
     Attributes:
-        is_reached: whether a run with TensorFlow 2 can get here from the start of the scope.
-        is_sure: whether every run of the scope gets here.
+        is_reached: whether a run with TensorFlow 2 can get from the start of the scope to the
+            mention.
+        is_sure: whether every run of the scope gets to the mention.
     """
 
     name: str
@@ -90,11 +91,11 @@ class Mention(NamedTuple):
 
 
 class Reading(ast.NodeVisitor):
-    """The uses of TensorFlow 1 in a module, and the other names that the module mentions.
+    """Collects the uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
     `find` takes a module's name, the importing file and the level of a relative import, and returns
-    the reading of the module, or None if it does not belong to the program. `adapts` is true if the
-    module uses `tf.compat.v1` when it finds TensorFlow 2.
+    the reading of the module, or None if the module does not belong to the program. `adapts` is
+    true if the module uses `tf.compat.v1` when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -354,7 +355,7 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Whether an exception handler continues without the failed code, and reports no error."""
+        """Whether an exception handler lets the program continue, and reports no error."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False

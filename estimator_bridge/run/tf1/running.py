@@ -1,4 +1,4 @@
-"""Runs the code of a `with` block as under TensorFlow 1."""
+"""Context managers in which a program finds TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def as_needed(
     """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
 
     If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
-    program fails. `folder` is the folder from which the program imports, by default its own.
+    program fails. `folder` is the folder from which the program imports, by default the folder of
+    the script.
     """
     use = None
     if tf1 is None:

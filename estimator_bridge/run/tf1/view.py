@@ -18,7 +18,7 @@ from estimator_bridge.run.tf1.libraries import Libraries
 from tf2_engine.types import Object
 
 VERSION = "1.15.5"
-"""The `tf.__version__` that programs see: the last release with the names of the view."""
+"""The `tf.__version__` that programs see: the last release that has the names of TensorFlow 1."""
 
 _ROOT = "tensorflow"
 _CONTRIB = f"{_ROOT}.contrib"
@@ -28,7 +28,7 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`, by its path below `tf.contrib`. Names are loaded on first use."""
+    """The module at a path below `tf.contrib`. Its names are loaded on first use."""
 
     def __init__(self, path: str, view: TF1View) -> None:
         super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
@@ -63,8 +63,8 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
 
-    Attributes that a program sets stay on this module. Its submodules are TensorFlow's own and
-    shared.
+    Attributes that a program sets stay on this module. The submodules are TensorFlow's own, so
+    attributes set on them are seen by everyone.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class TF1View(ModuleType):
 
 
 class _Compat(ModuleType):
-    """`tf.compat`, whose `v1` is the view, because both were the same in TensorFlow 1."""
+    """The view's `tf.compat`. Its `v1` is the view itself, as in TensorFlow 1."""
 
     def __init__(self, view: TF1View) -> None:
         super().__init__(f"{_ROOT}.compat")
@@ -148,7 +148,8 @@ def _load(target: str, path: str) -> Object:
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
     """Makes `import tensorflow` in the program's modules return `view`, inside the context.
 
-    The bridge and libraries still get TensorFlow itself. `script` helps to recognize libraries.
+    The bridge and libraries still get TensorFlow itself. The project of `script` counts as the
+    program's, not as a library.
     """
     # Only this function learns which module imports. A finder on sys.meta_path, or another entry in
     # sys.modules, would change TensorFlow for libraries too.

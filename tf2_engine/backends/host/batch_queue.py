@@ -1,12 +1,12 @@
-"""The queues of batches that wait for a lookup or gradients, and the pending update of pipelines.
+"""Queues of batches that wait for a lookup or for gradients, and the pending update of a pipeline.
 
-While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue and
-another dequeue, so a batch waits in a queue resource, which repeated or failed tracing does not
-change. Each core has its own first-in, first-out queue.
+While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
+batch and another dequeue it, so the batch waits in a queue resource, which repeated or failed
+tracing does not change. Each core has its own first-in, first-out queue.
 
-Only one batch per name may wait for gradients. If a second batch is looked up, the first step has
-failed, and its batch would be paired with the gradients of the second step. Within one trace or
-graph, several batches may wait.
+Only one batch per name may wait for gradients. A second lookup before the gradients arrive means
+that the first step has failed; its batch would be paired with the gradients of the second step.
+Within one trace or graph, several batches may wait.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _GRADIENTS_MISSING = (
 class Step:
     """The occurrences of a global batch, and whether gradients will follow.
 
-    In a graph, the update must wait for the ops in `after`: the gradients may not depend on the
-    lookup.
+    In a graph, the update must wait for the ops in `after`, because gradients that do not depend on
+    the lookup could be ready before it.
     """
 
     occurrences: StepOccurrences
@@ -56,7 +56,7 @@ class Step:
 
 
 Apply = Callable[[Step, Gradients, Rates], Op]
-"""Updates the tables, given a step, its gradients and the learning rates."""
+"""A function that updates the tables, given a step, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
@@ -98,7 +98,7 @@ class GraphBatchQueue:
 
 
 class ResourceBatchQueue:
-    """A queue that works across functions: one enqueues a batch, another takes it."""
+    """A queue that works across functions: one function enqueues a batch, another takes it."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
@@ -116,7 +116,7 @@ class ResourceBatchQueue:
         return op
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that was not looked up.
+        """Removes the oldest batch that has not been looked up, and returns it.
 
         If an earlier batch still waits for gradients, a training batch stays in the queue and the
         step fails.
@@ -168,9 +168,9 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls so far in the trace of a function.
+    """The calls of an engine so far in the function that is being traced.
 
-    `enqueued` has an entry for each batch that waits for its lookup: whether gradients may follow.
+    `enqueued` says for each batch that waits for its lookup whether gradients may follow.
     `looked_up` counts the batches that wait for gradients.
     """
 
@@ -190,7 +190,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues by batch name. A queue is created on first use."""
+    """Maps batch names to queues. A queue is created on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -207,7 +207,7 @@ class BatchQueues:
 
 
 class QueuesOfEngine(BatchQueues):
-    """The queues of an engine, either for one graph or for eager calls and tf.functions."""
+    """The queues of an engine, which works either in one graph or outside of graphs."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         in_graph = self._in_graph = building_graph()
@@ -339,7 +339,7 @@ class Fifo:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """A batch as tensors for a queue: four per core and feature, and whether it is for training."""
+    """The order of a batch's tensors in a queue: four per core and feature, and a training flag."""
 
     plan: Plan
     kernels: KernelSet

@@ -1,4 +1,4 @@
-"""The cores that a driver on hosts emulates."""
+"""The emulated cores of drivers that run on hosts."""
 
 from __future__ import annotations
 

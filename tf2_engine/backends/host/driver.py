@@ -64,10 +64,10 @@ class Configured:
 
 
 class HostDriver(StepDriver):
-    """Computes on the variables of the tables what a TPU would compute.
+    """Computes what a TPU would compute, on the variables of the tables.
 
     With pipelining, a training batch is looked up before the update of the previous batch is
-    applied, so its activations are one step old. `retrieve` and lookups for inference apply the
+    applied, so the activations are one step old. `retrieve` and lookups for inference apply the
     pending update first.
 
     Args:

@@ -1,4 +1,4 @@
-"""A step on TensorFlow's ops for tables on a GPU.
+"""The kernel set for tables on a GPU without native ops, on TensorFlow's ops.
 
 Starting an op takes microseconds. To start few ops, tables with the same width and optimizer are
 updated together, features of the same width are summed together, and all ids are checked together.
@@ -34,7 +34,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step that uses as few of TensorFlow's ops as possible."""
+    """A step on TensorFlow's ops that starts as few ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"

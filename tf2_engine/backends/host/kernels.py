@@ -1,4 +1,4 @@
-"""Kernel sets. Each one does the lookups and updates of some features."""
+"""Kernel sets. A kernel set implements the lookups and updates of features on some kind of ops."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OfFeature: TypeAlias = tuple[FeaturePlan, FlatBatch]
 """A feature and its batch on one core."""
 
 StepOccurrences: TypeAlias = Sequence[Sequence[Occurrences]]
-"""The occurrences of a step per core and feature."""
+"""The occurrences of a step: for each core, a list with one entry per feature."""
 
 _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute the same results on the same variables."""
+    """The parts of a step. All kernel sets compute equal results on the same variables."""
 
     name: str
     queue_device = "CPU:0"
@@ -49,7 +49,7 @@ class KernelSet(abc.ABC):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        """Reads ids whose lookup, in the same step, checks them."""
+        """Reads ids without checking them, because the lookup of the same step checks them."""
         return self.occurrences(features)
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class KernelSet(abc.ABC):
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Whether `as_tensors` may return row splits, of rank 2, instead of cells."""
+        """Whether `as_tensors` may return row splits, which have rank 2, in place of cells."""
         return False
 
     @abc.abstractmethod
@@ -75,7 +75,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled after the call."""
+    """A step on TensorFlow's ops, for any table. `tables` may be filled after construction."""
 
     name = "TensorFlow's ops"
 
@@ -180,7 +180,7 @@ def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[
 
 
 class SplitKernels(KernelSet):
-    """Two kernel sets: the first is for the tables in `of_first`, the second for all others."""
+    """Combines two kernel sets: the first for the tables in `of_first`, the second for the rest."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

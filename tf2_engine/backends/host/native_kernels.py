@@ -1,4 +1,4 @@
-"""The fused kernels: one call of a native op for the features of all cores.
+"""The kernel set on native ops, which handle the features of all cores in one call.
 
 On the same variables, the native ops compute the same results as TensorFlow's ops, with the same
 rounding except in powers (FTRL, AdagradMomentum). Sums are in order of occurrence, for any number
@@ -187,7 +187,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """The native ops for tables on a GPU. The host reads, checks and packs the ids."""
+    """A step on the native ops for tables on a GPU. The host reads, checks and packs the ids."""
 
     name = "native ops, on a GPU"
 

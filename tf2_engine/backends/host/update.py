@@ -1,6 +1,6 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-For each row, the operations are in the device's order (optimization_parameters.proto): sum over
+The operations on a row have the device's order (optimization_parameters.proto): sum over
 occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
@@ -42,7 +42,7 @@ Sums = tuple[Tensor, Tensor]
 
 
 def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
-    """Applies one step to a table, given the gradients of its features per core.
+    """Updates a table in one step, given for each core the gradients of the table's features.
 
     With gradient accumulation, every row is updated once, with the sum over cores and features.
     Without gradient accumulation, a row is updated once per core: first by the core that owns the
@@ -148,7 +148,7 @@ def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[O
 
 
 def all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
-    """Makes writes in a graph wait for all reads: no op may read a value that is already new."""
+    """Makes writes in a graph wait until all `old` values are read; no op reads new values."""
     return run_after(list(old.values()))
 
 

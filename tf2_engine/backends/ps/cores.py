@@ -1,4 +1,4 @@
-"""The cores of an engine on a cluster: all cores of a step, or the one core of a function."""
+"""The cores of an engine on a cluster: all cores of a step, or one core per function call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores whose tables are on parameter servers. `devices` are the cores' devices, if known."""
+    """Cores that use tables on parameter servers. `devices` are the cores' devices, if known."""
 
     servers: Servers
     devices: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class PsCores(ServerCores):
 class StrategyCores(ServerCores):
     """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous`, a step consists of that many functions, and each function is one core.
+    With `synchronous`, a step consists of that many function calls, each of which is one core.
     """
 
     def __init__(

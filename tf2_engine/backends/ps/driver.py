@@ -1,4 +1,4 @@
-"""The drivers for parameter servers: for a graph with ops on all tasks, and for a strategy."""
+"""The drivers for parameter servers: one for graphs with ops on all tasks, one for a strategy."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from tf2_engine.plan import Plan
 from tf2_engine.types import Op, Tensor
 
 NativeTasks: TypeAlias = Callable[[], Collection[str]]
-"""Returns the devices of the tasks that have the native ops."""
+"""A function that returns the devices of the tasks that have the native ops."""
 
 
 class PsDriver(HostDriver):
     """Keeps tables on parameter servers and runs the cores on workers.
 
-    The worker of a core fetches and combines the rows; a parameter server updates its rows and
-    slots. The results equal those of `HostDriver(native=False)` with the same number of cores bit
-    for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the last place.
+    The worker of a core fetches and combines the rows; a parameter server updates the rows and
+    slots that it stores. The results equal those of `HostDriver(native=False)` with the same number
+    of cores bit for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the
+    last place.
 
-    With pipelining, each core's part of the pending update waits on its worker.
+    With pipelining, each core's part of the pending update waits on the worker of this core.
 
     Args:
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each worker
@@ -91,8 +92,8 @@ class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
     The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
-    back. Each server updates each row of the function once, and applies the updates of different
-    functions one after the other.
+    back. Each server updates each row that the function looked up once, and applies the updates of
+    different functions one after the other.
 
     Args:
         layout: see `placement`. tf.train.Checkpoint cannot save "octaves".
@@ -229,7 +230,7 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 
 
 class _TracedQueues(BatchQueues):
-    """The queues of scheduled functions.
+    """The queues of functions that a ClusterCoordinator schedules.
 
     Workers run functions at the same time, so with a shared queue a function could take the batch
     of another function. Instead, the calls of a step are matched within one trace.

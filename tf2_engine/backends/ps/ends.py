@@ -36,13 +36,14 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
-"""The bytes that the form "cells" adds per id, for its cell and its gain."""
+"""The bytes that the form "cells" (see `messages`) adds per id, for its cell and its gain."""
 
 
 class Routed(NamedTuple):
-    """A core's ids whose rows are in one part of a table, in order, [number of ids] int64.
+    """Those ids of a core whose rows are in one part of a table, in order, [number of ids] int64.
 
-    `positions` are their positions among all ids, int32, or None if all rows are in this part.
+    `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
+    are in this part.
     """
 
     ids: Tensor
@@ -69,9 +70,9 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table on one server, as a `Table`.
+    """The part of a table that one server stores, with the interface of `Table`.
 
-    Its methods take ids of the whole table, but only those whose rows are in this part.
+    The methods take ids of the whole table, but only ids whose rows are in this part.
     """
 
     placement: TablePlacement
@@ -113,7 +114,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """One part of a table, by its number."""
+    """Names one part of a table: the table and the part's number."""
 
     table: TablePlan
     part: int
@@ -133,7 +134,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """What a core computes in a step, with ops on the core's device."""
+    """Computes a core's side of a step, with ops on the core's device."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -186,7 +187,7 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core before its rows arrive. `requests` are packed ids by server."""
+    """A lookup of one core before the rows arrive. `requests` maps servers to packed ids."""
 
     def __init__(
         self,
@@ -231,7 +232,7 @@ class Asked:
 
 
 class ServerEnd:
-    """What a server computes in a step, with ops on the server's device and variables."""
+    """Computes a server's side of a step, with ops on the server's device and variables."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables

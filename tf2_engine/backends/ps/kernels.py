@@ -1,10 +1,10 @@
 """A step with tables on parameter servers, which send rows to the cores and receive gradients.
 
-Slots never leave their server. For each row, the server sums the gradients of all cores, in the
-order of cores, and applies the optimizer's rule once. The results equal those of `HostDriver` on
-TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum), which TensorFlow
-computes differently for the last elements of a vector, and gradients that are summed before they
-are sent.
+Slots stay on the server that stores them. For each row, the server sums the gradients of all cores,
+in the order of cores, and applies the optimizer's rule once. The results equal those of
+`HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum),
+which TensorFlow computes differently for the last elements of a vector, and gradients that are
+summed before they are sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops run on the server that has the rows, or on the core's worker.
+    """The kernel set for tables on servers. Ops run on the server with the rows, or on the worker.
 
     Args:
         wire: the form in which gradients are sent.
-        native: the devices that have native ops. Cores use them only if all cores have them.
+        native: the devices that have native ops. Cores use native ops only if the devices of all
+            cores have them.
     """
 
     name = "TensorFlow's ops"
@@ -158,9 +159,9 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels for workers whose functions may update the same server at the same time.
+    """The kernel set for functions that may update the same server at the same time.
 
-    An update takes its server's lock.
+    An update holds the lock of the server.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:

@@ -1,9 +1,9 @@
 """Stores the gradients of all cores of a synchronous step on the servers, to apply them together.
 
 A ClusterCoordinator runs a function again when its worker is lost, but the lost run may still send
-gradients. Therefore every run draws a new number from a counter, and publishes the number for its
-core once all servers have its gradients. For each core, a step uses the gradients with the highest
-published number, so each core counts once.
+gradients. Therefore every run draws a new number from a counter, and publishes this number for its
+core once all servers have the gradients of the run. For each core, a step uses the gradients with
+the highest published number, so each core counts once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HIGHEST = 2**63 - 1
 
 
 class Lanes:
-    """The gradients of a step in which each core is a separate function call.
+    """Stores the gradients of a step in which each core is a separate function call.
 
     The counter and the published numbers are on the first of the `devices`.
     """
@@ -66,7 +66,7 @@ class Lanes:
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
-        """Removes this step's messages for the given servers, and returns them by core.
+        """Removes this step's messages for the given servers; returns one dict per core.
 
         Must be called eagerly, when `missing` returns no core. The tensors stay on the servers.
         """

@@ -1,13 +1,14 @@
-"""Messages between a core and a server, each one tensor with data for several tables.
+"""Packs data of several tables into few tensors, to be sent between a core and a server.
 
 Each tensor that a task sends to another task costs about 650 bytes and a call. Therefore a core and
 a server exchange only four tensors per step, for all tables: the ids of the wanted rows, the rows,
 and two vectors with gradients. The gradients of a table have one of three forms, and the message
 says which:
 
-* occurrences: one gradient for each id.
-* cells: the gradient of each cell, and the cell and gain of each id, which the server multiplies as
-  the core would. This is smaller if several of a server's ids share a cell.
+* occurrences: one gradient for each id. (`batch` defines occurrence, cell and gain.)
+* cells: the gradient of each cell, and the cell and gain of each id. The server multiplies the
+  gradient by the gain, as the core would. This form is smaller if several of a server's ids share
+  a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
 """
 
@@ -30,14 +31,14 @@ Message: TypeAlias = tuple[Tensor, Tensor]
 """The gradients that a core sends to a server: integers, [num] int64, and floats, [num] float32."""
 
 Messages: TypeAlias = dict[int, Message]
-"""The gradients that a core sends, by the number of the receiving server."""
+"""The gradients that a core sends: maps the number of each server to its message."""
 
 
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is one row for each id, or, if `num_cells` is positive, one row for each cell; then each
-    id has a cell and a gain.
+    There is one row for each id. If `num_cells` is positive, there is one row for each cell, and
+    each id has a cell and a gain.
     """
 
     ids: Tensor
@@ -48,9 +49,9 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables, with the number of ids of each table in front.
+    """Joins the ids of several tables into a vector that begins with each table's count.
 
-    The ids of a single table have no number in front.
+    With a single table, the vector has only the ids.
     """
     if len(ids) == 1:
         return ids[0]
@@ -78,8 +79,8 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are first the number of ids and the number of cells of each table, then the ids and
-    cells of each table. The floats are the gains and rows of each table.
+    The integers are, first, each table's number of ids and number of cells, then each table's ids
+    and cells. The floats are each table's gains and rows.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []
@@ -97,7 +98,10 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
 ) -> list[RowGradients]:
-    """Splits a message by table. `may_have_cells=False` saves a copy of the rows."""
+    """Splits a message into the gradients of each table.
+
+    `may_have_cells=False` saves a copy of the rows.
+    """
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])
     counts, num_cells = tf.unstack(header, axis=1)

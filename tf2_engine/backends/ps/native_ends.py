@@ -28,7 +28,9 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""The low bits of a position are the row in an answer; the bits above are the server."""
+"""This many low bits of a position are the row in a server's answer; the bits above are the
+server's number.
+"""
 
 
 class NativeCoreEnd(CoreEnd):

@@ -1,4 +1,4 @@
-"""The SparseCore backend, for TPU v5p, v6e and TPU7x. It uses the ops of stock's TPUEmbeddingV2."""
+"""The SparseCore backend, for TPU v5p, v6e and TPU7x. It runs the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 

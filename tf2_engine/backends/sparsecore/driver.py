@@ -1,4 +1,4 @@
-"""The driver for SparseCores. It uses the ops of stock's TPUEmbeddingV2."""
+"""The driver for SparseCores, which uses the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""The default if a core does not report its number of SparseCores. Stock also assumes a v5p."""
+"""The number of SparseCores to assume if a core does not report it; stock assumes the same.
+"""
 
 
 class SparseCoreCores(TpuCores):
-    """The cores of a TPUStrategy, each of which reads its own ids.
+    """The cores of a TPUStrategy on a TPU with SparseCores. Each core reads its own ids.
 
     Ids are passed to the lookup as tensors, not through a queue, so both `enqueue` and `dequeue`
     must be called inside `strategy.run`.
@@ -61,8 +62,6 @@ class SparseCoreCores(TpuCores):
 
 @dataclasses.dataclass
 class _Batches:
-    """The waiting batches of one core, by name, while its computation is traced."""
-
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 
@@ -71,8 +70,8 @@ class SparseCoreDriver(ReplicaDriver):
     """Runs a plan on SparseCores. The whole step runs inside `strategy.run`.
 
     Between `enqueue` and `dequeue`, batches are kept as tensors of the traced function. On the
-    hardware, an id outside its table silently uses a row of padding or of another table; on the
-    software TPU it is an error.
+    hardware, an id outside the feature's table silently uses a row of padding or of another table;
+    on the software TPU such an id is an error.
 
     Args:
         limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None

@@ -1,4 +1,4 @@
-"""The stacks of a plan: which tables share a variable, and the order of their features."""
+"""The stacks of a plan: which tables share a variable, and the order of the features in a stack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables with the same width and optimizer that share variables, in the order of their rows."""
+    """Tables of the same width and optimizer that share variables, in the order of rows there."""
 
     name: str
     tables: tuple[TablePlan, ...]

@@ -18,8 +18,8 @@ class DeviceTable:
     """The variables of a stack.
 
     A core's variable contains the shards of its SparseCores one after the other. Padding is zero in
-    the parameters. In slots it is the slot's initial value: with zeros, Adagrad would compute NaN
-    in the padded columns.
+    the parameters. In slots, padding is the slot's initial value: with zeros, Adagrad would compute
+    NaN in the padded columns.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:

@@ -65,7 +65,7 @@ RULES = {
         },
     ),
 }
-"""The ops by the class name of the optimizer."""
+"""Maps the class name of an optimizer to its op."""
 
 
 def updated(

@@ -19,7 +19,7 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses an `enqueue` that cannot be moved to the host: in control flow inside `strategy.run`.
+    """Refuses an `enqueue` in control flow in `strategy.run`; it cannot be moved to the host.
 
     `computation` is the graph in which the TPU computation began, or None outside one.
     """

@@ -19,7 +19,7 @@ class TpuCores(EngineCores):
     """The cores of a TPUStrategy.
 
     A call inside `strategy.run` is traced once and runs on every core. Calls of different cores are
-    not merged, because the device synchronizes them.
+    not merged, because the device synchronizes the cores.
     """
 
     tables_on_device = True

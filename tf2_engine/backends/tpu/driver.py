@@ -1,4 +1,4 @@
-"""The driver for TPUs. Each of its six methods runs one family of `tf.raw_ops`."""
+"""The driver for TPUs. Each of the six methods of `Driver` runs one family of `tf.raw_ops`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tf2_engine.types import Op, Strategy, Tensor
 class TpuDriver(ReplicaDriver):
     """Runs a plan on a TPU, which does lookups and updates and keeps batches in order.
 
-    Unlike `HostDriver`, it detects neither calls that are out of order, for which the device waits
-    forever, nor ids outside their table.
+    Unlike `HostDriver`, this driver detects neither calls that are out of order, after which the
+    device waits forever, nor ids outside a feature's table.
 
     Args:
         topology: None reads it from the current strategy.

@@ -18,7 +18,7 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A core: its device, the CPU device that feeds it, and its index among that host's cores."""
+    """A core: its device, the CPU device that feeds the core, and the core's index on this host."""
 
     device: str
     host: str
@@ -83,7 +83,7 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Raises an error for known embedding hardware of a later generation."""
+    """Raises an error if the TPU is known to have embedding hardware of a later generation."""
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(

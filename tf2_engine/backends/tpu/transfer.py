@@ -16,17 +16,16 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
 Reader = Callable[[], Sequence[FlatBatch]]
-"""Reads the ids of one core. It is called in the device scope of that core's host."""
+"""A function that reads the ids of one core, called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
-"""A transfer of tables.
-
-It takes the plan, tables, device of each host and serialized configuration.
+"""A function that transfers tables. It takes the plan, tables, device of each host and serialized
+configuration.
 """
 
 
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
-    """Returns a function for each core, by position, that reads the core's ids.
+    """Maps each core's position to a function that reads the core's ids.
 
     The function splits a replica's batch over the replica's cores. Inside `strategy.run`
     (`cores_per_replica=None`) there is nothing to split: the graph rewrite gives each core its
@@ -69,8 +68,8 @@ def set_name(op: Op, name: str | None) -> None:
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     """Returns the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` the mode is always selected from two constants, even if it is known: the
-    graph rewrite that may turn training into inference searches for both constants.
+    Inside `strategy.run` the mode is always selected from two constants, even if the mode is known:
+    the graph rewrite that may turn training into inference searches for both constants.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))

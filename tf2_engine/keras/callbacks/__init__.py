@@ -1,1 +1,1 @@
-"""Callbacks for `fit`, without the base class of a Keras."""
+"""Callbacks for `fit` that do not depend on one version of Keras's `Callback` class."""

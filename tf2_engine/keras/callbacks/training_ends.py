@@ -1,4 +1,4 @@
-"""Callbacks that end training at a step, when a function says so, or because of evaluations."""
+"""Callbacks that end training at a step, by a function's result, or because of evaluations."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ class StopIfNoDecreaseBase(_StopIfStuckBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    This callback reads the evaluations by all calls of `fit` from the folder of checkpoints.
+    This callback reads the evaluations that all calls of `fit` wrote to the folder of checkpoints.
 
     Args:
-        metric: a key of the evaluations.
+        metric: the key of a metric in the evaluations.
         limit: the number of steps without improvement after which training ends.
         min_steps: evaluations before this step are ignored.
         every_secs, every_steps: the interval between readings. One must be None.

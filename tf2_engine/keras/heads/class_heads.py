@@ -1,4 +1,4 @@
-"""Heads of classifiers, with one logit for two classes, or one logit per class."""
+"""Heads for classification, with one logit for two classes, or one logit per class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """Base class of heads for `count` classes. The default names of classes are their numbers."""
+    """Base class of heads for `count` classes, whose default names are "0", "1", and so on."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """A head for one of several classes, each with a logit. The loss is the softmax cross entropy.
+    """A head for several classes, one of which is right. The loss is the softmax cross entropy.
 
     Args:
         n_classes: the number of classes.
@@ -118,19 +118,19 @@ class BinaryClassHeadLayer(ClassHeadLayer):
     """A head for two classes. The logit's sigmoid is the probability of class 1.
 
     Args:
-        label_vocabulary: the two labels as strings. By default they are 0 and 1, of any number
+        label_vocabulary: the two labels as strings. By default labels are 0 and 1, of any number
             type.
         v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the last
             digits, and define the area below the precision-recall curve differently.
         thresholds: additional probabilities, between 0 and 1, at which to report accuracy,
             precision and recall.
-        options: common to all heads. `weight_column`: the feature with a weight per example, by its
-            key or as a `Numeric`. `reduction`: "sum" is the sum of the weighted losses;
-            "sum_over_batch_size", the default, divides it by the number of losses, "mean" by the
-            sum of the weights, and "sum_by_nonzero_weights" by the number of weights that are not
-            zero. `loss_fn`: takes `labels`, `logits` and optionally `features`, and returns a loss
-            per example, [batch, 1]. `suffix`: appended to the names of metrics, after a "/".
-            `name`: the name of the layer.
+        options: the options of all heads. `weight_column` is the feature with a weight per example:
+            its key, or a `Numeric`. `reduction` "sum" is the sum of the weighted losses;
+            "sum_over_batch_size", the default, divides this sum by the number of losses, "mean" by
+            the sum of the weights, and "sum_by_nonzero_weights" by the number of weights that are
+            not zero. `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a
+            loss per example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
+            `name` is the name of the layer.
 
     Raises:
         InvalidSpec: a threshold or the reduction is invalid.
@@ -196,7 +196,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
 
 class MultiLabelHeadLayer(ClassHeadLayer):
-    """A head for any number of several classes. Each logit's sigmoid is its class's probability.
+    """A head for examples that belong to any number of classes. A sigmoid gives each probability.
 
     The loss of an example is the mean of the sigmoid cross entropy over the classes. Labels are
     zeros and ones, [batch, n_classes], or a SparseTensor with the ids or names of each example.

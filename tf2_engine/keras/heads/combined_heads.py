@@ -1,4 +1,4 @@
-"""Heads that consist of other heads: several heads on one model, or one for each step."""
+"""Combinations of heads: several heads on one model, or one head applied to each step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tf2_engine.types import Object, Tensor
 
 
 class MultiHeadLayer(PassiveLayer):
-    """Several heads on one model. The loss is the sum of their losses.
+    """Combines several heads on one model. The loss is the sum of the heads' losses.
 
-    The logits are those of all heads in order. Labels are a dict by the suffix of each head.
+    The logits of all heads are concatenated in order. Labels are a dict keyed by the heads'
+    suffixes.
 
     Args:
         heads: heads, each with a different `suffix`.
@@ -135,7 +136,7 @@ class SequenceHeadLayer(PassiveLayer):
         loss = head.loss(labels, logits, mask, features)
 
     Args:
-        head: the head of one step. Its weights, if any, are a feature with a weight per step.
+        head: the head of one step. If it has a `weight_column`, this feature has a weight per step.
         mask_key: the key of the mask of existing steps in predictions.
 
     Raises:
@@ -190,7 +191,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step, by the keys of estimators, and adds the mask."""
+        """Computes the predictions of each step under the keys of estimators, and adds the mask."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

@@ -42,10 +42,10 @@ class BatchLosses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """Base class of heads, which have a weighted loss and metrics.
+    """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are those of the subclass, for its config. The other arguments are the `options` of
-    `BinaryClassHead`.
+    `arguments` are the arguments of the subclass, which its config contains. The other arguments
+    are the `options` of `BinaryClassHead`.
     """
 
     units = 1
@@ -88,7 +88,7 @@ class HeadLayer(PassiveLayer):
         Args:
             labels: [batch], or the shape of the logits.
             logits: [batch, units] float32.
-            features: the features of the batch, if one of them is the weights.
+            features: the features of the batch; only needed if one feature has the weights.
         """
         losses = self._of_batch(labels, logits, features)
         values = losses.values if losses.weights is None else losses.values * losses.weights
@@ -106,18 +106,18 @@ class HeadLayer(PassiveLayer):
         self._update(labels, logits, losses)
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of all batches since the last reset, by name."""
+        """Returns a dict with the metrics of all batches since the last reset."""
         results = {name: metric.result() for name, metric in self._metric_objects.items()}
         results |= self._computed_results()
         ending = f"/{self.suffix}" if self.suffix else ""
         return {f"{name}{ending}": value for name, value in results.items()}
 
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Computes predictions from logits, [batch, units] float32, with the keys of estimators."""
+        """Computes predictions from logits, [batch, units] float32, under estimators' keys."""
         raise NotImplementedError
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by signature, like estimators."""
+        """Maps each signature of an export to its outputs, as estimators do."""
         raise NotImplementedError
 
     def call(self, logits: Tensor) -> dict[str, Tensor]:

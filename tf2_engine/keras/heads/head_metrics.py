@@ -1,4 +1,4 @@
-"""Metrics of heads: at thresholds, and areas like those of `tf.compat.v1.metrics.auc`."""
+"""Metrics of heads: values at thresholds, and areas as `tf.compat.v1.metrics.auc` computes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPSILON = 1e-6
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """The area below a curve by trapezoids. Unlike Keras, adds a small number to counts."""
+        """The area below a curve, from trapezoids. Unlike Keras, adds a small number to counts."""
 
         def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
             super().__init__(curve=curve, name=name)

@@ -1,4 +1,4 @@
-"""Heads of regressions, for real numbers, counts and probabilities."""
+"""Heads for regression, with real numbers, counts or probabilities as labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Link = Callable[[Tensor], Tensor]
 class NumberHeadLayer(HeadLayer):
     """Base class of heads for numbers.
 
-    `link` computes them from logits; by default they are equal.
+    `link` computes predictions from logits; by default predictions are the logits.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class NumberHeadLayer(HeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns "predictions", [batch, label_dimension] float32, and logits if they differ."""
+        """Returns "predictions", [batch, label_dimension] float32, and logits if these differ."""
         if self._link is None:
             return {"predictions": logits}
         return {"predictions": self._link(logits), "logits": logits}

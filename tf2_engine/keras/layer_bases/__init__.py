@@ -1,1 +1,1 @@
-"""The layers, without the base class of a Keras."""
+"""The code of the layers, to combine with the `Layer` class of any version of Keras."""

@@ -31,8 +31,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     Args:
         columns: `TableColumn`s in a list or a dict.
-        optimizer: the optimizer of tables without their own; see `TPUEmbedding`, which has the
-            tables.
+        optimizer: the optimizer of tables that set none; see the layer `TPUEmbedding`, which looks
+            up the tables for this layer.
         batch_size: the global batch size, which only SparseCores need.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
         padding: 0 if zeros in dense ids mean "no id", as for an estimator with TPU embedding.
@@ -88,7 +88,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
     def save_own_variables(self, store: Object) -> None:
         """Writes the global step to one of Keras' own files.
 
-        The tables are written by their layer.
+        The layer `TPUEmbedding`, to which the tables belong, writes the tables.
         """
         store["global_step"] = self.step.numpy()
 
@@ -110,7 +110,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         }
 
     def call(self, features: Mapping[str, Object]) -> dict[str, Object]:
-        """Returns the features, with activations for the keys of columns.
+        """Replaces the features of columns by activations, and keeps the other features.
 
         Args:
             features: raw features, or the result of `prepare`.
@@ -151,7 +151,7 @@ class FixedLayer(PassiveLayer):
 
 
 class OrderedLayer(PassiveLayer):
-    """Base class of layers that take columns, sort them by name, and have their own arguments."""
+    """Base class of layers that sort their columns by name, and may have further arguments."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class OrderedLayer(PassiveLayer):
 
 
 class ColumnsLayer(OrderedLayer, FixedLayer):
-    """Base class of layers that read raw columns and have variables."""
+    """Base class of layers with variables that read features through columns."""
 
     def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}

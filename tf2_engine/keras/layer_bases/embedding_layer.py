@@ -34,7 +34,7 @@ ApplyGradients = Callable[[Nest], Op]
 
 
 class EmbeddingLayer(PassiveLayer):
-    """Embedding tables as a Keras layer, on a TPU, or elsewhere with any arithmetic.
+    """Embedding tables as a Keras layer, on a TPU or elsewhere, with a choice of arithmetic.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
@@ -45,11 +45,11 @@ class EmbeddingLayer(PassiveLayer):
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables without their own: a name, as in `keras.optimizers.get`;
-            a Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
+        optimizer: the optimizer of tables that set none: a name, as in `keras.optimizers.get`; a
+            Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
             With None, which a TPU does not allow, the tables are not trained and have no slots.
-        pipeline_execution_with_tensor_core: looks up a batch before the previous step's update.
-            Ignored with a warning if Keras optimizers train the tables.
+        pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
+            update. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size; by default that of the input.
         arithmetic: the arithmetic of training without a TPU: "tpu" as TPUs before v5p, "sparsecore"
             as TPU v5p, v6e and TPU7x, or "keras". The default is "keras" if all tables have Keras
@@ -146,15 +146,15 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """The owner of the tables. Its `tf.train.Checkpoint(embedding=...)` equals an engine's."""
+        """The object with the tables; `tf.train.Checkpoint` saves this object like an engine."""
         return self._tpu_embedding
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
-        """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
+        """Maps each TableConfig passed in to the table's parameters, [vocabulary, dim] float32.
 
-        Under a TPUStrategy they are sharded stand-ins for exports, which are updated only when a
-        checkpoint is written.
+        Under a TPUStrategy the parameters are sharded stand-ins for exports, which are updated only
+        when a checkpoint is written.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -298,8 +298,8 @@ class EmbeddingLayer(PassiveLayer):
 class _State:
     """The state of a layer, hidden from Keras in an object.
 
-    If the tables are trained, the gradient of `virtual` triggers their update. `served` are the
-    tables in small types, by name, during an export with `table_dtype`.
+    If the tables are trained, computing the gradient of `virtual` updates them. During an export
+    with `table_dtype`, `served` maps the name of each table to its copy in a small type.
     """
 
     configuration: Configuration

@@ -1,4 +1,4 @@
-"""A linear model over columns, with a weight per category and number, and a bias-only model."""
+"""Layers for linear models over columns, and for a model that has only a bias."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """For each example, sums the weights of its categories, and its numbers times their weights.
+    """A linear model: adds the weights of an example's categories, and its numbers times weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
@@ -29,7 +29,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
-        units: the number of sums.
+        units: the number of sums per example.
         sparse_combiner: how an example's categories in a column are combined: "sum", "mean" or
             "sqrtn".
 

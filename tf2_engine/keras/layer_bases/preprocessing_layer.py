@@ -1,4 +1,4 @@
-"""`tf2_engine.preprocessing` as a Keras layer, with which a model takes raw features."""
+"""`tf2_engine.preprocessing` as a Keras layer, so that a model can take raw features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PreprocessingLayer(PassiveLayer):
     `tf2_engine.preprocessing`.
 
     Args:
-        columns: for each feature of the engine, the column that computes its ids.
+        columns: maps each feature of the engine to the column that computes the feature's ids.
 
     Raises:
         WrongType: a value of `columns` is not a Column.
@@ -39,11 +39,11 @@ class PreprocessingLayer(PassiveLayer):
         """Computes the ids of a batch.
 
         Args:
-            features: Tensors, SparseTensors or RaggedTensors of strings and numbers, by key.
+            features: a dict of Tensors, SparseTensors or RaggedTensors of strings and numbers.
 
         Returns:
-            A dict with "ids", SparseTensors of int64 by feature; "weights" of features with
-                weights; and "lengths" of sequence features, [batch] int64.
+            A dict of three dicts keyed by feature: "ids", SparseTensors of int64; "weights", of the
+                features with weights; and "lengths", [batch] int64, of sequence features.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
@@ -58,7 +58,7 @@ class PreprocessingLayer(PassiveLayer):
 
 
 class Keras3Outputs:
-    """Describes the layer's outputs, which are sparse, to Keras 3."""
+    """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
 
     _prepared: Callable[[Nest], Nest]
 

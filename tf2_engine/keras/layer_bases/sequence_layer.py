@@ -1,4 +1,4 @@
-"""The start of a recurrent network: concatenates sequences step by step. Also a GRU cell."""
+"""Layers for recurrent networks: one that concatenates sequence features, and a GRU cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tf2_engine.types import Object, SparseTensor, Tensor
 
 
 class _Steps(NamedTuple):
-    """The values of a column, [batch, steps, width] float32, and its lengths, [batch] int64."""
+    """The values of a column, [batch, steps, width] float32, and the lengths, [batch] int64."""
 
     values: Tensor
     lengths: Tensor
@@ -134,7 +134,7 @@ class GRUCellBase(Configurable):
     def call(
         self, inputs: Tensor, states: list[Tensor], training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the output and the new state, which are the same, [batch, units]."""
+        """Returns the output, [batch, units], and the new state, which equals the output."""
         state = states[0]
         reset, update = tf.split(self.gates(tf.concat([inputs, state], 1)), 2, 1)
         candidate = self.candidate(tf.concat([inputs, reset * state], 1))

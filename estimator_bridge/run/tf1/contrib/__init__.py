@@ -1,1 +1,1 @@
-"""Implements the parts of `tf.contrib` that programs use and no other package has."""
+"""Implements the parts of `tf.contrib` that programs use and that no other package has."""

@@ -23,13 +23,13 @@ Ids = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids. The feature contains ids, or values to hash or look up in a vocabulary.
+    """A column of ids. A feature contains ids, or values to hash or find in a vocabulary.
 
     Attributes:
         name: the key of the feature.
         length: the number of ids.
         keys: the vocabulary; None hashes strings and numbers.
-        is_integerized: whether the feature contains the ids.
+        is_integerized: whether the feature contains the ids themselves.
         weights: the key of the feature with the weights.
     """
 
@@ -48,7 +48,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A key that sorts columns as TensorFlow 1.15 does: by its class names, then by name."""
+        """A sort key for columns in the order of TensorFlow 1.15: old class name, then name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -144,7 +144,7 @@ class _DerivedColumn:
 
 @dataclasses.dataclass(frozen=True)
 class BucketizedColumn(_DerivedColumn):
-    """A column of numbers as one-hot buckets."""
+    """A column of numbers, each represented as the one-hot vector of its bucket."""
 
     source: RealColumn
     boundaries: tuple[float, ...]
@@ -177,7 +177,7 @@ class OneHotColumn(_DerivedColumn):
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingColumn(_DerivedColumn):
-    """A column of ids whose output combines rows of the table `<name>_embedding/weights`."""
+    """A column that looks up ids in the table `<name>_embedding/weights`, and combines the rows."""
 
     source: SparseColumn | CrossedColumn
     dimension: int
@@ -235,7 +235,7 @@ def sparse_column_with_keys(
     combiner: str = "sum",
     dtype: DType = tf.string,
 ) -> SparseColumn:
-    """Makes a column whose ids are the positions of its strings in `keys`."""
+    """Makes a column of strings; the id of a string is its position in `keys`."""
     return SparseColumn(
         column_name, len(keys), combiner, tf.as_dtype(dtype), tuple(keys), default_value
     )
@@ -297,7 +297,7 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> EmbeddingColumn:
-    """Makes a column of the embeddings of ids.
+    """Makes a column that looks up the embeddings of ids.
 
     Args:
         initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as

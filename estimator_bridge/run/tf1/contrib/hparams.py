@@ -24,14 +24,14 @@ _ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Settings as attributes. Later values must fit the type of a setting.
+    """Settings as attributes. A new value of a setting must fit the type of the first value.
 
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")
 
     Args:
-        model_structure: an object to keep with the settings.
-        **kwargs: names and values; the type of a list is that of its elements.
+        model_structure: an object that is stored with the settings and has no effect.
+        **kwargs: names and values of settings; the type of a list is the type of its elements.
 
     Raises:
         InvalidInput: a name is taken, a value does not fit the type, or a list is empty.
@@ -58,7 +58,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Value) -> None:
-        """Changes a setting; raises KeyError for an unknown one, InvalidInput for a wrong type."""
+        """Changes a setting; raises KeyError if it is unknown, InvalidInput if the type differs."""
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:
             raise errors.InvalidInput(
@@ -75,7 +75,7 @@ class HParams:
             del self._types[name]
 
     def parse(self, values: str) -> HParams:
-        """Changes settings by text such as "a=1,b=[2,3],c[0]=4"; returns this object."""
+        """Reads settings from text such as "a=1,b=[2,3],c[0]=4"; returns this object."""
         types = {name: kind for name, (kind, _) in self._types.items()}
         return self.override_from_dict(parse_values(values, types))
 
@@ -108,7 +108,10 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Returns a setting, or else the default, which must fit the type of the setting."""
+        """Returns a setting, or `default` if there is no such setting.
+
+        If the setting exists, `default` must fit its type.
+        """
         if key not in self._types:
             return default
         kind, is_list = self._types[key]

@@ -1,4 +1,4 @@
-"""Projective transformations of images: output pixel (x, y) is input pixel (x', y').
+"""Projective transformations of images: output pixel (x, y) copies input pixel (x', y').
 
     x', y' = (a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k, with k = c0 x + c1 y + 1
 

@@ -1,4 +1,4 @@
-"""Functions that TensorFlow 2 still has, with the arguments that they had in `tf.contrib`."""
+"""Functions of TensorFlow 2 with the arguments that these functions had in `tf.contrib`."""
 
 from __future__ import annotations
 

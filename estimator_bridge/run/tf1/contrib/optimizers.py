@@ -14,7 +14,7 @@ Gradients = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that, for a sparse gradient, updates the moments of only the gradient's rows."""
+    """Adam that, for a sparse gradient, updates moments only in the rows of the gradient."""
 
     def _apply_sparse_shared(
         self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
@@ -127,7 +127,7 @@ class _Wrapper(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(_Wrapper):
-    """Computes moving averages of the variables; its saver saves averages instead of variables.
+    """Keeps moving averages of variables. A `swapping_saver` saves averages in place of variables.
 
     Args:
         opt: the optimizer that updates the variables.
@@ -169,7 +169,7 @@ class MovingAverageOptimizer(_Wrapper):
         name: str = "swapping_saver",
         **settings: Object,
     ) -> tf.train.Saver:
-        """Makes a saver that stores averages under the names of their variables, and vice versa.
+        """Makes a saver that stores each average under its variable's name, and vice versa.
 
         Raises:
             InvalidInput: there are no averages, because `apply_gradients` was not called yet.
@@ -219,8 +219,7 @@ class LARSOptimizer(tf.train.Optimizer):
         m <- momentum * m + g
         w <- w - rate * m
 
-    Variables in `skip_list` are not scaled. The factor is 1 where |w| or |g| is 0. Reference: You
-    et al., 2017.
+    The factor eeta * |w| / (...) is 1 where |w| or |g| is 0. Reference: You et al., 2017.
 
     Args:
         skip_list: parts of the names of variables that get neither scaling nor decay.
@@ -289,8 +288,8 @@ class NadamOptimizer(tf.train.AdamOptimizer):
         w <- w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
         rate = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
 
-    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. It
-    has the arguments and slots of `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
+    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. The
+    arguments and slots are the same as for `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
     """
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Op:

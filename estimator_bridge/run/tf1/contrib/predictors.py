@@ -1,4 +1,4 @@
-"""Functions that compute the outputs of a SavedModel or an estimator from arrays."""
+"""Predictors, which compute the outputs of a SavedModel or an estimator from arrays."""
 
 from __future__ import annotations
 

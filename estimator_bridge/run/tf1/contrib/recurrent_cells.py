@@ -37,7 +37,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """Runs weights of `CudnnLSTM` on a CPU. Unlike `LSTMCell`, it has no extra forget bias."""
+    """Runs the weights of a `CudnnLSTM` on a CPU. Unlike `LSTMCell`, it adds no forget bias."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")

@@ -362,8 +362,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
             raise errors.OutOfOrder(
-                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None: "
-                "`apply_gradients` has updated the tables."
+                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None. "
+                "Leave the call out: `apply_gradients` has already updated the tables."
             )
         if not tf.executing_eagerly():
             raise errors.OutOfOrder(
@@ -591,10 +591,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _check_drops_batches(self, call: str) -> None:
         if not self._driver.drops_batches:
             raise errors.OutOfOrder(
-                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps them itself, and "
-                "has no call that takes one back. Have the whole step in one tf.function, which "
-                "runs as a whole or not. After a failure between `enqueue` and `dequeue` write a "
-                "checkpoint, which has nothing of the failed step; call "
+                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps the batches "
+                "itself, and no call takes one back. Put the whole step into one tf.function, "
+                "which runs completely or not at all. After a failure between `enqueue` and "
+                "`dequeue` write a checkpoint, which contains nothing of the failed step; call "
                 "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "
                 "and restore the checkpoint."
             )
@@ -658,7 +658,8 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
     if synchronous is None:
         raise errors.InvalidInput(
             f"`core`={core!r} is for synchronous steps, but `synchronous` of the engine is None. "
-            "Leave `core` out, or make the engine with `synchronous`, the functions of a step."
+            "Leave `core` out, or set `synchronous` of the engine to the number of functions in a "
+            "step."
         )
     if core is None:
         raise errors.InvalidInput(

@@ -111,8 +111,9 @@ def _in_a_graph(factory: VariableFactory) -> VariableFactory:
     ) -> Sequence[Variable]:
         if not building_graph():
             raise errors.InvalidSpec(
-                "Parameter servers are used in a tf.Graph: one client builds the step for all "
-                "tasks. Make the engine under `tf.Graph().as_default()`, or run on one machine."
+                "An engine on parameter servers is built in a tf.Graph, in which one client builds "
+                "the step for all tasks. Make the engine under `tf.Graph().as_default()`, or run "
+                "on one machine."
             )
         return factory(table, name, shapes, initializer)
 

@@ -53,8 +53,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
             if not isinstance(each, TableColumn)
         ]
         message = (
-            "In a batch, the sequences of one feature have different lengths from those of another. "
-            "Give an example's sequences the same length in all features of the layer."
+            "In a batch, the sequences of one feature have different lengths from those of "
+            "another. Give an example's sequences the same length in all features of the layer."
         )
         checks = [tf.debugging.assert_equal(each, of_raw[0], message) for each in of_raw[1:]]
         with tf.control_dependencies([each for each in checks if each is not None]):

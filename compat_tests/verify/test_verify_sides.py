@@ -185,7 +185,7 @@ def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
     has_class = tf.__version__ >= "2.21"
-    words = "Let the side be bridge-sparsecore" if has_class else "Use TensorFlow 2.21"
+    words = "Use the side bridge-sparsecore" if has_class else "Use TensorFlow 2.21"
     assert words in ran.stderr
 
 

@@ -122,8 +122,8 @@ def job_of_program(
         return planned
     if batch_size not in (None, settings.get("train_batch_size")):
         raise errors.InvalidInput(
-            "--sample reads the program's own batches: leave --batch_size out, or give the program "
-            f"the batch size {batch_size}."
+            "--sample reads the program's own batches: leave --batch_size out, or run the program "
+            f"with the batch size {batch_size}."
         )
     return planned._replace(job=_sampled(planned.job, arguments["train"], spec, cores, sample))
 

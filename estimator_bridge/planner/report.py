@@ -60,7 +60,7 @@ def _layout(plan: CapacityPlan) -> Iterator[str]:
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
                 f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
                 f"looked up most. With `run --layout octaves` a step takes {shown(time.ms)} "
-                f"in place of {shown(plan.time.ms)}."
+                f"instead of {shown(plan.time.ms)}."
             )
 
 
@@ -107,8 +107,9 @@ _GRADIENTS = {
 }
 
 MODEL = (
-    "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
-    "fitted on few tasks of one machine and not measured on a cluster of this size. Rows, slots "
+    "Bytes, milliseconds and numbers of machines come from a model that is linear in bytes and "
+    "tensors. It was fitted to few tasks on one machine, and not measured on a cluster of this "
+    "size. Rows, slots "
     "and what each task holds of them are exact."
 )
 

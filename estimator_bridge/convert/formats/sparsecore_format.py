@@ -79,7 +79,7 @@ class SparseCoreFormat(common.Format):
         if not is_sparse_core(like):
             raise errors.InvalidInput(
                 f"`like`: {like.prefix} is not a checkpoint for SparseCores. Give one that "
-                "TPUEmbeddingV2 saved, or say `to_cores` and `to_sparse_cores`."
+                "TPUEmbeddingV2 saved, or set `to_cores` and `to_sparse_cores`."
             )
         template = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
         return SparseCoreTemplateTarget(template, options.rename)
@@ -209,7 +209,7 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
     counts = {table.known.name: num_trained_padding(reader, table) for table in tables}
     return [
         f"table {name!r}: {count} row(s) of its padding were trained, by ids outside of the "
-        "vocabulary; no other form has a place for them"
+        "vocabulary; no other form stores such rows"
         for name, count in counts.items()
         if count
     ]

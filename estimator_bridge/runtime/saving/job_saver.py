@@ -170,8 +170,9 @@ class JobSaver(tf.train.Saver):
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
         log.warning(
-            f"{path} has no slots {self._missing}: they start anew. If it was made with the "
-            "other `use_tpu`, `estimator-bridge convert --slots` renames the slots."
+            f"{path} has no slots {self._missing}: they get their initial values. If the "
+            "checkpoint was written with the other value of `use_tpu`, `estimator-bridge convert "
+            "--slots` renames the slots."
         )
 
 

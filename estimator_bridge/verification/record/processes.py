@@ -125,7 +125,7 @@ class ProcessRecorder:
                 if request.steps and side.steps_done >= steps:
                     return 0
                 if time.monotonic() > end:
-                    raise errors.InvalidInput(f"{title} takes longer than it may.")
+                    raise errors.InvalidInput(f"{title} took longer than allowed.")
                 time.sleep(0.1)
         finally:
             if process.poll() is None:
@@ -239,9 +239,9 @@ def _run_job(job: Mapping[str, Object]) -> int:
             _run_program(recorder, started, job["arguments"])
     if not recorder.steps_done and recorder.has_trained:
         raise errors.InvalidInput(
-            f"{program.name} trained, and its global step stayed where it was, so that there are "
-            "no steps to compare. Pass it on: "
-            "minimize(loss, global_step=tf.compat.v1.train.get_global_step())."
+            f"{program.name} trained, but its global step did not change, so there are no steps to "
+            "compare. Pass the step to the optimizer: minimize(loss, "
+            "global_step=tf.compat.v1.train.get_global_step())."
         )
     return 0 if recorder.steps_done else _NOTHING_TRAINED
 

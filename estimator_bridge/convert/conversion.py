@@ -200,7 +200,11 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
     ]
     if refused:
         lines = (f"  {name}: {reason}" for name, reason in refused)
-        way_out = "With --allow NAME, a tensor is left out, a missing slot gets its initial value, and a variable that only looks like a table is copied. Or assign a counterpart with --table or --rename."
+        way_out = (
+            "With --allow NAME, a tensor is left out, a missing slot gets its initial value, and a "
+            "variable that only looks like a table is copied. Or assign a counterpart with --table "
+            "or --rename."
+        )
         raise errors.Unmatched(plain_text.Lines("No counterpart was found for", *lines, way_out))
 
 

@@ -54,7 +54,7 @@ class ConversionOptions:
         if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
             raise errors.InvalidInput(
                 "`samples` must map one table, that of the first feature, to a positive number of "
-                "activations per core, got {dict(self.samples)}."
+                f"activations per core, got {dict(self.samples)}."
             )
 
     def _check_tables(self) -> None:

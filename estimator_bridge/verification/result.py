@@ -215,7 +215,10 @@ def side_line(side: SideDescription) -> str:
 
 def tolerance_paragraph(findings: Findings) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
-    return f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is computed after the training may differ as far as the values from which it is computed."
+    return (
+        f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is "
+        "computed after the training may differ as far as the values from which it is computed."
+    )
 
 
 def tolerance_line(findings: Findings) -> str:

@@ -166,7 +166,10 @@ class TemplateTarget(common.CheckpointTarget):
         else:
             key = self._key_of_variable(self._rename.get(name, name), tensor)
         if key is None:
-            reason = "`like` has no variable with this name and shape; assign one with --rename NAME=PATH"
+            reason = (
+                "`like` has no variable with this name and shape; assign one with --rename "
+                "NAME=PATH"
+            )
             yield Gap(tensor.name, reason)
         else:
             yield common.variable_move(tensor, key)

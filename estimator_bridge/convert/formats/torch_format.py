@@ -264,7 +264,10 @@ def _states(
 
 def _why_unusable(table: str, tensor: StoredTensor, shape: tuple[int, ...]) -> str:
     if tensor.shape == shape[:1]:
-        return f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM have; TensorFlow has no such optimizer"
+        return (
+            f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM have; "
+            "TensorFlow has no such optimizer"
+        )
     return f"table {table!r}: it is {tensor}, and no slot of {list(shape)}"
 
 

@@ -33,7 +33,11 @@ def note(config: TPUConfig) -> str:
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
-    return f"TPUConfig(num_cores_per_replica={config.num_cores_per_replica}{partition}): the model and its input are not split here. Each replica computes its whole model, with the same results."
+    return (
+        f"TPUConfig(num_cores_per_replica={config.num_cores_per_replica}{partition}): the model "
+        "and its input are not split here. Each replica computes its whole model, with the same "
+        "results."
+    )
 
 
 def check_input_mode(config: TPUConfig) -> None:

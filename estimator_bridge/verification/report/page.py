@@ -179,7 +179,10 @@ def _power(findings: Findings) -> str:
 def _fed(findings: Findings) -> str:
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
-        return "Side B is a checkpoint: only its last step is compared, and nothing is known of its input."
+        return (
+            "Side B is a checkpoint: only its last step is compared, and nothing is known of its "
+            "input."
+        )
     if read.replayed:
         return f"Side B was given the {read.number} batches that side A had read."
     if read.equal:

@@ -95,7 +95,7 @@ def test_parts_that_no_hosts_made_are_refused(tmp_path: pathlib.Path) -> None:
 def test_slots_of_the_other_mode_are_kept_and_missing_ones_start(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When use_tpu changes, a warning names the slots that get their initial values, and none is lost."""
+    """When use_tpu changes, a warning names the slots that start anew, and none is lost."""
     job = killed.make(tmp_path / "job", use_tpu=False)
     job.train(killed.by_step, max_steps=3)
     before = jobs.saved(job)

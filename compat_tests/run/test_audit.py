@@ -180,9 +180,10 @@ def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
         ("canned_rate", "job.py:18"),
         ("ids_out_of_range", "all features"),
     }
+    computed = "is computed when the program runs; audit it with --run to see the value"
     assert report.remarks == (
-        "job.py:7: `combiner=COMBINER` is computed when the program runs; audit it with --run to see the value",
-        "job.py:12: `**MORE` is computed when the program runs; audit it with --run to see the value",
+        f"job.py:7: `combiner=COMBINER` {computed}",
+        f"job.py:12: `**MORE` {computed}",
     )
 
 

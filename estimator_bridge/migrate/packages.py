@@ -27,7 +27,7 @@ _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
 
 _KEPT = (
-    f"The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their place, "
+    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their place, "
     "change the following in the old program, and migrate it again"
 )
 _KEPT_BEFORE = (

@@ -341,7 +341,8 @@ class Body:
         if self._classes is None or training or not _is_of_name(source, scope) or statements[1:]:
             raise NotSimple(
                 call,
-                f"{function.name} has layers, but does not open a variable scope that its argument names",
+                f"{function.name} has layers, but does not open a variable scope that its argument "
+                "names",
             )
         if kind not in self._classes:
             self._classes[kind] = _layer_class(source, kind, function, roles, self._helpers)

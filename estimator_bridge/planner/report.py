@@ -24,8 +24,11 @@ _OF_LIMITS = {
     "give the chief the fastest network.",
     "the chief's calls": "the chief calls every task in every step. Fewer workers with more "
     "samples each wait less for the chief.",
-    "a worker's network": "each of more workers with fewer samples sends less.",
-    "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
+    "a worker's network": "with more workers that have fewer samples each, a worker sends less.",
+    "a worker's CPU": (
+        "with more CPUs, or with more workers that have fewer samples each, sending takes less "
+        "time."
+    ),
 }
 
 
@@ -38,8 +41,7 @@ def _memory(plan: CapacityPlan) -> Iterator[str]:
         need = max(each.bytes for each in plan.memory)
         yield (
             f"{plan.servers} parameter servers are too few: the fullest would need "
-            f"{readable(int(need))}. "
-            f"Take {plan.servers_for_memory}."
+            f"{readable(int(need))}. Use {plan.servers_for_memory} servers."
         )
     restoring = max(each.bytes + each.unsliced for each in plan.memory)
     if plan.fits and restoring > plan.machine.memory:
@@ -83,8 +85,8 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
 def _limits(plan: CapacityPlan) -> Iterator[str]:
     if plan.time.nodes > MOST_NODES:
         yield (
-            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, which take one "
-            "process too long to build. Take fewer workers with more samples each, or fewer "
+            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, which one process "
+            "would need too long to build. Use fewer workers with more samples each, or fewer "
             "parameter servers."
         )
     elif plan.time.limit in _OF_LIMITS:

@@ -36,8 +36,9 @@ _NO_SAMPLES = (
     "of the program (`like`), or `samples`"
 )
 _NO_SPEC = (
-    "tables with the same optimizer are assumed to have the same settings and share stacks, and "
-    "padding of slots has the optimizer's usual initial value. A spec, or `like`, gives both"
+    "tables with the same optimizer are assumed to have the same settings and to share stacks, and "
+    "the padding of slots is assumed to have the optimizer's usual initial value. A spec, or "
+    "`like`, states both"
 )
 
 

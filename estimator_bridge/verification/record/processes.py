@@ -87,8 +87,8 @@ class ProcessRecorder:
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
             raise errors.InvalidInput(
-                f"{title}: {program.script} trained no {kinds}. Give it the arguments with which "
-                "it trains."
+                f"{title}: {program.script} trained no {kinds}. Give the arguments with which the "
+                "program trains."
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
@@ -168,7 +168,7 @@ def query_exported_models(
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
             f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
-            "leave `examples` out to use batches of the training."
+            "leave `examples` out to use the training batches."
         )
     for number, model in enumerate(side.exported()):
         signatures = side.directory / f"{SIGNATURES}-{number}.json"

@@ -202,7 +202,7 @@ class Body:
     def _hoist(self, nodes: Iterable[ast.expr]) -> None:
         for node in nodes:
             if names_in(node) & self.tensors:
-                raise NotSimple(node, "it makes a layer whose arguments are computed")
+                raise NotSimple(node, "the arguments of a layer are computed from tensors")
             self._hoisted.add(node)
             self.contextualize(node, in_init=True)
 
@@ -378,7 +378,7 @@ class Body:
 
     def _name_in_context(self, node: ast.Name, in_init: bool) -> None:
         if node.id in self._training and in_init:
-            raise NotSimple(node, "the mode decides which layer it makes")
+            raise NotSimple(node, "an argument of a layer depends on the mode")
         if node.id in self._training and node.id != "training":
             self._source.replace(node, "training")
         elif node.id in self.tensors or node.id in self._local:

@@ -56,8 +56,8 @@ def job_of_spec(
     assumed = assumed or Assumed()
     if batch_size % cores:
         raise errors.InvalidInput(
-            f"The batch size {batch_size} does not divide among {cores} cores. Give --batch_size "
-            "or --cores."
+            f"The batch size {batch_size} cannot be divided evenly among {cores} cores. Change "
+            "--batch_size or --cores."
         )
     samples, legacy = batch_size // cores, read_spec(spec)
     _check_features(assumed, legacy.features)

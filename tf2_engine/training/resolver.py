@@ -54,7 +54,8 @@ def make_strategy(config: RunConfig) -> Strategy:
             raise errors.InvalidInput(
                 f"Trainer does not train under {type(strategy).__name__}, in whose scope it was "
                 "made: its tables and variable names are made for a single device or a TPU. "
-                "Make it outside of the scope, or in that of OneDeviceStrategy or TPUStrategy."
+                "Make it outside of the scope, or in the scope of a OneDeviceStrategy or a "
+                "TPUStrategy."
             )
         return strategy
     tf.config.experimental_connect_to_cluster(resolver)

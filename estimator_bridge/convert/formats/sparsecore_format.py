@@ -172,7 +172,7 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
             if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
                 raise errors.InvalidInput(
                     f"Table {layout.table!r} is {list(table.shape)} with {table.kind}, but in "
-                    f"{template} [{layout.rows}, {layout.dim}] with {place.kind}."
+                    f"{template} it is [{layout.rows}, {layout.dim}] with {place.kind}."
                 )
 
 
@@ -261,7 +261,8 @@ def _tables(
         if known.shape not in (None, (layout.rows, layout.dim)):
             raise errors.InvalidInput(
                 f"Table {known.name!r}: the spec says {list(known.shape or ())}, but the "
-                f"checkpoint [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be those "
+                f"checkpoint has [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be "
+                "those "
                 "of the checkpoint."
             )
         prefix = f"{layout.stack}/"

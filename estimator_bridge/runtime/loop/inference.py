@@ -221,7 +221,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     except Exception as error:  # TensorFlow's writer raises IndexError on a full disk
         raise errors.CannotWrite(
             f"{directory}: the events of the evaluation cannot be written: {error}. The "
-            "checkpoints are as they were."
+            "checkpoints are unchanged."
         ) from error
 
 

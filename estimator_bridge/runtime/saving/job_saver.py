@@ -156,8 +156,8 @@ class JobSaver(tf.train.Saver):
             # For some failures TensorFlow raises OutOfRangeError. A session would take this for the
             # end of the input, and training would look complete.
             raise errors.CannotWrite(
-                f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
-                "were."
+                f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are "
+                "unchanged."
             ) from error
 
     def _restore(self, session: Session, path: str, reader: Reader) -> None:

@@ -54,7 +54,7 @@ def check_on_host(where: str, value: Ids | None) -> None:
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
                 raise errors.InvalidInput(
-                    f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes it "
+                    f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes inputs "
                     "from the host. Keep the dataset's elements on the host: distribute the "
                     "dataset with tf.distribute.InputOptions(experimental_fetch_to_device=False)."
                 )

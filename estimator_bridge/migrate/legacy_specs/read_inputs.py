@@ -22,7 +22,7 @@ def read_input(column: Object) -> preprocessing.Column:
         if read is not None:
             return read(column)
     raise errors.Untranslatable(
-        f"{column!r} is a {type(column).__name__}, which cannot be translated; columns that can: "
+        f"{column!r} is a {type(column).__name__}, which cannot be translated; these columns can: "
         f"{', '.join(sorted(_READERS))}. Compute the ids in the input function."
     )
 

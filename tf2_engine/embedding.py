@@ -122,7 +122,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if not initialize_tpu_embedding and self._cores.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
-                "hardware. Create that one first, or leave initialize_tpu_embedding True."
+                "hardware. Create the engine that initialises it first, or leave "
+                "initialize_tpu_embedding True."
             )
         self._cores.check_spec(self._spec)
         self.verify_output_shapes = verify_output_shapes

@@ -142,8 +142,8 @@ class NameTarget(common.CheckpointTarget):
         if options.scope is None or len(names) > 1:
             raise errors.InvalidInput(
                 f"Table {table.name!r}: its variable may be in a scope that the model gave it, as "
-                f"in dense_features/{names[-1]}. With a spec, give the `scope`, or a checkpoint to "
-                f"take it from (`like`), or --table {table.name}=VARIABLE."
+                f"in dense_features/{names[-1]}. Give the `scope` (with a spec), a checkpoint of "
+                f"the program that has the scope (`like`), or --table {table.name}=VARIABLE."
             )
         return f"{options.scope}/{names[0]}" if options.scope else names[0]
 

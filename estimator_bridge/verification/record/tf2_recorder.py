@@ -50,7 +50,7 @@ class Tf2Recorder:
         def init(engine: Object, *args: Object, **kwargs: Object) -> None:
             if not self._recorder.programs and not self._in_layer:
                 raise errors.InvalidInput(
-                    "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
+                    "The program builds a tf2_engine.TPUEmbedding itself, but verify only runs "
                     "programs that train a TPUEstimator, a TableModel of tf2_engine.keras, or a "
                     "class that is declared with @estimator_bridge.verifiable, such as the Trainer "
                     "that `migrate --form tf2` writes. Declare the class that trains, or compare "

@@ -32,7 +32,6 @@ def names_of_variables(checkpoint: str) -> list[str]:
 
 
 def names_in(keys: Iterable[str]) -> list[str]:
-    """Lists the legacy names of variables and tables; with the global step, without slots."""
     names = []
     for key in keys:
         if key == KEY_OF_STEP:

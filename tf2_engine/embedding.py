@@ -659,7 +659,7 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
     if synchronous is None:
         raise errors.InvalidInput(
             f"`core`={core!r} is for synchronous steps, but `synchronous` of the engine is None. "
-            "Leave `core` out, or set `synchronous` of the engine to the number of functions in a "
+            "Leave `core` out, or make the engine with `synchronous`, the number of functions per "
             "step."
         )
     if core is None:

@@ -77,7 +77,7 @@ class ByShard:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
                 f"known where this table is made, on {self.num_hosts} hosts. Use an initializer "
-                "that takes only a shape and a dtype, or a single host."
+                "that takes only a shape and a dtype, or one host."
             )
         return self.rows_of(0, shape, dtype)
 

@@ -347,7 +347,6 @@ class _Watch:
             yield from (n for n in numbers if n in self.numbers and callable(signal.getsignal(n)))
 
     def _watches_after(self, number: int) -> bool:
-        """Watches the steps after a signal; returns False once the signal's handler has run."""
         step = self._now.running
         began = since = time.monotonic()
         while not self._ended.wait(_POLL_SECONDS):

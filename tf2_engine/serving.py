@@ -196,7 +196,6 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """Returns the static batch size as an int, even after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
@@ -214,7 +213,6 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
-    """Computes [cells, dim] float32 as the device does: first the gains, then the sums."""
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))

@@ -23,10 +23,6 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Computes the output shapes from the arguments of `build`.
-
-    `input_shapes` is None, or the structure of the feature config with [*output_shape, any size].
-    """
     flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
         flat = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
@@ -42,7 +38,6 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Uses the feature's own shape, else the one in `derived`, else the batch size per core."""
     return [
         _one(feature, shape, batch_size)
         for feature, shape in zip(spec.features, derived, strict=True)

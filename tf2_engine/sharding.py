@@ -24,7 +24,6 @@ Integers = TypeVar("Integers", int, Array, Tensor)
 
 
 def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
-    """Counts the rows of each shard; the counts are the same for "div" and "mod"."""
     quotient, extra = divmod(rows, num_shards)
     return tuple(quotient + (shard < extra) for shard in range(num_shards))
 

@@ -40,7 +40,6 @@ _ATTRIBUTES = {
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
-    """Serializes a `SparseCoreTableLayouts`, to the same bytes as stock."""
     message = _LAYOUTS()
     for layout in layouts:
         message.tables.add(

@@ -49,7 +49,6 @@ class Table:
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
-        """Reads the row of each id from the variable `name`: [num_ids, dim] float32."""
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
@@ -84,7 +83,6 @@ class Table:
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields, for each shard, the local rows of its ids and its part of each of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return

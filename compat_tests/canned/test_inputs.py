@@ -268,8 +268,8 @@ def test_dtypes_of_pandas_are_fed(kind: str) -> None:
 @pytest.mark.parametrize(
     "values, kind, words",
     [
-        ([1, None], "Int64", "column 'x' lacks 1 values.*fillna"),
-        (["a", None], "category", "column 'x' lacks 1 values.*fillna"),
+        ([1, None], "Int64", "column 'x' has 1 missing values.*fillna"),
+        (["a", None], "category", "column 'x' has 1 missing values.*fillna"),
         (["2020", "2021"], "datetime64[ns]", "column 'x' of dtype datetime64.* neither numbers"),
         (["a", None], "object", "column 'x' of dtype object .* neither numbers"),
     ],
@@ -304,7 +304,7 @@ def test_strings_of_pandas_3_are_arrays_of_objects(values: list[Any], refused: b
     """A column whose values are no array of numpy becomes one; a missing string is refused."""
     column = Extension(values)
     if refused:
-        with pytest.raises(errors.InvalidInput, match="column 'x' lacks 1 values"):
+        with pytest.raises(errors.InvalidInput, match="column 'x' has 1 missing values"):
             _array_of(column, "x")
     else:
         assert _array_of(column, "x").tolist() == values

@@ -17,8 +17,11 @@ from compat_tests.support.paths import EXAMPLES
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import estimator as v1
 from estimator_bridge.estimator import v2
+from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS
 from estimator_bridge.migrate.keras_form.canned_estimators import CLASSES, Canned
+from estimator_bridge.migrate.rewrite_report import left_to_do
 
 GOLDEN = pathlib.Path(__file__).parent / "keras_goldens" / "census.txt"
 
@@ -97,6 +100,24 @@ def test_all_of_it_is_refused_at_once() -> None:
     assert [each.rule for each in caught.value.blockers] == [
         *("keras-estimator-argument", "keras-optimizer", "keras-hook", "keras-input-fn")
     ]
+
+
+KEPT = {
+    "n_classes=count": ["keras-argument"],
+    "dropout=0.1)\n  job.train(input_fn, hooks=[Mine()]": ["keras-hook", "keras-input-fn"],
+    "dropout=0.1)\n  other = tf.estimator.LinearClassifier([a]": ["keras-estimators"],
+}
+"""The estimator's arguments, with code beside it, and the reasons why it stays."""
+
+
+@pytest.mark.parametrize("argument", KEPT)
+def test_an_estimator_that_stays_has_the_reasons_of_its_keras_form(argument: str) -> None:
+    """They tell what to change. A canned estimator's own model_fn is no obstacle to that form."""
+    kept = packages.rewrite_text(
+        FORMS["keras"], BLOCKED_PROGRAM.replace("ARGUMENT", argument), "it.py"
+    )
+    assert [each.split(": ")[1] for each in left_to_do({"it.py": kept})] == KEPT[argument]
+    assert "from estimator_bridge import estimator" in kept.source
 
 
 CARRIED = {

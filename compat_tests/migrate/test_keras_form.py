@@ -282,7 +282,7 @@ def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
     """The refusal says that there is no estimator, and shows no line or code."""
     source = changed().replace("estimator.tpu.TPUEstimator(", "make(")
     with pytest.raises(
-        errors.Untranslatable, match=r"it: \[keras-estimators\] the program makes no TPUEstimator\."
+        errors.Untranslatable, match=r"it: \[keras-estimators\] the program makes no estimator\."
     ):
         migrate_to_keras(source, "it")
 

@@ -211,6 +211,33 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         """,
         *("Server().receiver", {"x": [[1.0]]}, {"x": [[2.0]]}),
     ),
+    "an object": (
+        """
+        class Server(object):
+            def __init__(self, scale):
+                self.scale = scale
+
+            def __call__(self):
+                x = tf.placeholder(tf.float32, [None, 1], name="x")
+                return tf.estimator.export.ServingInputReceiver({"x": x * self.scale}, {"x": x})
+        """,
+        *("Server(2.0)", {"x": [[1.0]]}, {"x": [[2.0]]}),
+    ),
+    "branches": (
+        """
+        def receiver(default=None):
+            if default is None:
+                x = tf.placeholder(tf.float32, [None, 1])
+            else:
+                x = tf.placeholder_with_default(default, [None, 1])
+            features = {}
+            for key, value in {"x": x}.items():
+                features[key] = value
+            received = tf.estimator.export.ServingInputReceiver(features, {"x": x})
+            return received
+        """,
+        *("lambda: receiver([[3.0]])", {"x": [[2.0], [5.0]]}, X),
+    ),
     "parsing": (
         """
         def receiver():

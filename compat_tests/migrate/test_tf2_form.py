@@ -326,6 +326,19 @@ def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
             assert ast.unparse(node) not in ("tf.estimator", "tf_estimator")
 
 
+def test_a_change_of_several_lines_is_one_line_of_the_report() -> None:
+    """An import that is too long for one line of the program is shown without its line breaks."""
+    (example,) = (path for path in EXAMPLES if path.parent.name == "two_tower")
+    (added,) = (
+        str(each)
+        for each in migrate(example.read_text()).lines
+        if each.new.startswith("from tf2_engine.training import (")
+    )
+
+    assert added.startswith("[added] from tf2_engine.training import (ModeKeys, ModelSpec, ")
+    assert "\n" not in added
+
+
 def tokens(source: str) -> list[tokenize.TokenInfo]:
     generated = tokenize.generate_tokens(io.StringIO(source).readline)
     return [token for token in generated if token.type == tokenize.COMMENT]

@@ -114,7 +114,7 @@ def main("""
 @pytest.mark.parametrize(
     "old, new, rule",
     [
-        (".estimator.Estimator(", ".estimator.DNNClassifier(", "canned-estimator"),
+        ("  estimator.train(", "  tf.GradientTape()\n  estimator.train(", "gradient-tape"),
     ],
 )
 def test_what_would_train_something_else_keeps_the_estimator(old: str, new: str, rule: str) -> None:

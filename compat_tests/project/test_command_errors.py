@@ -313,6 +313,15 @@ def test_any_error_is_a_line(
     assert ("Traceback" in capsys.readouterr().err) == (what != "an error of ours")
 
 
+@pytest.mark.parametrize("command", ["run", "record"])
+def test_a_program_needs_no_arguments(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a program, the error asks for the program, and not for its arguments."""
+    with pytest.raises(SystemExit):
+        main.main([command])
+    required = capsys.readouterr().err.rpartition("required: ")[2].strip().split(", ")
+    assert required[-1] == "script"
+
+
 def test_a_pipe_that_nobody_reads_is_no_error() -> None:
     """`... | head` ends without a traceback."""
     read, write = os.pipe()

@@ -60,6 +60,15 @@ def _epsilon_inside(epsilon: float) -> Any:
     return rule
 
 
+def _clipped_gradients(row: Row) -> Any:
+    limit = np.quantile(np.abs(row.g), 0.8).astype(F)
+    return adagrad(dataclasses.replace(row, g=np.clip(row.g, -limit, limit)))
+
+
+def _positive(name: str, value: Any) -> Any:
+    return np.maximum(value, F(0)) if name == "rows" else value
+
+
 def _row_wise(row: Row) -> Any:
     a = row.slots["accumulators"] + np.mean(row.g * row.g, 1, keepdims=True)
     return row.w - row.rate * row.g / np.sqrt(a), {"accumulators": a}
@@ -212,6 +221,18 @@ PLANTS = {
         "after",
     ),
     "gradients not clipped": Plant("", _port("places", clips_gradients=False), ("clipping",)),
+    "gradients clipped": Plant(
+        "torch.nn.utils.clip_grad_value_ over all parameters",
+        _port("users", rules={"Adagrad": _clipped_gradients}),
+        ("clipping",),
+        "gradients of rows",
+    ),
+    "weights kept positive": Plant(
+        "clamp_(min=0) after each step",
+        _port("users", after=_positive),
+        ("clipping",),
+        "at 0",
+    ),
     "weights not clipped": Plant("", _port("words", clips_weights=False), ("clipping",)),
     # Of the rate.
     "rate one step late": Plant(

@@ -642,6 +642,40 @@ def test_reads_that_wait_for_no_update_see_the_variables_before_the_step(
     assert seen["weight"] == 0.0
 
 
+def test_regularizers_are_those_of_the_mode(tmp_path: pathlib.Path) -> None:
+    """As in a graph: a model_fn may regularize in training alone, or with another factor."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        trains = mode == training.ModeKeys.TRAIN
+        l2 = tf.keras.regularizers.l2(1.0 if trains else 0.25)
+        ones = {"initializer": v1.ones_initializer(), "trainable": False}
+        v1.get_variable("always", [4], regularizer=l2, **ones)
+        with v1.variable_scope("scope", regularizer=l2 if trains else None):
+            v1.get_variable("inner", [2], **ones)
+        layer = v1.layers.Dense(
+            1,
+            use_bias=False,
+            kernel_initializer=v1.ones_initializer(),
+            kernel_regularizer=None if trains else l2,
+            trainable=False,
+            name="layer",
+        )
+        layer(tf.ones([BATCH, 8]))
+        losses = training.get_regularization_losses()
+        factor = v1.get_variable("factor", [], initializer=v1.ones_initializer())
+        loss = tf.add_n(losses) * factor + 0.0 * tf.reduce_sum(features["word"])
+        return training.ModelSpec(mode, loss=loss, train_op=minimized(loss))
+
+    trainer = make(model_fn, tmp_path)
+    for _ in range(2):
+        before = trainer.variables["factor"].numpy() if trainer.variables else 1.0
+        trainer.train(input_fn, steps=1)
+        after = trainer.variables["factor"].numpy()
+        # The losses of the four and the two ones; in evaluations of the four and the layer's eight.
+        assert before - after == RATE * 6.0
+        assert trainer.evaluate(input_fn, steps=1)["loss"] == 0.25 * 12.0 * after
+
+
 class Collecting(v1.train.SessionRunHook):
     """A hook that keeps the names of the trainable variables, like one that logs their norm."""
 

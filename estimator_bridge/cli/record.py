@@ -36,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--no-measure", action="store_true", help=no_measure)
     program_arguments.configure(parser)
     add("script", help="the program")
-    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest.required = False  # argparse would name them, too, where the script is missing
 
 
 def execute(options: argparse.Namespace) -> None:

@@ -79,7 +79,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--show-names", action="store_true", help="list every name that the bridge replaces or adds"
     )
     add("script", help="the program, or a folder with a __main__.py")
-    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    rest.required = False  # argparse would name them, too, where the script is missing
 
 
 def execute(options: argparse.Namespace) -> int:

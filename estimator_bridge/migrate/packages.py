@@ -189,12 +189,19 @@ def _best(
     try:
         results = rewrite(form._replace(rewrite=form.otherwise), sources)
     except Refused as refused:
-        if first is not None and any(each.rule == "no-estimator" for each in refused.blockers):
-            raise first from refused  # the program creates canned estimators
+        if first is not None and _is_of_canned(first, refused):
+            raise first from refused
         raise
     if left := [*left_to_do(results)]:
         raise Refused(sources[0].name, [*map(_blocker_of, left)])
     return results
+
+
+def _is_of_canned(first: Refused, otherwise: Refused) -> bool:
+    """Whether a program makes canned estimators, which only the first way carries."""
+    is_model_fn = any(each.rule == "keras-model-fn" for each in first.blockers)
+    reasons = {each.rule for each in otherwise.blockers}
+    return not is_model_fn and not reasons.isdisjoint(("no-estimator", "canned-estimator"))
 
 
 def _blocker_of(left: str) -> Blocker:

@@ -48,6 +48,7 @@ class Line:
         places = (self.file, f"line {self.line}" if self.line else "")
         where = ", ".join(filter(None, places))
         change = " -> ".join(part for part in (self.old, self.new) if part)
+        change = re.sub(r"\s*\n\s*", " ", change).replace("( ", "(")
         sentence = ". ".join(filter(None, (change, self.why)))
         rule = f" ({self.rule})" if self.rule else ""
         return f"[{self.kind}] {where}{': ' if where else ''}{sentence}{rule}"

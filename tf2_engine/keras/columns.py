@@ -285,7 +285,6 @@ def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:
-    """Sorts columns by table and feature, and removes repeated features."""
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
         if not isinstance(each, TableColumn):

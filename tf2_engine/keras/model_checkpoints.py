@@ -70,7 +70,6 @@ def _class_name(optimizer: Object) -> str:
 
 
 def _slots_of(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
-    """Yields the names of each slot (see `SlotRow`), and the slot's variables in training order."""
     row = _ROWS.get(type(_rule_of(optimizer)).__name__)
     known = {} if row is None else row.slots
     variables_of: dict[tuple[str, str], list[Variable]] = {}
@@ -148,7 +147,6 @@ class ModelCheckpoints:
         return path
 
     def restore_latest(self) -> None:
-        """Restores all variables, which must exist already, from the latest checkpoint."""
         variables = self.variables()
         saved = tf.Module()
         for name, variable in variables.items():

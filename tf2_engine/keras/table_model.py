@@ -494,7 +494,6 @@ def _check_is_on_one_machine(model: str) -> None:
 
 
 def round_betas(optimizer: Object) -> None:
-    """Rounds the betas of an Adam to float32, from which legacy Adam computes 1 - beta."""
     for name in ("beta_1", "beta_2"):
         beta = getattr(optimizer, name, None)
         if isinstance(beta, float):

@@ -90,7 +90,6 @@ def is_host_op(op: str) -> bool:
 
 
 def on_gpu() -> bool:
-    """Whether tables that are created in the current scope are on a GPU."""
     if not tf.config.get_visible_devices("GPU"):
         return False
     return "CPU" not in tf.zeros([]).device.upper()

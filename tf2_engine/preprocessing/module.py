@@ -101,7 +101,6 @@ def _parts(column: Column) -> Iterator[Column]:
 
 
 def _lengths(ids: SparseTensor) -> Tensor:
-    """Computes the last position with a value, plus 1: [batch] int64."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )

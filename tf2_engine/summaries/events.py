@@ -25,7 +25,6 @@ class EventFile:
         self._writer: tf.summary.FileWriter | None = None
 
     def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
-        """Writes scalars by name, and ignores values that are not numbers."""
         summary = tf.Summary()
         for tag, value in values.items():
             if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():

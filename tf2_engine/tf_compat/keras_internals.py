@@ -60,7 +60,7 @@ def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | No
     `tf.compat.v1.keras.utils`.
     """
     store = getattr(module, "_tf1_style_var_store", None)
-    return {} if store is None else dict(store._regularizers)
+    return {} if store is None else store._regularizers
 
 
 def in_keras_construction() -> bool:
@@ -125,7 +125,6 @@ def is_graph_network(model: Object) -> bool:
 
 
 def has_keras_weights(model: Object) -> bool:
-    """Whether the weights of a Keras model have values; in a TF 1 graph they may not have any."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return True
     weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)

@@ -26,7 +26,6 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` fast for fetches that were used before. Results stay the same."""
     # A session with a cost model returns metadata from every call.
     if not session._config or not session._config.graph_options.build_cost_model:
         session.run = _RememberedFetches(session).run

@@ -19,7 +19,6 @@ def set_global_step_read(value: Tensor) -> None:
 
 
 def read_global_step(graph: Graph) -> Tensor:
-    """Returns the tensor that TensorFlow's hooks read as the global step; creates it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
         # TensorFlow cannot read a mirrored step.

@@ -52,7 +52,6 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
 @functools.cache
 def initializers() -> dict[str, type]:
-    """Returns TensorFlow's initializer classes of both generations, by names such as "v2.Zeros"."""
     return {
         f"{generation}.{name}": kind
         for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))

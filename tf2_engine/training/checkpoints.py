@@ -114,7 +114,6 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def _take_starts(self, new: Mapping[str, Variable]) -> None:
-        """Starts new variables with the values that `init_from_checkpoint` names."""
         known = () if self._start else self._store.starts
         for name in new.keys() & set(known):
             checkpoint, old = self._store.starts[name]
@@ -196,7 +195,6 @@ class Checkpoints:
                     variable.assign(value)
 
     def _start_warm(self, settings: str | WarmStartSettings) -> None:
-        """Initializes variables and tables from another model's with the same legacy names."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = load_checkpoint(settings.ckpt_to_initialize_from)

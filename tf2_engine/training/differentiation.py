@@ -85,7 +85,6 @@ class Differentiations:
         }
 
     def _merged(self) -> list[Differentiated]:
-        """Lists each loss once, even if it was differentiated for several optimizers."""
         merged: dict[int, Differentiated] = {}
         for each in self.losses:
             first = merged.setdefault(id(each.loss), each)

@@ -38,7 +38,6 @@ class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
         self._results: Results | None = None
 
     def after_save(self, session: None, step: int) -> None:
-        """Evaluates the checkpoint of the step. Also exports it, unless it is the last one."""
         spec = self._spec
         self._results = self._trainer.evaluate(
             spec.input_fn, spec.steps, spec.hooks, name=spec.name

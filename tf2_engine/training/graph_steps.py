@@ -44,7 +44,6 @@ def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
 
 
 def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
-    """Copies tensors or ops, with the ops that they depend on, into the current graph."""
     names = _needed_by(wanted)
     graph_def = graph.as_graph_def()
     kept = sorted((each for each in graph_def.node if each.name in names), key=_place)

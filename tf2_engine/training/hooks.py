@@ -103,7 +103,6 @@ class HookRunner:
         return outputs
 
     def with_ops(self, results: Nest) -> Nest:
-        """Makes each tensor wait for the ops that hooks request."""
         if not self._ops:
             return results
         with tf.control_dependencies(self._ops):
@@ -129,11 +128,6 @@ class HookRunner:
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Passes each hook the values that it requested.
-
-        Raises:
-            OutOfOrder: a hook requests a tensor that it did not request while the step was traced.
-        """
         for hook, fetches, places, computed in zip(
             self._hooks, asked, self._fetched, values, strict=True
         ):

@@ -62,7 +62,7 @@ class Model:
         self.strategy = make_strategy(config)
         self.spec = WithoutTables() if embedding_config_spec is None else embedding_config_spec
         # Only a TPUEstimator passes the batch size to the program's functions.
-        self._tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
+        self.tells_sizes = self.spec is embedding_config_spec or any(batch_sizes.values())
         with self.strategy.scope():
             self.step = tf.Variable(
                 0,
@@ -114,7 +114,7 @@ class Model:
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
         """Returns a program function's arguments, with the mode's batch sizes in `params`."""
         params = self.params
-        if self._tells_sizes:
+        if self.tells_sizes:
             context = ReplicaContext(self.strategy)
             params = {**params, "batch_size": self._batch_sizes[mode], "context": context}
         return {"mode": mode, "params": params, "config": self.config, **data}
@@ -243,7 +243,7 @@ class Model:
 
     def _result(self, mode: str, data: Nest) -> ModelSpec:
         arguments = self.arguments(mode, **data)
-        if self._tells_sizes:  # Tables are trained as on a TPU, on any device.
+        if self.tells_sizes:  # Tables are trained as on a TPU, on any device.
             arguments["params"] = {**arguments["params"], "use_tpu": bool(self._tables)}
         with _seeded(self.config.tf_random_seed):
             return self.store.call(lambda: self._call_model(arguments))
@@ -299,7 +299,6 @@ _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seeds Python's random generator, which Keras initializers use, inside the context."""
     if seed is None:
         yield
         return

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.training import dummies
-from tf2_engine.types import Array, Function, Object, Tensor, Variable
+from tf2_engine.types import Array, Object, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -70,7 +70,6 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _check_is_of_keras_2(error: Exception) -> None:
-    """Raises OutOfOrder if a model_fn's error comes from a layer of Keras 3."""
     is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
     if is_of_layer and not tf.keras.__version__.startswith("2."):
         raise errors.OutOfOrder(
@@ -96,7 +95,7 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
     if not _is_local(collections):  # The scope reuses variables without their creators.
         model.collect(variable, collections)
     if regularizer is not None:
-        model.regularizers_of_scopes.setdefault(variable.name, (regularizer, variable))
+        model.regularize(variable, regularizer)
     return variable
 
 
@@ -116,8 +115,8 @@ class ModelVariables:
         averaged: the name of the averaged variable, by name of the average.
         starts: by the name of a variable, the checkpoint and the name in it from which the variable
             starts.
-        regularizers_of_scopes: a regularizer and its variable, by name. A variable of a layer may
-            have another one from the layer.
+        regularizers_of_scopes: the functions that compute the losses of variables in the latest
+            call, by name. A variable of a layer may have another regularizer from the layer.
     """
 
     def __init__(self) -> None:
@@ -127,7 +126,7 @@ class ModelVariables:
         self._local_starts: dict[str, Array] = {}
         self.averaged: dict[str, str] = {}
         self.starts: dict[str, tuple[str, str]] = {}
-        self.regularizers_of_scopes: dict[str, tuple[Function, Variable]] = {}
+        self.regularizers_of_scopes: dict[str, functools.partial[Tensor | None]] = {}
         self._all: list[Variable] = []
         self._trainable: list[Variable] = []
         self._counts: collections.Counter[str] = collections.Counter()
@@ -159,6 +158,7 @@ class ModelVariables:
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Calls a function that creates or reuses variables."""
+        self._forget_regularizers()
         _here.models.append(self)
         try:
             with self._creating_once():
@@ -210,13 +210,27 @@ class ModelVariables:
     def _holding(self, name: str) -> dict[str, Variable]:
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
+    def regularize(self, variable: Variable, regularizer: Callable[..., Tensor | None]) -> None:
+        if variable.name not in self.regularizers_of_scopes:
+            loss = functools.partial(regularizer, variable)
+            self.regularizers_of_scopes[variable.name] = loss
+            # The scope has the regularizers of the variables that it creates, not of reused ones.
+            tf_compat.tf1_style_regularizers(self._scope).setdefault(variable.name, loss)
+
     def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
         """Yields the names of variables with functions that compute regularization losses."""
         for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
-            of_scope, variable = self.regularizers_of_scopes.get(name, (None, None))
-            if of_scope is not None and of_scope is not getattr(latest, "func", None):
-                yield name, functools.partial(of_scope, variable)
+            of_scope = self.regularizers_of_scopes.get(name)
+            if of_scope is not None and of_scope.func is not getattr(latest, "func", None):
+                yield name, of_scope
             yield name, latest
+
+    def _forget_regularizers(self) -> None:
+        """Removes the regularizers of the last call, whose mode may have had others."""
+        self.regularizers_of_scopes.clear()
+        known = tf_compat.tf1_style_regularizers(self._scope)
+        for name in [each for each in known if ":" in each]:  # Other names are of layers.
+            del known[name]
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
         """Calls a function that creates variables in the default graph, and adds them by name."""

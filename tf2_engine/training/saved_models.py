@@ -93,10 +93,10 @@ def _build_graph(
                 "serving_input_receiver_fn must return a ServingInputReceiver, of features "
                 f"and receiver_tensors; it returned {receiver!r}."
             )
-        arguments = {
-            **model.arguments(ModeKeys.PREDICT, features=_features(model, receiver), labels=None),
-            "params": {**model.params, "use_tpu": False},
-        }
+        data = {"features": _features(model, receiver), "labels": None}
+        arguments = model.arguments(ModeKeys.PREDICT, **data)
+        if model.tells_sizes:  # Else `params` may be any object, as for an Estimator.
+            arguments["params"] = {**model.params, "use_tpu": False}
         return receiver, call(model.model_fn, arguments)
 
     receiver, spec = store.call_in_graph(build)
@@ -165,7 +165,6 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
-    """The variables of each table by table name. The list is empty for an unused table."""
     return {
         str(table.name): [
             variable

@@ -47,7 +47,6 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
 
 
 def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
-    """Removes the predictions for the padding. Batches without padding are returned unchanged."""
     present = predictions.get(PRESENT)
     return {
         key: value if present is None or not value.shape else value[present]

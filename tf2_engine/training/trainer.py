@@ -467,7 +467,6 @@ def _hooks_of(spec: ModelSpec) -> list[Object]:
 
 
 def _merge_replicas(*parts: Tensor) -> Array:
-    """Joins the results of all replicas into one array, and averages scalars."""
     arrays: list[Array] = [part.numpy() for part in parts]
     if not arrays[0].shape:
         return sum(arrays) / len(arrays)

@@ -42,7 +42,12 @@ class Change:
     """One setting that differs in TensorFlow 2, or does not exist there.
 
     Attributes:
-        where: the owner of the setting, such as "table 'words'". setting: its legacy name. was,
+        where: the owner of the setting, such as "table 'words'".
+        setting: the legacy name of the setting.
+        was: the old value as source text.
+        now: the new value as source text; empty if nothing replaces the setting.
+        why: a sentence.
+        effect: one of `EFFECTS`. setting: its legacy name. was,
         now: the old and new value as source text; `now` is empty if nothing replaces it. why: a
         sentence. effect: one of `EFFECTS`.
     """

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from estimator_bridge.verification.compare.arithmetic.rounded import Rounded, root, rounded, square
+from estimator_bridge.verification.compare.arithmetic.rounded import (
+    Rounded,
+    clip,
+    root,
+    rounded,
+    square,
+)
+from estimator_bridge.verification.compare.arithmetic.shadow import TableShadow
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
     RULES,
     Constants,
@@ -17,6 +24,7 @@ from estimator_bridge.verification.compare.arithmetic.update_rules import (
     Updated,
 )
 from estimator_bridge.verification.explain.update_fits import (
+    LIMITS,
     Guess,
     Update,
     fitted,
@@ -90,6 +98,51 @@ def _variant(update: Update, rule: Rule) -> Update:
     return dataclasses.replace(
         update, table=with_settings(update.table, **{_ADDED: 0.0}), variant=rule
     )
+
+
+def added_limit(update: Update, rows: Array) -> Cause | None:
+    """Recognises a limit of gradients or of weights that the table does not have."""
+    settings = update.rule["settings"]
+    if len(update.steps) != 1 or any(settings.get(name) is not None for name in LIMITS):
+        return None
+    return _limit_of_gradients(update, rows) or _limit_of_weights(update, rows)
+
+
+def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
+    def limited(
+        w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
+    ) -> Updated:
+        return right(w, slots, clip(g, -settings[_ADDED], settings[_ADDED]), rate, settings)
+
+    right = update.variant or RULES[update.rule["kind"]]
+    ((ids, gradient),) = TableShadow(update.table).row_gradients(update.steps)
+    expected = update.expected()
+    wrong = np.logical_or.reduce([update.beyond(expected, name) for name in update.names])
+    wrong = wrong[np.searchsorted(expected.rows, ids)]
+    # The limit is at most the smallest gradient that is not used as it is.
+    start = float(np.abs(gradient.value[wrong]).min(initial=np.inf))
+    if not np.isfinite(start):
+        return None
+    table = with_settings(update.table, **{_ADDED: start})
+    value = fitted(dataclasses.replace(update, table=table, variant=limited), rows, _ADDED)
+    if value is None:
+        return None
+    return Cause("clipping", f"clips the gradients of rows to {value:.3g}, and the table does not.")
+
+
+def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
+    expected, name = update.expected(), update.names[0]
+    wrong = update.beyond(expected, name)
+    after, value = update.after[name][expected.rows][wrong], expected.parts[name].value[wrong]
+    lows, highs = np.unique(after[value < after]), np.unique(after[value > after])
+    if max(len(lows), len(highs)) != 1:
+        return None
+    low, high = (float(ends[0]) if len(ends) else None for ends in (lows, highs))
+    table = with_settings(update.table, clip_weight_min=low, clip_weight_max=high)
+    if not update.fits(Guess("", "", table, update.steps, update.variant), rows):
+        return None
+    ends = " and ".join(f"{end:.3g}" for end in (low, high) if end is not None)
+    return Cause("clipping", f"clips weights at {ends}, and the table does not.")
 
 
 def guesses(update: Update) -> Iterator[Guess]:

@@ -238,6 +238,7 @@ _TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
     _late_decay,
     _short_slots,
     ported_rules.default_epsilon,
+    ported_rules.added_limit,
     _fits_number,
     ported_rules.fitted_variant,
 )

@@ -39,6 +39,7 @@ RATE, GRADIENT = "rate", "gradient"
 
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
+LIMITS = (*_CLIPPED, *_CLIPPED_GRADIENTS)
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
 """Settings that have guesses of their own, or that are not part of the rule."""
 _MAX_DUPLICATES = 2000

@@ -145,6 +145,7 @@ class Tf2Recorder:
                 "--against-checkpoint."
             )
 
+    @tf_compat.eagerly()  # The program may disable eager execution.
     def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
         recorder = self._recorder
         first = recorder.is_first(trainer)

@@ -13,6 +13,7 @@ from estimator_bridge.verification.record.capture import Arguments
 from estimator_bridge.verification.record.description import Program, variable_of
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.record.recording_hook import same_bits
+from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
@@ -97,6 +98,7 @@ def by_name(trainer: Object) -> dict[str, Variable]:
     return variables
 
 
+@tf_compat.eagerly()
 def values_of(trainer: Object) -> Values:
     trainer.engine.retrieve()
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}

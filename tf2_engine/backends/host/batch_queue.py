@@ -320,7 +320,6 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Prepends a tuple, and returns how many tuples were waiting before."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))

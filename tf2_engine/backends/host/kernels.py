@@ -109,7 +109,6 @@ def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
-    """The learning rate of a table, scalar float32. `rates` are the dynamic rates by tag."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
@@ -169,7 +168,6 @@ def gradients_of_feature(occurrences: Occurrences, gradient: Tensor) -> RowGradi
 
 
 def row_gradients(occurrences: Occurrences, gradient: Tensor) -> Tensor:
-    """Computes gain * gradient for the row of each occurrence, [num_ids, dim] float32."""
     rows: Tensor = tf.reshape(gradient, [-1, occurrences.feature.table.dim])
     if occurrences.cell is not None:
         rows = tf.gather(rows, occurrences.cell)

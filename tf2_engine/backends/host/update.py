@@ -74,7 +74,6 @@ def new_rows(
 
 
 def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
-    """Sums the gradients of each distinct id, in order of first occurrence."""
     ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)

@@ -77,7 +77,6 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
 
 
 def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
-    """Computes the rows, columns and gains of a feature's ids, for each SparseCore of the core."""
     raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
     layout, cores = feature.layout, stack.sparse_cores
@@ -108,7 +107,6 @@ def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def _sort(
     stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
 ) -> list[Sequence[Tensor]]:
-    """Sorts ids by receiver. Returns samples, rows, gains and ends of groups per SparseCore."""
     cores = stack.sparse_cores
     return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(

@@ -39,7 +39,6 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Finds the position of a core by its device name, or by the end of this name."""
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(

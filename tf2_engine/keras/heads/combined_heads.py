@@ -212,7 +212,6 @@ class SequenceHeadLayer(PassiveLayer):
 
 
 def _of_steps(values: Steps, mask: Tensor) -> Tensor:
-    """Selects the values of the steps in a mask, [steps, values per step]."""
     if isinstance(values, tf.SparseTensor):
         flat = tf.sparse.reorder(values).values
         width = 1

@@ -84,10 +84,6 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
 
 
 def _by_step(sparse: SparseTensor) -> SparseTensor:
-    """Reshapes to [batch, steps, values per step].
-
-    Shape [batch, steps] means one value per step.
-    """
     if sparse.shape.rank != 2:
         return sparse
     shape = sparse.dense_shape

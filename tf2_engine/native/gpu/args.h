@@ -1,4 +1,4 @@
-// What the host tells the kernels for GPUs: plain C++17, read by g++ and by NVRTC.
+// The arguments that the host passes to the GPU kernels. Plain C++17, compiled by g++ and NVRTC.
 
 #pragma once
 
@@ -12,11 +12,11 @@ namespace gpu {
 constexpr uint32_t kThreads = 256;      // of a block
 constexpr uint32_t kDigits = 256;       // values of a digit of the sort
 constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
-constexpr uint32_t kLongRun = 64;       // see `IsLong`; so many rows a block sums at a time,
-constexpr uint32_t kLongColumns = 64;   // and so many columns
+constexpr uint32_t kLongRun = 64;       // see `IsLong`; the rows and the columns
+constexpr uint32_t kLongColumns = 64;   // that a block sums at a time
 constexpr uint32_t kMostSettings = 32;  // bytes of the settings of a rule
 
-// Where the cells of occurrences are. kOnes: occurrence i belongs to cell i. kSplits: the
+// How the cells of occurrences are stored. kOnes: occurrence i belongs to cell i. kSplits: the
 // occurrences of cell i lie between two row splits. kCells: each occurrence has the number of its
 // cell.
 enum class Layout : uint32_t { kOnes, kSplits, kCells };
@@ -30,17 +30,17 @@ struct PieceAt {
   uint32_t num_cells;
   Layout layout;
   uint32_t first_cell;   // its first row split, or the cell of its first occurrence
-  uint32_t filled;       // cells from here on have no occurrences
+  uint32_t filled;       // cells from this one on have no occurrences
   Gains gains;
   uint32_t first_gain;
   uint32_t dim;
-  uint32_t by_fours;     // whether four floats are read and written at a time
+  uint32_t by_fours;     // whether to read and write four floats at a time
   uint32_t core;
   uint32_t first_part;   // of its table
   uint32_t end_part;
 };
 
-// A shard of a table. A key is the number of a row among the rows of all parts.
+// A shard of a table. A key is the index of a row among the rows of all parts.
 struct PartAt {
   float* rows[1 + kMaxSlots];  // [rows, dim] each, parameters first
   uint32_t first_key;
@@ -72,7 +72,7 @@ struct ItemsArgs {
   Item* items;
 };
 
-// One pass of a radix sort. A block has `chunk` items, and a count for each value of the digit.
+// One pass of a radix sort. A block sorts `chunk` items, and counts each value of the digit.
 struct SortArgs {
   const Item* from;
   Item* to;
@@ -87,8 +87,8 @@ struct UpdateArgs {
   uint32_t begin, end;
   uint32_t first_part, end_part;
   uint32_t dim;
-  uint32_t long_blocks;      // the first blocks of the grid, which look for long runs
-  uint32_t cores_per_shard;  // 0: a row has one update, with the sum of all cores
+  uint32_t long_blocks;      // the number of blocks at the start of the grid for long runs
+  uint32_t cores_per_shard;  // 0: a row is updated once, with the sum over all cores
   const float* rate;
   SharedSettings shared;
   alignas(8) unsigned char settings[kMostSettings];  // a rule

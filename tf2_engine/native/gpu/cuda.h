@@ -1,5 +1,5 @@
-// NVIDIA's driver, opened when the first kernel is added. Plain C++17 without CUDA headers or
-// TensorFlow.
+// NVIDIA's driver, which is opened when the first kernel is added. Plain C++17 without CUDA headers
+// or TensorFlow.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class Cuda {
   using Result = int;  // 0 is success
   using Pointer = unsigned long long;
 
-  // Gets the driver. Its members are null if there is none.
+  // Gets the driver. If there is no driver, its members are null.
   static const Cuda& Get() {
     static const Cuda* const cuda = new Cuda;
     return *cuda;
@@ -55,7 +55,7 @@ class Cuda {
   Result (*wait)(void*) = nullptr;
   Result (*drop_event)(void*) = nullptr;
   Result (*error_text)(Result, const char**) = nullptr;
-  bool found = true;  // whether all of these are there
+  bool found = true;  // whether all functions were found
 
  private:
   Cuda() {
@@ -86,7 +86,7 @@ class Cuda {
   }
 };
 
-// The kernels that were added, by the context of their GPU.
+// The kernels that were added, by the context of the GPU.
 class Kernels {
  public:
   static Kernels* Get() {
@@ -117,7 +117,7 @@ class Kernels {
     return result == 0 ? "" : cuda.Error("loading kernels", result);
   }
 
-  // Finds a kernel in the context of this thread; null if there is none.
+  // Finds a kernel in the context of this thread, or returns null.
   void* Find(void* context, const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto& own = of_context_[context];
@@ -175,7 +175,7 @@ class Stream final : public Launcher {
   void* context_ = nullptr;
 };
 
-// Memory of the host from which batches are copied while the host goes on.
+// Host memory from which batches are copied asynchronously.
 //
 //   std::lock_guard lock(*staging.mutex());
 //   char* to = staging.Get(stream, bytes, &error);  // waits for the copy from there some steps ago

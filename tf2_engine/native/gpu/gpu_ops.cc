@@ -1,5 +1,5 @@
-// Kernels for NVIDIA GPUs of the lookup and update ops that host/host_ops.cc registers. They need
-// no CUDA header: TensorFlow knows the stream, and cuda.h opens the driver.
+// NVIDIA GPU kernels of the lookup and update ops that host/host_ops.cc registers. No CUDA header
+// is needed: TensorFlow provides the stream, and cuda.h opens the driver.
 
 #include "gpu/cuda.h"
 #include "gpu/ops.h"

@@ -1,11 +1,11 @@
-// The kernels for GPUs, which NVRTC compiles at first use; see native/nvrtc.py and gpu/step.h.
+// The GPU kernels, which NVRTC compiles at first use; see native/nvrtc.py and gpu/step.h.
 //
-// They compute what host/lookup_op.h and host/update_op.h do, with the same rounding: products
-// first, then sums in order of occurrence. So an update gives the same bits in every run and,
-// except for powers, the bits of the CPU. Compile with --fmad=false.
+// They compute the same as host/lookup_op.h and host/update_op.h, with the same rounding: first
+// products, then sums in order of occurrence. Therefore every run of an update gives the same bits,
+// which except for powers are also those of the CPU. Compile with --fmad=false.
 //
-// Tests also compile this file with g++ and run the threads of a block in turns. This requires that
-// all threads of a block reach the same barriers and ballots.
+// Tests also compile this file with g++ and run the threads of a block in turns. Therefore all
+// threads of a block must reach the same barriers and ballots.
 
 #pragma once
 
@@ -16,13 +16,13 @@ namespace gpu {
 
 constexpr uint32_t kWarp = 32, kWarps = kThreads / kWarp;
 
-// Floats of a row that one thread holds.
+// The floats of a row that one thread processes.
 template <int kWidth>
 struct alignas(4 * kWidth) Floats {
   float of[kWidth];
 };
 
-// How many threads share a row of `width` `Floats`: a power of 2.
+// The number of threads that share a row of `width` `Floats`, a power of 2.
 __device__ inline uint32_t LanesOf(uint32_t width) {
   uint32_t lanes = 1;
   while (lanes < kWarp && lanes < width) lanes *= 2;
@@ -119,7 +119,7 @@ __device__ inline uint32_t DigitOf(const SortArgs& args, uint32_t at) {
   return args.from[at].key >> args.shift & (kDigits - 1);
 }
 
-// Which threads of a warp have the same digit. Only `valid` threads count.
+// A mask of the threads in a warp that have the same digit. Only `valid` threads count.
 __device__ inline uint32_t SameDigit(uint32_t digit, bool valid) {
   uint32_t same = __ballot_sync(0xffffffffu, valid);
 #pragma unroll
@@ -144,7 +144,7 @@ __device__ inline uint32_t Before(uint32_t count, uint32_t* shared) {
   return shared[thread] - count;
 }
 
-// One step of a rule for the floats of a row that a thread holds; see `Step` in rules/rule.h.
+// One step of a rule for the floats of a row that a thread processes; see `Step` in rules/rule.h.
 template <int kSlots, int kWidth>
 struct RowStep {
   template <class Rule>
@@ -166,7 +166,7 @@ struct RowStep {
   const Floats<kWidth>& sum;
 };
 
-// Reads a row and its slots from a column on, applies one step, and writes them.
+// Reads a row and its slots, starting at a column, applies one step, and writes them.
 template <class OneRule, int kWidth>
 __device__ inline void UpdateRow(const UpdateArgs& args, const PartAt& part, uint64_t at,
                                  const Floats<kWidth>& sum) {
@@ -219,8 +219,8 @@ __device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, 
   }
 }
 
-// Whether a block, instead of a few threads, sums the run of a row that begins at `at`. It does if
-// the run contains two items whose numbers, counted from the group's first, are multiples of
+// Whether the run of a row that begins at `at` is long, so that a block sums it instead of a few
+// threads. A run is long if it contains two items whose indices in the group are multiples of
 // kLongRun.
 __device__ inline bool IsLong(const UpdateArgs& args, uint32_t at) {
   const uint32_t mark = args.begin + (at - args.begin + kLongRun - 1) / kLongRun * kLongRun;
@@ -259,7 +259,7 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) rows[i].of[j] = item.gain * rows[i].of[j];
       }
-      __syncthreads();  // what was there before has been added
+      __syncthreads();  // the previous values have been added
 #pragma unroll
       for (uint32_t i = 0; i < kEach; ++i) {
         *reinterpret_cast<Floats<kWidth>*>(&terms[i * kGroups + group][lane * kWidth]) = rows[i];
@@ -275,8 +275,8 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
   }
 }
 
-// Updates the row of each item once. Only the thread of a row's first item does the work; long runs
-// are left to blocks.
+// Updates each row once. Only the thread of a row's first item does the work. Blocks do the long
+// runs.
 template <class OneRule, int kWidth>
 __device__ inline void Update(const UpdateArgs& args) {
   if (blockIdx.x < args.long_blocks) return UpdateLong<OneRule, kWidth>(args);
@@ -301,7 +301,7 @@ __device__ inline void Update(const UpdateArgs& args) {
   }
 }
 
-// The activations of all pieces; gridDim.y counts pieces.
+// Computes the activations of all pieces; gridDim.y is the number of pieces.
 extern "C" __global__ void look_up(const LookUpArgs args) {
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   if (piece.by_fours) {
@@ -311,7 +311,7 @@ extern "C" __global__ void look_up(const LookUpArgs args) {
   }
 }
 
-// The items of all pieces; gridDim.y counts pieces.
+// Creates the items of all pieces; gridDim.y is the number of pieces.
 extern "C" __global__ void make_items(const ItemsArgs args) {
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   const uint32_t at = blockIdx.x * kThreads + threadIdx.x;
@@ -344,7 +344,8 @@ extern "C" __global__ void count_digits(const SortArgs args) {
   args.counts[blockIdx.x * kDigits + threadIdx.x] = counts[threadIdx.x];
 }
 
-// Moves the items of each block's chunk to the places that their digits determine, stably.
+// Moves the items of each block's chunk to the places that their digits determine. Equal digits
+// stay in order.
 extern "C" __global__ void move_items(const SortArgs args) {
   __shared__ uint32_t next[kDigits];
   __shared__ uint32_t of_warp[kWarps][kDigits];
@@ -396,8 +397,8 @@ extern "C" __global__ void move_items(const SortArgs args) {
 }  // namespace gpu
 }  // namespace estimator_bridge
 
-// Each rule included after this becomes two kernels: one for rows that are read and written four
-// floats at a time, and one for other rows.
+// Creates two kernels for each rule that is included after this: one for rows that are read and
+// written four floats at a time, and one for other rows.
 #define TF2_ENGINE_UPDATE_KERNELS(RULE)                                                     \
   extern "C" __global__ void update_##RULE##_4(const gpu::UpdateArgs args) {                \
     if constexpr (RULE::kTrains) gpu::Update<RULE, 4>(args);                                \

@@ -1,5 +1,6 @@
-// The fused ops of the host driver for tables on a GPU: as host/lookup_op.h and host/update_op.h,
-// with the same attributes. Ids, cells and gains are in memory of the host, where they are checked.
+// The fused ops of the host driver for tables on a GPU. Their attributes are those of
+// host/lookup_op.h and host/update_op.h. Ids, cells and gains are in host memory, where they are
+// checked.
 //
 // `Device` opens the stream of a GPU; in tests it is a CPU that runs the kernels. It has
 //   class Stream    with ok, Launch and Copy as those of gpu/cuda.h
@@ -31,7 +32,7 @@ inline absl::Status AsStatus(const std::string& error) {
 
 // The pieces of a step, from the inputs of an op.
 struct Pieces {
-  std::vector<estimator_bridge::Occurrences> read;  // to say what is wrong
+  std::vector<estimator_bridge::Occurrences> read;  // for error messages
   std::vector<Occurrences> occurrences;
   std::vector<float*> data;  // activations or gradients
 
@@ -51,8 +52,8 @@ struct Pieces {
 template <class Device>
 class Step {
  public:
-  // Checks a batch and copies it to the beginning of `memory` on the GPU, which has `more` bytes
-  // after the batch.
+  // Checks a batch and copies it to the beginning of `memory` on the GPU. The memory has `more`
+  // bytes after the batch.
   absl::Status Send(OpKernelContext* context, typename Device::Stream* stream, const Pieces& pieces,
                     const Batch& batch, const Tables& tables,
                     const std::vector<std::string>& where, size_t more, Tensor* memory) {
@@ -83,7 +84,7 @@ class Step {
   static char* At(const Tensor& memory) {
     return const_cast<char*>(memory.tensor_data().data());
   }
-  // Where the data after a batch begins.
+  // The offset of the data after a batch.
   static size_t Rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
  private:

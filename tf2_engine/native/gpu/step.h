@@ -1,8 +1,8 @@
-// What a step on a GPU stages and launches: plain C++17, no TensorFlow.
+// The buffers and kernel launches of a step on a GPU. Plain C++17, no TensorFlow.
 //
-// The host reads and checks the ids and writes them, with everything that describes the batch, into
-// one buffer, which goes to the GPU in one copy. The host knows how many ids each table has, so
-// nothing is read back: launches are as large as the batch may need.
+// The host reads and checks the ids, and writes them with a description of the batch into one
+// buffer, which is copied to the GPU at once. The host knows the number of ids of each table, so it
+// launches enough threads without reading anything back.
 
 #pragma once
 
@@ -33,7 +33,7 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// What a feature on a core looks up.
+// The occurrences of a feature on a core.
 struct Occurrences : OccurrenceArrays {
   int64_t num_cells = 0, table = 0, core = 0;
 };
@@ -96,15 +96,15 @@ class Tables {
   std::vector<uint32_t> first_keys_;
 };
 
-// A batch on its way to the GPU. First `Write` all pieces, in any order or at the same time. Then
-// copy `bytes()` from where they were written.
+// A batch to copy to the GPU. First `Write` all pieces, in any order or concurrently. Then copy
+// `bytes()` bytes from the buffer.
 class Batch {
  public:
   enum class Problem { kNone, kId, kCell };
 
   // Args:
-  //   in_order: whether ids stay in their order, as sums of gradients need them; else they come in
-  //     order of their cells.
+  //   in_order: whether ids keep their order, as sums of gradients require. Otherwise they are
+  //     sorted by cell.
   Batch(const Tables& tables, const std::vector<Occurrences>& pieces,
         const std::vector<float*>& data, const std::vector<PartAt>& parts, bool in_order)
       : tables_(tables), pieces_(pieces), parts_(parts) {
@@ -177,7 +177,7 @@ class Batch {
             reinterpret_cast<const float*>(base + GainsAt())};
   }
 
-  // Writes everything that does not belong to a single piece.
+  // Writes the data that do not belong to a single piece.
   void Describe(char* base) const {
     std::memcpy(base, at_.data(), at_.size() * sizeof(PieceAt));
     std::memcpy(base + PartsAt(), parts_.data(), parts_.size() * sizeof(PartAt));
@@ -242,7 +242,7 @@ class Batch {
     return tables_.first_key(table.first_part + shard) + static_cast<uint32_t>(row);
   }
 
-  // Writes occurrences in order of their cells, stably.
+  // Writes occurrences sorted by cell. Within a cell they keep their order.
   void WriteByCell(const Occurrences& piece, const PieceAt& at, uint32_t* keys, uint32_t* splits,
                    float* gains) const {
     const Tables::Table& table = tables_[piece.table];
@@ -268,7 +268,7 @@ inline uint32_t Blocks(uint64_t count, uint32_t of_each) {
   return static_cast<uint32_t>((count + of_each - 1) / of_each);
 }
 
-// How many rows of a width the threads of a block hold; equal to `LanesOf` in gpu/kernels.h.
+// The number of rows that the threads of a block process at a time; see `LanesOf` in gpu/kernels.h.
 inline uint32_t RowsOfBlock(uint32_t dim, bool by_fours) {
   const uint32_t width = by_fours ? dim / 4 : dim;
   uint32_t lanes = 1;
@@ -293,13 +293,13 @@ class UpdateStep {
   struct Group {
     Optimizer optimizer;
     int64_t dim;
-    bool by_core;       // whether each core's sum is applied by itself
+    bool by_core;       // whether each core's sum is applied separately
     const float* rate;  // in memory of the GPU
   };
 
   UpdateStep(const Tables& tables, int64_t num_cores) : tables_(tables), num_cores_(num_cores) {}
 
-  // How much GPU memory the step needs besides the batch.
+  // The bytes of GPU memory that the step needs besides the batch.
   static size_t Bytes(uint32_t count) {
     return 2 * count * sizeof(Item) + kMostBlocks * kDigits * sizeof(uint32_t);
   }
@@ -336,7 +336,7 @@ class UpdateStep {
   }
 
  private:
-  static constexpr uint32_t kMostBlocks = 160;  // of a pass, each of which reads the counts of all
+  static constexpr uint32_t kMostBlocks = 160;  // per pass; each reads all counts
 
   // Makes items and sorts them.
   const Item* Sort(Launcher* launcher, const Batch& batch, const Staged& staged, char* memory,
@@ -361,7 +361,7 @@ class UpdateStep {
     return from;
   }
 
-  // How many ids each group has.
+  // The number of ids of each group.
   std::vector<uint32_t> Counts(const Batch& batch, size_t groups) const {
     std::vector<int64_t> group_of(tables_.num_parts());
     for (const size_t t : tables_.by_group()) group_of[tables_[t].first_part] = tables_[t].group;

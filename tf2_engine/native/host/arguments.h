@@ -6,7 +6,7 @@
 
 namespace estimator_bridge {
 
-// Args: names of attributes, each with the place for its value.
+// Args: names of attributes, each followed by a pointer for its value.
 template <class Value, class... More>
 absl::Status GetAttributes(tensorflow::OpKernelConstruction* construction, const char* name,
                            Value* value, More... more) {
@@ -24,7 +24,7 @@ inline absl::Status GetList(tensorflow::OpKernelContext* context, const char* na
   return context->output_list(name, list);
 }
 
-// Args: names of lists of inputs or outputs, each with the place for the list.
+// Args: names of lists of inputs or outputs, each followed by a pointer for the list.
 template <class List, class... More>
 absl::Status GetLists(tensorflow::OpKernelContext* context, const char* name, List* list,
                       More... more) {

@@ -1,8 +1,8 @@
 // The fused ops of the host driver for CPUs, which backends/host/native_kernels.py calls.
 //
-// TensorFlow's ops do the rest: optimizers that update every row (Adam with lazy_adam=False),
-// activations that are not the rows themselves (FrequencyEstimator with weighted=True), and tables
-// on another device than a CPU.
+// TensorFlow's ops are used for optimizers that update every row (Adam with lazy_adam=False), for
+// activations that are computed from rows (FrequencyEstimator with weighted=True), and for tables
+// that are not on a CPU.
 //
 // Names begin with the engine's, because TensorFlow 2.15 refuses ops that begin with "Estimator".
 
@@ -46,21 +46,23 @@ absl::Status Vectors(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// The features of one core, read. Per feature, as attributes:
+// Reads the features of one core. The attributes per feature:
 //   kinds: "dense", "sparse" or "ragged".
-//   combiners: "sum", "mean" or "sqrtn", of the table.
-//   weighted: whether `weights` holds a number per id; else it is not looked at.
-//   sequence: whether the second axis is one of positions, ids beyond which are cut.
-//   check_samples: whether the batch must be found to have the planned size.
-//   sizes: of the activation without `dim`; the first may be open.
-//   rows: ids are below it.
-//   per_row: ragged: activations of one row of the input.
-//   where: how messages name the feature.
-// `drop` leaves ids out that are outside of the table; they are an error otherwise, unless
-// `check_ids` leaves that to the ops which read or write rows, and check the ids then. `index` is
-// [num_ids, rank] for sparse, row splits for ragged, and not looked at for dense ids. A cell or
-// gain that is empty stands for 0, 1, 2, ... or for ones. Ragged ids without weights, of which a row
-// is a cell, have row splits in the place of cells, [1, rows + 1], and a gain for each row.
+//   combiners: the combiner of the table, "sum", "mean" or "sqrtn".
+//   weighted: whether `weights` has a weight per id. If not, it is ignored.
+//   sequence: whether the second axis is the positions of a sequence, which is cut at its size.
+//   check_samples: whether to check that the batch has the planned size.
+//   sizes: the shape of the activation without `dim`. The first size may be unknown.
+//   rows: the number of rows of the table.
+//   per_row: for ragged ids, the number of activations per row of the input.
+//   where: the text by which messages name the feature.
+// `drop` leaves out ids that are outside the table. Otherwise such ids are an error, which this op
+// reports if `check_ids` is true. If not, the ops that read or write rows check the ids.
+//
+// `index` is [num_ids, rank] for sparse ids, the row splits for ragged ids, and ignored for dense
+// ids. Empty cells mean 0, 1, 2, ..., and empty gains mean ones. For ragged ids without weights,
+// if each row is a cell, the output is row splits, [1, rows + 1], instead of cells, and one gain
+// per row.
 REGISTER_OP("Tf2EngineOccurrences")
     .Input("index: num_features * int64")
     .Input("ids: num_features * int64")
@@ -98,8 +100,8 @@ REGISTER_OP("Tf2EngineOccurrences")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineOccurrences").Device(tensorflow::DEVICE_CPU),
                         OccurrencesOp);
 
-// Looks up pieces; a piece is a feature on a core. `parameters` holds the shards, table by table.
-// Per table: rows, dims. Per piece: table_of, sizes and where, as above.
+// Looks up pieces; a piece is a feature on a core. `parameters` are the shards, table by table. The
+// attributes per table are rows and dims, and per piece table_of, sizes and where, as above.
 REGISTER_OP("Tf2EngineLookup")
     .Input("parameters: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -120,10 +122,11 @@ REGISTER_OP("Tf2EngineLookup")
     .SetShapeFn(ActivationShapes);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU), LookupOp);
 
-// One step of several tables. `variables` holds, table by table, the shards of the parameters and
-// of each slot. Per table: rows, dims, rates and optimizers (serialised OptimizationParameters,
-// whose learning rate is ignored). Per piece, in order of cores: table_of, core_of and where.
-// `arithmetic` says whose rules apply: "tpu" for the first generation, or "sparsecore".
+// Updates several tables in one step. `variables` are, table by table, the shards of the parameters
+// and of each slot. The attributes per table are rows, dims, rates and optimizers (serialised
+// OptimizationParameters, whose learning rate is ignored). The attributes per piece, in order of
+// cores, are table_of, core_of and where. `arithmetic` selects the rules: "tpu" for the first
+// generation, or "sparsecore".
 REGISTER_OP("Tf2EngineUpdate")
     .Input("variables: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -148,12 +151,12 @@ REGISTER_OP("Tf2EngineUpdate")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
 
-// Tables in parts on servers; see parts.h for the messages. Routes and parts are attributes. Per
-// table: range_counts, and in_turns or steps. Per range: firsts, and servers or starts. Servers are
-// numbered among those that hold any rows.
+// The following ops are for tables in parts on servers; see parts.h for the messages. Attributes
+// describe routes and parts: range_counts, and in_turns or steps per table; firsts, and servers or
+// starts per range. The numbers of servers count only servers that have rows.
 //
-// On a core, for its pieces: what it asks each server for, and where in the answers its rows will
-// be. tables_on: how many tables each server has a part of.
+// On a core, for its pieces: computes the requests to each server, and the positions of the rows in
+// the answers. tables_on: the number of tables that have a part on each server.
 REGISTER_OP("Tf2EngineRoute")
     .Input("ids: num_pieces * int64")
     .Output("positions: num_pieces * int64")
@@ -171,7 +174,7 @@ REGISTER_OP("Tf2EngineRoute")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineRoute").Device(tensorflow::DEVICE_CPU), RouteOp);
 
-// On a server: the rows of parameters that a core has asked for.
+// On a server: returns the rows of parameters that a core has requested.
 REGISTER_OP("Tf2EngineServe")
     .Input("parameters: num_tables * resource")
     .Input("request: int64")
@@ -187,8 +190,9 @@ REGISTER_OP("Tf2EngineServe")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineServe").Device(tensorflow::DEVICE_CPU), ServeOp);
 
-// On a core: the activations, from the answers. `ids` are positions from Tf2EngineRoute, num_shards
-// counts servers, and `holds` says table by table which of them have a part.
+// On a core: computes activations from the answers. `ids` are positions from Tf2EngineRoute,
+// num_shards is the number of servers. `holds` has, per table and server, 1 if the server has a part
+// of the table, else 0.
 REGISTER_OP("Tf2EngineCombine")
     .Input("requests: num_shards * int64")
     .Input("answers: num_shards * float")
@@ -207,7 +211,7 @@ REGISTER_OP("Tf2EngineCombine")
     .SetShapeFn(ActivationShapes);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineCombine").Device(tensorflow::DEVICE_CPU), CombineOp);
 
-// On a core: the gradients of its pieces, as messages to the servers.
+// On a core: packs the gradients of its pieces into messages to the servers.
 REGISTER_OP("Tf2EngineSend")
     .Input("ids: num_pieces * int64")
     .Input("cells: num_pieces * int64")
@@ -229,9 +233,9 @@ REGISTER_OP("Tf2EngineSend")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineSend").Device(tensorflow::DEVICE_CPU), SendOp);
 
-// On a server: a step of some of the tables whose gradients the cores sent. sent_dims: of all
-// tables in the messages. numbers_in_message: which of them to update. The rest is as for
-// Tf2EngineUpdate.
+// On a server: updates some of the tables whose gradients the cores sent. sent_dims: the widths of
+// all tables in the messages. numbers_in_message: the positions of the tables to update. The other
+// attributes are those of Tf2EngineUpdate.
 REGISTER_OP("Tf2EngineReceive")
     .Input("variables: num_variables * resource")
     .Input("numbers: num_cores * int64")

@@ -1,9 +1,10 @@
 // Moves tables to huge pages, on Linux.
 //
-// Rows are read in no order, and with small pages nearly every read waits for the address of its
-// page. If the system makes huge pages on request (the setting "madvise" or "always"), existing
-// memory is moved to them in place. This takes about a second per GB, once. Contents, address and
-// size stay the same. On systems that cannot do it (before Linux 6.1) the tables stay as they are.
+// Rows are read in random order, and with small pages nearly every read waits for the address of
+// its page. If the system creates huge pages on request (the setting "madvise" or "always"),
+// existing memory is moved to huge pages in place. This takes about a second per GB, once.
+// Contents, address and size stay the same. Systems before Linux 6.1 cannot do this; there the
+// tables are not moved.
 
 #pragma once
 
@@ -16,8 +17,8 @@
 
 namespace estimator_bridge {
 
-// The huge pages that a buffer lies in. The first and the last also hold other memory; they are
-// left out if they would be large compared with the others.
+// The huge pages of a buffer. The first and the last page also contain other memory; they are left
+// out if they are a large part of all pages.
 struct HugeRange {
   static constexpr uintptr_t kPage = uintptr_t{1} << 21;
   static constexpr uintptr_t kMany = 4;
@@ -47,9 +48,9 @@ inline bool HasHugePages() {
   return has;
 }
 
-// Moves some pages of a range, each separately. A page may fail if there is not enough contiguous
-// memory, and the first and last may fail if they are not entirely in the buffer's mapping. Neither
-// does harm.
+// Moves some pages of a range, each separately. Moving a page may fail if there is not enough
+// contiguous memory, or, for the first and last page, if the page is not entirely in the buffer's
+// mapping. Such failures do no harm.
 inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
   for (int64_t page = first; page < first + count; ++page) {
     madvise(reinterpret_cast<void*>(range.begin + static_cast<uintptr_t>(page) * range.kPage),

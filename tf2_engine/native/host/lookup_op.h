@@ -1,4 +1,5 @@
-// From ids, cells and gains to activations: the kernel of `look_up` in backends/host/kernels.py.
+// Computes activations from ids, cells and gains: the kernel of `look_up` in
+// backends/host/kernels.py.
 
 #pragma once
 
@@ -15,17 +16,17 @@
 
 namespace estimator_bridge {
 
-// The ids of a task: so few that threads have about equal work, however long their ids take.
+// The number of ids per task: small enough that all threads have about the same work.
 constexpr int64_t kLookupChunk = 8192;
 
-// How many ids ahead to prefetch: the same number of bytes for every width, because a core can wait
-// for so many cache lines at a time.
+// The number of ids to prefetch ahead. It is the same number of bytes for every width, because a
+// core can wait only for a certain number of cache lines at a time.
 constexpr int64_t LookupAhead(int64_t dim) {
   constexpr int64_t kBytes = 4096, kLeast = 4, kMost = 64;
   return std::min(std::max(kBytes / (dim * static_cast<int64_t>(sizeof(float))), kLeast), kMost);
 }
 
-// The rows of some ids, for `SumRows`. Their width is `kDim`, or any width if that is 0.
+// The rows of some ids, for `SumRows`. The width is `kDim`, or variable if `kDim` is 0.
 template <GainsOf kGainsOf, bool kOneShard, int64_t kDim = 0>
 struct TableRows {
   static constexpr bool kGains = kGainsOf != GainsOf::kNone;
@@ -50,7 +51,7 @@ struct TableRows {
   int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
   const int64_t* ids;
-  const float* gain;  // of the ids, or that of the cell which is summed
+  const float* gain;  // of the ids, or of the current cell
   int64_t end;
   float* const* shards;
   const float* first;  // of the first shard
@@ -60,7 +61,7 @@ struct TableRows {
   bool outside = false;
 };
 
-// Sums the rows of pieces. Subclasses say where the rows are.
+// Sums the rows of pieces. Subclasses provide the rows.
 class SumOp : public tensorflow::OpKernel {
  public:
   explicit SumOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -94,8 +95,8 @@ class SumOp : public tensorflow::OpKernel {
   // Writes the activations.
   //
   // Args:
-  //   shards: the rows of the tables, `num_shards` of them for each, where its placement finds them.
-  //   counts: how many rows each of `shards` has.
+  //   shards: the rows of the tables, `num_shards` shards for each, as in the table's placement.
+  //   counts: the number of rows of each shard.
   void Sum(OpKernelContext* context, const std::vector<float*>& shards,
            const std::vector<int64_t>& counts, const std::vector<Placement>& placements,
            const CheckRows& check) {
@@ -137,7 +138,7 @@ class SumOp : public tensorflow::OpKernel {
       if (num_shards_ > 1 || counts[table] == 0) TF_RETURN_IF_ERROR(check_ids());
       const Source from{&shards[table * num_shards_], &placements[table], counts[table]};
       if (num_shards_ == 1) {
-        // The check says what is wrong.
+        // The check returns the error message.
         return Run<true>(job, task, from) ? absl::OkStatus() : check_ids();
       }
       Run<false>(job, task, from);
@@ -151,22 +152,22 @@ class SumOp : public tensorflow::OpKernel {
     int64_t cells = 0, dim = 0;
     float* out = nullptr;
   };
-  // Occurrences begin..end of a job: all that belong to the cells first..last.
+  // The occurrences begin..end of a job, which are all occurrences of the cells first..last.
   struct Task {
     int job;
     int64_t begin, end, first, last;
   };
 
-  // Where the rows of a table are. With one shard, ids are checked against `limit` as they are
-  // read: checking them before takes a tenth of the time of the sums.
+  // The place of a table's rows. With one shard, ids are checked against `limit` while they are
+  // read: a separate check would take another tenth of the time of the sums.
   struct Source {
     float* const* shards;
     const Placement* placement;
     int64_t limit;
   };
 
-  // Cells are never split, so their sums do not depend on the number of tasks. Cells are not
-  // checked yet, but whatever they are, the cells of a task are within range.
+  // A cell is never split between tasks, so sums do not depend on the number of tasks. Cells are
+  // not checked yet, but the cells of a task are always within range.
   static void AddTasks(int number, const Job& job, std::vector<Task>* tasks) {
     const Occurrences& piece = job.piece;
     if (piece.splits != nullptr) {
@@ -214,7 +215,7 @@ class SumOp : public tensorflow::OpKernel {
                  ? SumCells(RowsOf<GainsOf::kNone, kOneShard>(job, task, from), job, task)
                  : SumCells(RowsOf<GainsOf::kIds, kOneShard>(job, task, from), job, task);
     }
-    // In order of the cells. Cells after the last id have none.
+    // In order of the cells. Cells after the last id have no ids.
     const int64_t last = piece.splits == nullptr ? task.end : std::min(task.last, piece.num_cells());
     Clear(job.out + last * job.dim, (task.last - last) * job.dim);
     return WithWidth(kOneShard ? job.dim : 0, [&](auto width) {
@@ -234,7 +235,7 @@ class SumOp : public tensorflow::OpKernel {
             from.shards[0], from.placement, job.dim, from.limit};
   }
 
-  // Cells with one id each: the row of each id, plus 0 as in any sum.
+  // For cells with one id each: the row of the id, plus 0 as in any sum.
   template <class Rows>
   static bool SumOnes(Rows rows, int64_t first, float* out) {
     for (int64_t k = first; k < rows.end; ++k) {
@@ -243,7 +244,7 @@ class SumOp : public tensorflow::OpKernel {
     return !rows.outside;
   }
 
-  // Cells whose ids lie between row splits.
+  // For cells whose ids lie between row splits.
   template <class Rows>
   static bool SumBags(Rows rows, const int64_t* splits, int64_t first, int64_t last, float* out) {
     const float* gains = rows.gain;
@@ -257,12 +258,12 @@ class SumOp : public tensorflow::OpKernel {
     return !rows.outside;
   }
 
-  // Cells that each id names, or cells with one id each.
+  // For cells that are given per id, or cells with one id each.
   template <class Rows>
   static bool SumCells(Rows rows, const Job& job, const Task& task) {
     const Occurrences& piece = job.piece;
     const int64_t dim = job.dim;
-    int64_t next = task.first;  // cells before it have a value
+    int64_t next = task.first;  // the cells before it are computed
     for (int64_t begin = task.begin; begin < task.end;) {
       int64_t end = begin + 1;
       int64_t cell = begin;

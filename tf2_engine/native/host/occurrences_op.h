@@ -1,4 +1,4 @@
-// From what is enqueued to ids, cells and gains: the kernel of batch.occurrences.
+// Computes ids, cells and gains from an enqueued batch: the kernel of batch.occurrences.
 
 #pragma once
 
@@ -70,7 +70,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
                                      "num_samples", &samples));
     const int count = static_cast<int>(features_.size());
     std::vector<Work> work(count);
-    // Tensors are allocated here, on one thread, as large as they can become.
+    // Tensors are allocated here, on one thread, with their largest possible size.
     for (int i = 0; i < count; ++i) {
       OP_REQUIRES_OK(context, Prepare(context, i, features_[i], index[i], ids[i], weights[i],
                                       samples[i], &work[i]));
@@ -107,14 +107,14 @@ class OccurrencesOp : public tensorflow::OpKernel {
     std::string where;
 
     int64_t cells() const { return sizes[0] < 0 ? -1 : sizes[0] * per_sample; }
-    // Whether occurrences may be left out, judging by the kind of input alone.
+    // Whether occurrences may be left out, as far as the kind of input tells.
     bool cuts() const {
       return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
     }
-    // Whether ids stay in order of their cells and share the gain of their cell. Then row splits
-    // say everything.
+    // Whether ids are in order of their cells and share the gain of their cell, so that row splits
+    // are enough.
     bool by_splits() const { return kind == kRagged && per_row == 1 && !weighted; }
-    // A ragged sequence has one id per position: nothing to weigh or combine.
+    // A ragged sequence has one id per position, so there are no weights or combiners.
     bool has_gains() const {
       if (kind == kRagged && per_row != 1) return false;
       return weighted || (combiner != Combiner::kSum && kind != kDense);
@@ -316,7 +316,8 @@ class OccurrencesOp : public tensorflow::OpKernel {
     w->kept = kept;
   }
 
-  // Does the same for ids in order of their cells, with splits of the kept occurrences.
+  // The same as `Keep` for ids in order of their cells. Also computes the splits of the kept
+  // occurrences.
   static void KeepBySplits(const Feature& feature, Work* w) {
     int64_t* splits = w->cell.flat<int64_t>().data();
     int64_t* ids = w->ids.flat<int64_t>().data();
@@ -334,7 +335,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
 
   // Sets the gain of each cell, which all of its ids share.
   static void GainsBySplits(const Feature& feature, Work* w) {
-    // From this sum of ones on, adding one more is rounded away.
+    // From this sum of ones on, adding 1 does not change the sum.
     constexpr int64_t kMostOnes = int64_t{1} << 24;
     const int64_t* splits = w->cell.flat<int64_t>().data();
     float* gain = w->gain.flat<float>().data();

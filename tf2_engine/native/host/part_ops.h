@@ -1,5 +1,5 @@
-// A step with tables in parts on servers: what a core asks servers for and sends them, and how they
-// answer and update. The kernels of backends/ps/native_ends.py.
+// A step with tables in parts on servers: a core requests rows and sends gradients, and servers
+// answer and update. These are the kernels of backends/ps/native_ends.py.
 
 #pragma once
 
@@ -19,7 +19,8 @@
 
 namespace estimator_bridge {
 
-// The ranges of ids of one table: the first id of each, and a number that goes with it.
+// The ranges of ids of one table: the first id of each range, and a number that belongs to the
+// range.
 struct Ranges {
   std::vector<int64_t> first, with;
 };
@@ -45,7 +46,7 @@ inline absl::Status ReadRanges(OpKernelConstruction* context, const char* with,
              : errors::InvalidArgument("There are ranges of no table.");
 }
 
-// Reads the attributes that describe the routes of tables: a range has the number of its server.
+// Reads the attributes that describe the routes of tables. The number of a range is its server.
 inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
                                std::vector<TableRoute>* routes) {
   std::vector<Ranges> ranges;
@@ -64,7 +65,8 @@ inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_server
   return absl::OkStatus();
 }
 
-// Reads the attributes that describe the parts of tables on a server: a range has its first row.
+// Reads the attributes that describe the parts of tables on a server. The number of a range is its
+// first row.
 inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
   std::vector<Ranges> ranges;
   std::vector<int64_t> rows, steps;
@@ -102,7 +104,7 @@ struct Pieces {
   }
 };
 
-// The base of the ops that divide what belongs to the pieces of a core among servers.
+// Base class of the ops that divide the ids or gradients of a core's pieces among servers.
 class RoutingOp : public tensorflow::OpKernel {
  public:
   explicit RoutingOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -127,8 +129,8 @@ class RoutingOp : public tensorflow::OpKernel {
   Pieces pieces_;
 };
 
-// From ids to requests: what to ask each server for, each row once, and where in the server's
-// answer the row of each id will be, in the form of `Placement::OfPositions`.
+// Computes requests from ids: the rows to request from each server, each row once, and the position
+// in the server's answer of each id's row, in the form of `Placement::OfPositions`.
 class RouteOp : public RoutingOp {
  public:
   explicit RouteOp(OpKernelConstruction* context) : RoutingOp(context) {
@@ -266,7 +268,7 @@ class ServeOp : public tensorflow::OpKernel {
 
  private:
   static constexpr int64_t kChunk = 4096;
-  // Rows of a request, and where in the answer they go.
+  // Rows of a request, and their place in the answer.
   struct Task {
     int table;
     int64_t begin, end, out;
@@ -345,7 +347,7 @@ class CombineOp : public SumOp {
   std::vector<std::vector<size_t>> tables_on_;  // of each server
 };
 
-// From gradients to messages to servers, in one of the forms of messages.py.
+// Computes messages to servers from gradients, in one of the forms of messages.py.
 class SendOp : public RoutingOp {
  public:
   explicit SendOp(OpKernelConstruction* context) : RoutingOp(context) {
@@ -407,7 +409,7 @@ class SendOp : public RoutingOp {
  private:
   enum class Wire { kOccurrences, kCells, kSmallest, kSummed };
 
-  // What one server gets for one table.
+  // The data of one table for one server.
   struct Part {
     std::vector<int64_t> ids;
     std::vector<int64_t> cells;           // of the ids: numbers in the table, or in `distinct`
@@ -502,7 +504,7 @@ class SendOp : public RoutingOp {
     return absl::OkStatus();
   }
 
-  // Numbers the cells of the part, if the form of cells is used.
+  // Assigns indices to the cells of the part, if the form "cells" is used.
   void NumberCells(int64_t server, int64_t dim, std::vector<int64_t>* seen_by,
                    std::vector<int64_t>* number, Part* part) const {
     std::vector<const float*> gradients;
@@ -519,7 +521,7 @@ class SendOp : public RoutingOp {
     }
     const int64_t count = static_cast<int64_t>(part->ids.size());
     const int64_t distinct = static_cast<int64_t>(part->distinct.size());
-    constexpr int64_t kFloat = 4, kMore = 12;  // bytes: an id has a cell and a gain more
+    constexpr int64_t kFloat = 4, kMore = 12;  // bytes; a cell and a gain per id
     part->has_cells =
         wire_ == Wire::kCells || kFloat * dim * distinct + kMore * count < kFloat * dim * count;
     if (!part->has_cells) return;
@@ -563,7 +565,7 @@ class SendOp : public RoutingOp {
   std::vector<int64_t> dims_;
 };
 
-// Applies what the cores sent to a server, to some of the tables of which it holds a part.
+// Applies the messages of the cores to some of the tables that have a part on this server.
 class ReceiveOp : public TableUpdateOp {
  public:
   explicit ReceiveOp(OpKernelConstruction* context) : TableUpdateOp(context) {

@@ -1,4 +1,4 @@
-// Which shard holds which row: plain C++17, no TensorFlow.
+// Maps ids to shards and rows. Plain C++17, no TensorFlow.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace estimator_bridge {
 
-// Which shard holds which row; see sharding.py.
+// Maps ids to shards and rows; see sharding.py.
 class Placement {
  public:
   Placement() = default;

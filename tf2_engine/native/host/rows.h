@@ -15,13 +15,13 @@ namespace estimator_bridge {
 
 enum class Combiner { kSum, kMean, kSqrtn };
 
-// Reads the name of a combiner. Returns false if there is none of this name.
+// Reads the name of a combiner. Returns false if the name is unknown.
 inline bool ReadCombiner(const std::string& name, Combiner* combiner) {
   *combiner = name == "mean" ? Combiner::kMean : name == "sqrtn" ? Combiner::kSqrtn : Combiner::kSum;
   return *combiner != Combiner::kSum || name == "sum";
 }
 
-// What an occurrence with this weight adds to the sum of its cell, the argument of `GainScale`.
+// The term of an occurrence with this weight in its cell's sum, the argument of `GainScale`.
 inline float GainTerm(Combiner combiner, float weight) {
   return combiner == Combiner::kSqrtn ? weight * weight : weight;
 }
@@ -40,17 +40,17 @@ struct OccurrenceArrays {
   const int64_t* cell = nullptr;    // of each id, or null
   const int64_t* splits = nullptr;  // row splits, or null
   int64_t num_splits = 0;
-  const float* gain = nullptr;  // of ids, or of cells where there are splits; or null
+  const float* gain = nullptr;  // of ids, or of cells if there are splits; or null
   int64_t count = 0;
 };
 
 // Prefetches a row of `dim` floats, for reading or also for writing. Invalid addresses do no harm.
-// Must be inlined, and so must callers that do nothing else: GCC considers a function that only
-// prefetches as free of effects and drops its calls.
+// This function, and callers that only call it, must be inlined: GCC treats a function that only
+// prefetches as free of side effects, and drops calls of it.
 template <bool kWrite>
 __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t dim) {
   constexpr int64_t kLine = 16;  // floats of a cache line
-  constexpr int64_t kMost = 16 * kLine;  // the hardware brings what follows
+  constexpr int64_t kMost = 16 * kLine;  // the hardware prefetches the rest
   for (int64_t i = 0; i < dim && i < kMost; i += kLine) {
     __builtin_prefetch(row + i, kWrite ? 1 : 0, 3);
   }
@@ -66,9 +66,8 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 //   grouping.id(k), grouping.with(k)     // the k-th in order; also of grouping.sorted()
 //   grouping.sorted().first(r)           // the first in order of the r-th distinct row
 //
-// Row and what comes with it share one 64-bit word; a radix sort goes over the bits of the row
-// alone, so that it is stable: the result does not depend on threads or hashes. `Reset` keeps the
-// memory.
+// A row and its companion share one 64-bit word. A radix sort uses only the bits of the row, so it
+// is stable, and the result does not depend on threads or hashes. `Reset` keeps the memory.
 struct Sorted {
   int64_t id(int64_t k) const { return static_cast<int64_t>(words[k] >> with_bits); }
   int64_t with(int64_t k) const { return static_cast<int64_t>(words[k] & mask); }
@@ -110,8 +109,8 @@ class Grouping {
   int64_t with(int64_t k) const { return sorted().with(k); }
 
   void Sort() {
-    // As few passes as digits of 11 bits allow, with digits as small as that number of passes
-    // allows.
+    // Uses the fewest passes with digits of up to 11 bits, and the smallest digits for this number
+    // of passes.
     const int passes = (row_bits_ + kMostDigitBits - 1) / kMostDigitBits;
     const int digit = passes == 0 ? 0 : (row_bits_ + passes - 1) / passes;
     counts_.assign(static_cast<size_t>(passes) << digit, 0);
@@ -127,7 +126,7 @@ class Grouping {
  private:
   static constexpr int kMostDigitBits = 11;
 
-  // How many bits the numbers below `limit` need.
+  // The number of bits of numbers below `limit`.
   static int Bits(int64_t limit) {
     int bits = 0;
     while (bits < 63 && (int64_t{1} << bits) < limit) ++bits;
@@ -168,7 +167,7 @@ class Grouping {
     int64_t rows = 0;
     firsts[0] = 0;
     for (int64_t k = 1; k <= count; ++k) {
-      // Overwritten while the row goes on.
+      // Overwritten until the row ends.
       firsts[rows + 1] = k;
       rows += k == count || order.id(k) != order.id(k - 1);
     }

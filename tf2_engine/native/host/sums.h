@@ -31,8 +31,8 @@ using Wide = Vector<16>;
 using Wide = Vector<8>;
 #endif
 
-// Calls `visit` with the width of a table's rows as a constant if kernels are made for it, else
-// with 0, and returns the result.
+// Calls `visit` with the width of a table's rows as a constant if there are kernels for the width,
+// else with 0. Returns the result.
 template <class Visit>
 inline auto WithWidth(int64_t dim, const Visit& visit) {
   switch (dim) {
@@ -46,9 +46,9 @@ inline auto WithWidth(int64_t dim, const Visit& visit) {
 
 // Sums columns that fill kVectors vectors. `Terms` has
 //   const float* Row(int64_t k)   the k-th row
-//   void Ask(int64_t k)           asks for a row that comes later than the k-th
-//   float Gain(int64_t k)         by what it is multiplied
-//   static constexpr bool kGains  false: by nothing
+//   void Ask(int64_t k)           prefetches a row after the k-th
+//   float Gain(int64_t k)         the factor of the k-th row
+//   static constexpr bool kGains  false: there are no factors
 template <class Of, int kVectors, class Terms>
 __attribute__((always_inline)) inline void SumColumns(Terms& terms, int64_t begin,
                                                       int64_t end, int64_t column, bool fresh,

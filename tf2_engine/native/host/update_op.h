@@ -1,4 +1,4 @@
-// From gradients to new rows and slots, in place: the kernel of backends/host/update.py.
+// Computes new rows and slots from gradients, in place: the kernel of backends/host/update.py.
 //
 // Occurrences are sorted by row, stably, and one thread sums and updates each distinct row in order
 // of occurrence. So the result is the same for any number of threads.
@@ -22,10 +22,10 @@
 
 namespace estimator_bridge {
 
-constexpr int64_t kUpdateAhead = 8;  // rows that are asked for, and gradients
+constexpr int64_t kUpdateAhead = 8;  // rows and gradients to prefetch ahead
 constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
 
-// Applies gradients to tables. Subclasses say what was sent.
+// Applies gradients to tables. Subclasses provide the gradients.
 class TableUpdateOp : public tensorflow::OpKernel {
  public:
   explicit TableUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -87,8 +87,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t first;  // its first variable: shards of the parameters, then of each slot
     int num_slots;
     Placement placement;
-    bool by_core;  // whether each core's sum is applied by itself
-    const TablePart* part = nullptr;  // of a server, which holds a part of the table; else null
+    bool by_core;  // whether each core's sum is applied separately
+    const TablePart* part = nullptr;  // the part of the table on a server; else null
   };
   // The gradients of one feature on one core.
   struct FeatureGradients {
@@ -135,7 +135,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       jobs[t].rate = rates[t].flat<float>()(0);
       total += jobs[t].count;
     }
-    // Everything is checked before anything is written.
+    // All inputs are checked before a variable is written.
     OP_REQUIRES_OK(context, TryInParallel(context, num_tables, total, [&](int64_t t) {
       return Sort(tables_[t], &jobs[t]);
     }));
@@ -223,8 +223,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t any_dim, last;
   };
 
-  // Takes the memory of the previous step, to avoid asking the system for it in every step.
-  // Concurrent steps have their own.
+  // Reuses the memory of the previous step, to avoid allocating it in every step. Concurrent steps
+  // have separate memory.
   std::vector<Grouping> TakeOrders() {
     std::vector<Grouping> orders;
     {
@@ -263,7 +263,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Fills in what is to be sorted. Returns whether an id is outside the table.
+  // Fills in the ids to sort. Returns whether an id is outside the table.
   static bool SetInOrder(const FeatureGradients& sent, bool of_ids, int64_t rows, Grouping* order) {
     const Occurrences& piece = sent.piece;
     bool outside = false;
@@ -319,7 +319,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       for (int s = 0; kOneShard && s <= num_slots_; ++s) first_[s] = own[s];
     }
 
-    // Sets where the row is; see `Rows::Next`.
+    // Sets the pointers to a row; see `Rows::Next`.
     __attribute__((always_inline)) inline void Find(int64_t id, RowAt* at) const {
       int64_t shard, row;
       Place(id, &shard, &row);
@@ -354,7 +354,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     float* first_[1 + kMaxSlots];
   };
 
-  // Finds rows and sums their gradients. The width is `kDim`, or any if that is 0.
+  // Finds rows and sums their gradients. The width is `kDim`, or variable if `kDim` is 0.
   template <GainsOf kGains, bool kOneShard, int64_t kDim>
   class RowSums {
    public:
@@ -371,8 +371,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     __attribute__((always_inline)) inline void Ask(int64_t number) const {
       finder_.Ask(order().id(order().first(number)));
     }
-    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is valid
-    // until the next call.
+    // Sets the pointers to the row of the occurrences from `begin` to `end`, and to their sum,
+    // which is valid until the next call.
     __attribute__((always_inline)) inline void Set(RowAt* at, int64_t begin, int64_t end) {
       float* sum = sum_.data()->floats;
       SumRows(gradients_, begin, end, dim(), true, sum);
@@ -440,7 +440,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
 
    private:
-    // Goes on with the gradients of another core, or with the next row. Returns false at the end.
+    // Moves to the gradients of another core, or to the next row. Returns false at the end.
     bool GoOn() {
       if (!std::exchange(owners_, false)) {
         if (++row_ == last_) return false;
@@ -458,11 +458,11 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t row_;
     const int64_t last_;
     int64_t from_ = 0, end_ = 0, owner_ = 0;
-    bool owners_ = false;  // whether what the row's owner sent is looked for
+    bool owners_ = false;  // whether to look for gradients of the row's owner
   };
 
   // Args:
-  //   kPlain: there is one shard, and a row has one update.
+  //   kPlain: there is one shard, and a row is updated once.
   //   own: the variables of the table.
   template <bool kPlain, int64_t kDim>
   void RunTask(const TableOf& table, const Job& job, const Task& task, float* const* own) const {

@@ -3,7 +3,7 @@
 // Lookups take shared locks and updates exclusive ones, always in the order of the mutexes'
 // addresses, so that kernels cannot deadlock. A lookup leaves a variable as it is. An update
 // switches it to TensorFlow's mode of sparse access, in which reading the whole variable makes a
-// copy. If somebody holds the buffer at that moment, the switch copies the table once.
+// copy. If the buffer is shared at that moment, the switch copies the table once.
 
 #pragma once
 
@@ -133,17 +133,18 @@ class LockedVariables {
 };
 
 // Temporary tensors that a kernel needs in every step. They reuse the memory of the previous step
-// if nobody holds it any more, because allocating memory costs as much as filling it.
+// unless it is still in use, because allocating memory costs as much as filling it.
 class KeptTensors {
  public:
-  // Sets `*tensor`, the kernel's tensor `number`, to one of this type and shape with any content.
+  // Sets `*tensor`, the kernel's tensor `number`, to a tensor of this type and shape with undefined
+  // content.
   absl::Status Get(OpKernelContext* context, size_t number, tensorflow::DataType type,
                    const tensorflow::TensorShape& shape, Tensor* tensor) {
     tensorflow::mutex_lock lock(mutex_);
     if (number >= kept_.size()) kept_.resize(number + 1);
     Tensor* kept = &kept_[number];
     const int64_t size = shape.num_elements();
-    // The one reference is the one kept here; nobody else can add another.
+    // The only reference is the one kept here, so no other can be added.
     if (!kept->IsInitialized() || kept->dtype() != type || !kept->RefCountIsOne() ||
         kept->NumElements() < size || kept->NumElements() / 2 > size + kSpare) {
       *kept = Tensor();
@@ -169,9 +170,9 @@ inline int NumThreads(OpKernelContext* context) {
 // For so few ids, waking threads takes longer than the work.
 constexpr int64_t kFewIds = 2048;
 
-// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. One
-// that comes late, or never because all are busy, finds nothing to do and is not waited for.
-// Args: num_ids, of all tasks together.
+// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. A
+// thread that starts late finds no work, and the call does not wait for it. Args: num_ids, of all
+// tasks together.
 template <class Task>
 void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const Task& task) {
   auto* workers = context->device()->tensorflow_cpu_worker_threads()->workers;
@@ -183,7 +184,7 @@ void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const 
   }
   const auto work_queue = std::make_shared<WorkQueue>(count);
   for (int64_t i = 1; i < threads; ++i) {
-    // `task` lives as long as there is work.
+    // `task` exists until all work is done.
     workers->Schedule([work_queue, &task] { work_queue->Run(task); });
   }
   work_queue->Run(task);
@@ -193,7 +194,7 @@ void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const 
 // Tables that a kernel has already moved to huge pages.
 class HugeTables {
  public:
-  // Moves tables that are new, or in other memory than in the previous step.
+  // Moves tables that are new, or whose memory is not that of the previous step.
   void See(OpKernelContext* context, const std::vector<float*>& data,
            const std::vector<VariableShape>& shapes) {
     if (!HasHugePages()) return;
@@ -213,7 +214,7 @@ class HugeTables {
     for (size_t i = 0; i < fresh.size(); ++i) {
       for (int64_t first = 0; first < fresh[i].count(); first += kPages) parts.emplace_back(i, first);
     }
-    constexpr int64_t kMuch = kFewIds + 1;  // to move a page takes longer than many ids
+    constexpr int64_t kMuch = kFewIds + 1;  // moving a page takes longer than the work for many ids
     InParallel(context, static_cast<int64_t>(parts.size()), kMuch, [&](int64_t i) {
       const HugeRange& range = fresh[parts[i].first];
       const int64_t first = parts[i].second;
@@ -227,7 +228,7 @@ class HugeTables {
   std::vector<float*> seen_;
 };
 
-// Runs tasks that may fail, as `InParallel` does. Returns the error of the first task that has one.
+// Runs tasks that may fail, like `InParallel`. Returns the error of the first task that fails.
 template <class Task>
 absl::Status TryInParallel(OpKernelContext* context, int64_t count, int64_t num_ids,
                            const Task& task) {
@@ -251,7 +252,7 @@ inline bool AllBelow(const int64_t* numbers, int64_t count, int64_t limit) {
   return AllWithin(numbers, count, 0, limit);
 }
 
-// The first number that is not in [0, limit). There must be one.
+// Finds the first number that is not in [0, limit). There must be such a number.
 inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit) {
   return *std::find_if(numbers, numbers + count,
                        [limit](int64_t number) { return !IsBelow(number, limit); });
@@ -270,10 +271,9 @@ inline absl::Status CheckIds(const int64_t* ids, int64_t count, int64_t rows,
 // What the gains of a piece belong to.
 enum class GainsOf { kNone, kIds, kCells };
 
-// What one feature on one core looks up, as the Occurrences op makes it; see batch.py. With
-// `splits`, ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and
-// gains belong to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to
-// cell i.
+// The occurrences of one feature on one core, from the Occurrences op; see batch.py. With `splits`,
+// ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and gains belong
+// to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to cell i.
 struct Occurrences : OccurrenceArrays {
   GainsOf gains = GainsOf::kNone;
 

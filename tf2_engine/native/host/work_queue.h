@@ -1,4 +1,4 @@
-// How threads divide tasks among them: plain C++17, no TensorFlow.
+// Divides tasks among threads. Plain C++17, no TensorFlow.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace estimator_bridge {
 
-// The numbers of tasks, which several threads take in turn until none is left.
+// The indices of tasks, which several threads take in turn until all are taken.
 class WorkQueue {
  public:
   explicit WorkQueue(int64_t count) : count_(count), left_(count) {}
 
-  // Runs `task(i)` for every number that this thread gets.
+  // Runs `task(i)` for every index that this thread takes.
   template <class Task>
   void Run(const Task& task) {
     int64_t count = 0;

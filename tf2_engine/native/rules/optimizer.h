@@ -12,7 +12,7 @@
 
 namespace estimator_bridge {
 
-// Stands for no optimizer, and for those in the proto that this project does not have.
+// Represents a missing optimizer, and optimizers in the proto that this project does not have.
 struct NoRule : Rule {
   static constexpr int kProtoField = 0;
   static constexpr const char* kOpName = "";
@@ -47,7 +47,7 @@ struct Optimizer : SharedSettings {
 
   // Whether there is a rule, or at least its slots.
   bool is_known() const { return !std::holds_alternative<NoRule>(rule); }
-  // Whether `UpdateRows` has something to apply.
+  // Whether `UpdateRows` applies a rule.
   bool trains() const {
     return std::visit([](const auto& one) { return one.kTrains; }, rule);
   }
@@ -66,15 +66,15 @@ struct Optimizer : SharedSettings {
 
 // Applies one step of one rule.
 //
-// A separate function, because compilers do not vectorise in callers that are large or seem to run
-// rarely.
+// This is a separate function, because compilers do not vectorise large functions or functions that
+// seem to run rarely.
 template <class OneRule>
 __attribute__((noinline)) void UpdateRowsBy(const OneRule& rule, float lr,
                                             const ClipAndDecay& around, Rows* rows) {
   rule.Update(lr, Step<static_cast<int>(OneRule::kSlots.size())>(around, rows));
 }
 
-// Applies one step to each of some rows, in order; does nothing if the optimizer does not train.
+// Applies one step to each row, in order, if the optimizer has a rule.
 //
 // Args:
 //   lr: the rate of this step, constant or dynamic.

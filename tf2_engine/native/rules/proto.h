@@ -1,6 +1,6 @@
 // Reads OptimizationParameters: plain C++17.
 //
-// Reference: optimization_parameters.proto, from which the field numbers are.
+// Reference: optimization_parameters.proto, which defines the field numbers.
 
 #pragma once
 
@@ -62,7 +62,7 @@ inline bool ReadLimits(const Field& message, float* low, float* high) {
   return ForEachField(WireReader(message), [&](const Field& limit) {
     if (limit.key() != Bytes(1) && limit.key() != Bytes(2)) return true;
     float* const end = limit.number == 1 ? low : high;
-    *end = 0.0f;  // a message that is there, but empty, says 0
+    *end = 0.0f;  // an empty message means 0
     return ForEachField(WireReader(limit), [&](const Field& value) {
       if (value.number == 1) Assign(value, end);
       return true;

@@ -1,4 +1,4 @@
-// What the optimizers' rules share: plain C++17, no TensorFlow.
+// The common parts of the optimizers' rules. Plain C++17, no TensorFlow.
 //
 // A rule is a struct of settings in a file of rules/optimizers/; optimizers.h lists the files. Its
 // arithmetic is that of the Python class with the same field of the proto (optimizers/*.py). The
@@ -29,7 +29,7 @@ constexpr int kMaxSlots = 3;
 struct SharedSettings {
   enum class Accumulation { kUnspecified = 0, kEnabled = 1, kDisabled = 2 };
 
-  float constant_rate = 0.0f;  // counts if rate_tag is negative
+  float constant_rate = 0.0f;  // used if rate_tag is negative
   int rate_tag = -1;           // position among the dynamic rates
   Accumulation accumulation = Accumulation::kUnspecified;
   float clip_gradient_min = -kNoLimit;
@@ -47,9 +47,9 @@ struct RowAt {
   const float* g;           // [dim], the gradient, summed over all occurrences
 };
 
-// The rows that one step of a rule updates, one after another. A row may come again. The next row
-// is requested after the previous one was updated: while the processor still divides for that one,
-// it reads and sums for the next.
+// The rows that one step of a rule updates, one after another. A row may occur several times. The
+// next row is read after the update of the previous row, so that the processor reads and sums it
+// while it still divides for the previous row.
 class Rows {
  public:
   explicit Rows(int64_t dim) : dim_(dim) {}
@@ -103,7 +103,7 @@ struct Same {
   float operator()(float x) const { return x; }
 };
 
-// (1 - beta) * g^2, the new part of a moving average of squares. Embedding hardware of the first
+// (1 - beta) * g^2, the new term of a moving average of squares. Embedding hardware of the first
 // generation rounds the square first; SparseCores round the product with 1 - beta first.
 struct SquareFirst {
   float operator()(float rest, float g) const { return rest * (g * g); }
@@ -179,8 +179,8 @@ class Step {
     }
   }
 
-  // Rows do not overlap. Without the pragma, a compiler checks this at the start of each row and
-  // then processes one element at a time.
+  // The pragma says that rows do not overlap. Without it, the compiler checks this at the start of
+  // each row and then processes one element at a time.
   template <bool kClips, bool kDecays, class Rule>
   static void Loop(const ClipAndDecay around, float* __restrict w, float* __restrict first,
                    float* __restrict second, float* __restrict third, const float* __restrict g,
@@ -233,7 +233,7 @@ struct Rule {
   bool updates_all_rows() const { return false; }
 };
 
-// The rule of a field of the proto; void if there is none.
+// The rule of a field of the proto, or void.
 template <int kProtoField>
 struct RuleOfField {
   using Type = void;
@@ -241,7 +241,7 @@ struct RuleOfField {
 
 }  // namespace estimator_bridge
 
-// Adds a rule to those of optimizers.h. gpu/kernels.h makes kernels from the same list.
+// Registers a rule of optimizers.h. gpu/kernels.h creates kernels from the same list.
 #define TF2_ENGINE_RULE(RULE)                   \
   template <>                                   \
   struct RuleOfField<RULE::kProtoField> {       \

@@ -1,6 +1,7 @@
-// The rules of the five optimizers that SparseCores have, each operation rounded and in the order in
-// which TensorFlow's lowering of the ops has it. They differ from rules/optimizers/ in that order
-// (SquareLast; the sum in FTRL's divisor), and FTRL divides by zero. Plain C++17, no TensorFlow.
+// The rules of the five optimizers of SparseCores. Each operation is rounded, and operations are in
+// the order of TensorFlow's lowering of the ops. The rules differ from rules/optimizers/ in the
+// order (SquareLast; the sum in FTRL's divisor), and FTRL divides by zero. Plain C++17, no
+// TensorFlow.
 //
 // A rule is the one of rules/optimizers/ with the same settings, and a rule of its own:
 //
@@ -114,7 +115,7 @@ struct Ftrl : estimator_bridge::Ftrl {
   }
 };
 
-// The SparseCore rule with the same settings as a rule; void if there is none.
+// The SparseCore rule with the same settings as a rule, or void.
 template <class OneRule>
 struct Counterpart {
   using Type = void;
@@ -143,15 +144,14 @@ void ForEachRule(const Visit& visit) {
   });
 }
 
-// Whether `UpdateRows` has something to apply.
+// Whether `UpdateRows` applies a rule.
 inline bool Trains(const Optimizer& optimizer) {
   return std::visit(
       [](const auto& rule) { return kHasCounterpart<std::decay_t<decltype(rule)>>; },
       optimizer.rule);
 }
 
-// Applies one step as estimator_bridge::UpdateRows does, with the SparseCore rule. Does nothing if
-// there is none.
+// Applies one step like estimator_bridge::UpdateRows, with the SparseCore rule if there is one.
 inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
   const ClipAndDecay around(optimizer, lr);
   std::visit(

@@ -41,7 +41,7 @@ constexpr uint32_t Varint(uint32_t number) { return number << 3 | Field::kVarint
 constexpr uint32_t Bytes(uint32_t number) { return number << 3 | Field::kBytes; }
 constexpr uint32_t Fixed32(uint32_t number) { return number << 3 | Field::kFixed32; }
 
-// Goes through the fields of one message; see `ForEachField`.
+// Iterates over the fields of one message; see `ForEachField`.
 class WireReader {
  public:
   WireReader(const char* data, size_t size)
@@ -49,7 +49,7 @@ class WireReader {
   explicit WireReader(const Field& field) : WireReader(field.data, field.size) {}
   explicit WireReader(const std::string& bytes) : WireReader(bytes.data(), bytes.size()) {}
 
-  // Reads the next field. Returns false at the end, and if the bytes are not a message.
+  // Reads the next field. Returns false at the end, or if the bytes are not a message.
   bool Next(Field* field) {
     if (!ok_ || left_ == 0) return false;
     uint64_t key;
@@ -124,8 +124,8 @@ class WireReader {
   bool ok_ = true;
 };
 
-// Calls `visit` with each field of a message. Returns false if a call does, and if the bytes are not
-// a message.
+// Calls `visit` with each field of a message. Returns false if a call returns false, or if the
+// bytes are not a message.
 template <class Visit>
 bool ForEachField(WireReader reader, const Visit& visit) {
   Field field;

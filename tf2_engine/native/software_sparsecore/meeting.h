@@ -1,5 +1,5 @@
-// Where the cores of the software SparseCores meet: the op of a table on one core waits for the
-// same op on all other cores, because each has a part of the table and a part of the samples.
+// A barrier for the cores of the software SparseCores. The op of a table on one core waits for the
+// same op on all other cores, because each core has a part of the table and a part of the samples.
 
 #pragma once
 
@@ -21,14 +21,14 @@ namespace software_sparsecore {
 
 class Meeting {
  public:
-  // The work that the cores meet for. Takes the contexts of their ops in order of the cores.
+  // The work for which the cores meet. It takes the contexts of their ops, in order of the cores.
   using Work = std::function<absl::Status(const std::vector<tensorflow::OpKernelContext*>&)>;
 
   // Runs the op once all cores have reached it: a core's n-th op of a name meets the n-th op of the
-  // others. The last core to arrive works for all, and a failure fails all.
+  // others. The last core to arrive does the work for all cores. If the work fails, all ops fail.
   //
   // A core that ends earlier, for instance with an error, cancels the step and with it the waiting
-  // ops. None of them is left behind here.
+  // ops, which are then removed.
   void Meet(const std::string& name, const software_tpu::CoreOfOp& core_of_op,
             tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
             Work work) {
@@ -93,7 +93,7 @@ class Meeting {
     for (const auto& arrival : arrivals) arrival->status = status;
   }
 
-  // Its lock guards everything.
+  // The lock of this queue guards all members.
   software_tpu::WaitQueue wait_queue_;
   software_tpu::Rounds<Arrival> rounds_;
   int num_cores_ = 1, sparse_cores_ = 1;

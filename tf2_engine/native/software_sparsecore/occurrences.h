@@ -1,6 +1,6 @@
-// Turns the ids of one feature on one core into triples of row, column and gain, a list for each
-// SparseCore. Not a kernel: the inputs are numbers and settings, and the result is valid for any
-// inputs.
+// Converts the ids of one feature on one core to triples of row, column and gain, in one list per
+// SparseCore. This is not a kernel. The inputs are numbers and settings, and invalid inputs are
+// handled.
 
 #pragma once
 
@@ -28,7 +28,7 @@ absl::Status Refuse(const Parts&... parts) {
 }
 
 // The gain of one id in one sample. `row` counts the samples of the stack, SparseCore by
-// SparseCore. `col` is the row of the stack; its low bits are the SparseCore that holds it.
+// SparseCore. `col` is the row of the stack; its low bits are the SparseCore that has it.
 struct Triple {
   int32_t row, col;
   float gain;
@@ -44,7 +44,7 @@ struct FeatureInStack {
   int64_t rotation = 0;       // by how many SparseCores the table is rotated
   int64_t sparse_cores = 1;   // of one core
   int64_t shards = 1;         // SparseCores of all cores
-  int64_t vocabulary = -1;    // rows of the table; negative: unknown, and ids are taken as they are
+  int64_t vocabulary = -1;    // rows of the table; negative: unknown, and ids are not checked
   std::string where;          // the table and the feature, in messages
 };
 
@@ -73,8 +73,8 @@ inline absl::Status CheckFeature(const FeatureInStack& feature) {
   return absl::OkStatus();
 }
 
-// The ids of a feature as they came, with one of three kinds of index: none (dense, one id per
-// sample), `indices` [count, 2], or `splits` [samples + 1].
+// The ids of a feature as they were enqueued: dense ids without an index, one per sample; ids with
+// `indices` [count, 2]; or ids with `splits` [samples + 1].
 struct FeatureIds {
   const int32_t* ids = nullptr;
   const float* weights = nullptr;
@@ -84,7 +84,7 @@ struct FeatureIds {
   const int32_t* splits = nullptr;
 };
 
-// Fills in the sample of each id; samples ascend.
+// Fills in the sample of each id, in ascending order.
 inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& input,
                             std::vector<int32_t>* samples) {
   samples->resize(static_cast<size_t>(input.count));

@@ -1,9 +1,9 @@
-// The sorted ids of all SparseCores of a core in one buffer of fixed size, with pointers into it:
-// how it is written and read. Not a kernel; see occurrences.h.
+// Writes and reads a buffer of fixed size with the sorted ids of all SparseCores of a core, and
+// pointers into the buffer. This is not a kernel; see occurrences.h.
 //
-// For each SparseCore of the core and each minibatch there is a block of pointers, one per
-// SparseCore of the machine: where its ids end. They begin where the previous ids end, rounded up
-// to a multiple of eight.
+// For each SparseCore of the core and each minibatch there is a block of pointers. A block has one
+// pointer per SparseCore of the machine, to the end of its ids. Ids begin at the end of the
+// previous ids, rounded up to a multiple of eight.
 
 #pragma once
 
@@ -40,7 +40,7 @@ struct PackSettings {
   int64_t samples = 1;       // of the stack, on one SparseCore
   int64_t max_ids_per_sample = 1;
   int64_t max_minibatches = 1;
-  bool drops = false;  // cuts what does not fit, instead of refusing it
+  bool drops = false;  // drops ids that do not fit, instead of returning an error
   std::string table;
 
   int64_t capacity() const { return max_ids_per_sample * samples * sparse_cores; }
@@ -164,7 +164,7 @@ inline absl::Status Pack(const PackSettings& settings, const std::vector<SortedI
   return absl::OkStatus();
 }
 
-// A buffer as an op on the device gets it.
+// A buffer as the input of an op on the device.
 struct PackedIds {
   const int32_t *pointers, *samples, *tokens;
   const float* gains;

@@ -1,5 +1,5 @@
-// The triples of one SparseCore's samples in the order in which they go to the SparseCores with the
-// rows. Not a kernel; see occurrences.h.
+// Sorts the triples of one SparseCore's samples by the SparseCores that have the rows. This is not
+// a kernel; see occurrences.h.
 
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace software_sparsecore {
 
-// One id of one sample on its way to a SparseCore. `token` is the row in that SparseCore's shard,
-// and `sample` one of the samples of the sending SparseCore.
+// One id of one sample, sent to a SparseCore. `token` is the row in that SparseCore's shard, and
+// `sample` is a sample of the sending SparseCore.
 struct Routed {
   int32_t sample, token;
   float gain;
@@ -37,12 +37,12 @@ struct FeatureTriples {
 // Sorts the triples of one SparseCore's samples, of all features of a stack.
 //
 // In a partition the tables are in order of their offsets, their ids in order of the unsigned
-// column, and the same id of several samples in the order in which it came. The same id of one
-// sample becomes one, at the place of the first; an id that several tables count is several.
+// column, and occurrences of an id in several samples in their original order. Occurrences of an id
+// in one sample are merged at the place of the first. Equal ids of different tables are not merged.
 //
 // Args:
-//   shards: how many SparseCores there are; a power of two.
-//   samples: how many samples of the stack one SparseCore has.
+//   shards: the number of SparseCores, a power of two.
+//   samples: the number of samples of the stack on one SparseCore.
 inline Partitions Partition(std::vector<FeatureTriples> features, int64_t shards, int64_t samples) {
   std::map<int64_t, std::vector<Triple>> tables;
   for (FeatureTriples& feature : features) {
@@ -75,7 +75,8 @@ inline Partitions Partition(std::vector<FeatureTriples> features, int64_t shards
   return partitions;
 }
 
-// Refuses more ids than a SparseCore takes from another, as the hardware's own preprocessing does.
+// Returns an error, like the hardware's own preprocessing, for more ids than a SparseCore takes
+// from another SparseCore.
 inline absl::Status CheckLimits(const Partitions& partitions, int64_t max_ids, int64_t max_distinct,
                                 const std::string& table) {
   for (size_t i = 0; i < partitions.ids.size(); ++i) {

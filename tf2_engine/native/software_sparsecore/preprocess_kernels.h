@@ -1,4 +1,5 @@
-// Kernels of the ops that bring ids from the host to the SparseCores. Each works for a single core.
+// Kernels of the ops that move ids from the host to the SparseCores. Each kernel works for a single
+// core.
 
 #pragma once
 
@@ -42,7 +43,7 @@ class ToTriplesKernel : public OpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("combiner", &combiner));
     OP_REQUIRES(construction, estimator_bridge::ReadCombiner(combiner, &feature_.combiner),
                 Refuse("the combiner is '", combiner, "'; known are sum, mean and sqrtn."));
-    // What the strategy knows about the table. The op itself does not know it.
+    // Properties of the table that the strategy sets. They are not inputs of the op.
     feature_.where = "a feature";
     if (construction->HasAttr("_software_sparsecore_rows")) {
       OP_REQUIRES_OK(construction,
@@ -76,7 +77,7 @@ class ToTriplesKernel : public OpKernel {
   }
 
  private:
-  // The rank tells the kinds apart. An empty index of rank 1 means dense ids.
+  // The rank distinguishes the kinds. An empty index of rank 1 means dense ids.
   absl::Status Read(OpKernelContext* context, FeatureIds* input) const {
     const Tensor &index = context->input(0), &ids = context->input(1), &weights = context->input(2);
     const auto refuse = [&] {
@@ -265,7 +266,7 @@ class PackKernel : public OpKernel {
     Packed packed{pointers->flat<int32_t>().data(), samples->flat<int32_t>().data(),
                   tokens->flat<int32_t>().data(), gains->flat<float>().data()};
     OP_REQUIRES_OK(context, Pack(settings_, sorted, splits, &packed));
-    // Nobody reads the rest, but a step must give the same bytes whenever it runs.
+    // The rest is not read, but every run of a step must give the same bytes.
     std::fill(packed.pointers + packed.num_pointers, packed.pointers + pointers->NumElements(), 0);
     std::fill(packed.samples + packed.num_ids, packed.samples + room.dim_size(0), kPadId);
     std::fill(packed.tokens + packed.num_ids, packed.tokens + room.dim_size(0), kPadId);
@@ -307,7 +308,7 @@ class PackKernel : public OpKernel {
 };
 SOFTWARE_TPU_KERNEL("ConvertToSparseCoreCsrWrappedCooTensor", PackKernel);
 
-// Hands tensors on to the device, each up to its unpadded size if sizes are given.
+// Passes tensors to the device, each up to its unpadded size if sizes are given.
 class HandOnKernel : public OpKernel {
  public:
   using OpKernel::OpKernel;

@@ -1,13 +1,13 @@
-// SparseCores in software: CPU kernels for the ops that TPUEmbeddingV2 makes, of which TensorFlow's
-// wheels have none.
+// SparseCores in software: CPU kernels for the ops of TPUEmbeddingV2, for which TensorFlow's wheels
+// have no kernels.
 //
-// There are as many as the cores of the software TPU have, of whose headers it uses two: how ops
-// wait, and how an op finds out its core. One idea is in each header:
+// The number of SparseCores is set with the software TPU. Two headers come from the software TPU:
+// how ops wait, and how an op finds its core. The headers:
 //
-//   occurrences.h  ids to triples of row, column and gain
-//   partitions.h   triples in the order in which SparseCores get them, and the limits
-//   packing.h      the buffer in which they get them, written and read
-//   meeting.h      where the cores meet
+//   occurrences.h  converts ids to triples of row, column and gain
+//   partitions.h   sorts triples by receiving SparseCore, and checks the limits
+//   packing.h      writes and reads the buffer that SparseCores receive
+//   meeting.h      the barrier of all cores
 //   *_kernels.h    the ops; the rules of the five optimizers are in rules/sparsecore.h
 
 #include "software_sparsecore/meeting.h"
@@ -22,7 +22,7 @@ __attribute__((visibility("default"))) void software_sparsecore_start(int num_co
   software_sparsecore::Meeting::Get().Start(num_cores, sparse_cores);
 }
 
-// How many ops wait for other cores.
+// The number of ops that wait for other cores.
 __attribute__((visibility("default"))) int64_t software_sparsecore_waiting() {
   return software_sparsecore::Meeting::Get().num_waiting();
 }

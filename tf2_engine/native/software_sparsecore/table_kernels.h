@@ -67,7 +67,7 @@ class StepOfTable {
     return absl::OkStatus();
   }
 
-  // An input of a core that the op must have.
+  // A required input of the op on a core.
   const Tensor& input(int64_t core, const char* name) const {
     const Tensor* tensor = nullptr;
     TF_CHECK_OK((*contexts_)[static_cast<size_t>(core)]->input(name, &tensor));
@@ -181,8 +181,8 @@ class LookupKernel : public TableKernel {
 };
 SOFTWARE_TPU_KERNEL("XlaSparseDenseMatmulWithStaticBufferSize", LookupKernel);
 
-// The update by one rule. Every row that was looked up changes once, by the sum of its gradients
-// over all cores, even if the sum is zero.
+// The update by one rule. Every row that was looked up is updated once, with the sum of its
+// gradients over all cores, even if the sum is zero.
 template <class Rule>
 class UpdateKernel : public TableKernel {
  public:

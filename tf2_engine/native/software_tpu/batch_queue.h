@@ -1,4 +1,4 @@
-// The order of batches: which is looked up, which is updated, and what waits.
+// Decides which batches are looked up, which update the tables, and which wait.
 //
 // Every core has its own queue. The n-th batches of all cores belong together and form a step.
 // Batches of different names do not wait for each other.
@@ -33,7 +33,7 @@ struct Gradients {
 // lock.
 class BatchQueue {
  public:
-  // Makes room for a part of an activation, [cells, dim], and returns where it is.
+  // Allocates a part of an activation, [cells, dim].
   using Output = std::function<absl::Status(int feature, float** values)>;
 
   static absl::Status Make(TpuConfig config, std::unique_ptr<BatchQueue>* batch_queue) {
@@ -73,7 +73,7 @@ class BatchQueue {
     return absl::OkStatus();
   }
 
-  // Looks up the oldest batch of a core that was not looked up. Returns nothing if that is not
+  // Looks up the oldest batch of a core that was not looked up. Returns nothing if no lookup is
   // possible yet.
   std::optional<absl::Status> LookUp(int core, const std::string& name, const Output& output) {
     std::deque<Step>& steps = steps_by_name_[name];
@@ -156,9 +156,9 @@ class BatchQueue {
 
   static const char* ModeName(bool training) { return training ? "training" : "inference"; }
 
-  // Without pipelining, a lookup sees every earlier update. With pipelining, a lookup for training
-  // does not see the update of the training step just before it, pending or not; a lookup for
-  // inference sees everything.
+  // Without pipelining, a lookup includes every earlier update. With pipelining, a lookup for
+  // training never includes the update of the training step just before it; a lookup for inference
+  // includes all updates.
   bool MayLookUp(std::deque<Step>& steps, size_t at) {
     bool hidden = config_.pipelined && steps[at].training;
     for (size_t i = at; i-- > 0;) {

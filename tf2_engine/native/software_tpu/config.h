@@ -1,4 +1,4 @@
-// Reads a TPUEmbeddingConfiguration, and refuses what a TPU would refuse.
+// Reads a TPUEmbeddingConfiguration, and returns an error if a TPU would.
 //
 // Reference: tpu_embedding_configuration.proto, which defines the field numbers.
 
@@ -76,7 +76,7 @@ struct TpuConfig {
 inline bool IsText(const std::string& bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const unsigned char first = static_cast<unsigned char>(bytes[i++]);
-    // How many bytes follow, and the smallest character that needs so many.
+    // The number of bytes that follow, and the smallest character with so many bytes.
     const int more = first < 0x80 ? 0 : first >> 5 == 6 ? 1 : first >> 4 == 14 ? 2
                      : first >> 3 == 30                  ? 3
                                                          : -1;
@@ -97,7 +97,7 @@ inline bool IsText(const std::string& bytes) {
 
 inline std::string AsText(const std::string& bytes) { return IsText(bytes) ? bytes : "?"; }
 
-// How messages name a feature and its table.
+// The text by which messages name a feature and its table.
 inline std::string Where(const TpuConfig& config, int64_t feature) {
   const FeatureConfig& one = config.features[feature];
   return absl::StrCat("feature ", feature, one.name.empty() ? "" : " '", one.name,
@@ -198,7 +198,7 @@ inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int
   });
 }
 
-// The old form has no features: each table has one feature with all rows that its samples look up.
+// Adds features to the old form, which has none: one per table, with all lookups of a sample.
 inline absl::Status AddFeatures(TpuConfig* config) {
   if (!config->features.empty()) {
     if (config->batch_size != 0) {

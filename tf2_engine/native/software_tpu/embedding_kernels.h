@@ -15,7 +15,7 @@
 
 namespace software_tpu {
 
-// The name by which enqueue, receive and send ops belong together. Most have none.
+// The name that enqueue, receive and send ops of a batch share. For most ops it is empty.
 inline std::string BatchName(OpKernelConstruction* construction) {
   std::string name;
   if (construction->HasAttr("_tpu_embedding_layer") &&
@@ -25,7 +25,7 @@ inline std::string BatchName(OpKernelConstruction* construction) {
   return name;
 }
 
-// Every enqueue op. They differ in the names of their inputs.
+// The kernel of all enqueue ops, which differ in the names of their inputs.
 class EnqueueKernel : public OpKernel {
  public:
   explicit EnqueueKernel(OpKernelConstruction* construction)

@@ -1,4 +1,4 @@
-// Infeed and outfeed between the host and the cores, and sums over cores.
+// The infeed and outfeed between the host and the cores, and sums over cores.
 
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace software_tpu {
 
-// Tuples of tensors on their way, by core. The caller holds a lock.
+// Queues of tuples of tensors, by core. The caller holds a lock.
 class Feed {
  public:
   using Tuple = std::vector<tensorflow::Tensor>;
 
   void Put(int core, Tuple tuple) { waiting_[core].push_back(std::move(tuple)); }
 
-  // Returns false if nothing waits.
+  // Returns false if the queue is empty.
   bool Take(int core, Tuple* tuple) {
     std::deque<Tuple>& queue = waiting_[core];
     if (queue.empty()) return false;
@@ -40,8 +40,8 @@ class Feed {
   std::map<int, std::deque<Tuple>> waiting_;
 };
 
-// What cores bring by a key. The n-th item of one core meets the n-th of every other core. The caller
-// holds a lock.
+// Items of cores, by key. The n-th item of one core is combined with the n-th item of every other
+// core. The caller holds a lock.
 template <class T>
 class Rounds {
  public:
@@ -53,7 +53,7 @@ class Rounds {
     queues[static_cast<size_t>(core)].push_back(item);
   }
 
-  // Takes an item of each core, in the order of the cores; nothing if a core has none.
+  // Takes an item of each core, in the order of the cores. Takes nothing if a core has no item.
   std::vector<Item> Take(const std::string& key) {
     auto& queues = waiting_[key];
     std::vector<Item> round;
@@ -83,7 +83,7 @@ class Rounds {
 class ReplicaSums {
  public:
   struct Part {
-    tensorflow::Tensor value;  // what the core brings, and when `ready` the sum
+    tensorflow::Tensor value;  // the core's part, or the sum if `ready`
     std::vector<int> group;    // the cores to sum over
     bool ready = false;
     absl::Status status;
@@ -106,7 +106,8 @@ class ReplicaSums {
   void Clear() { rounds_.Clear(); }
 
  private:
-  // In the order of the group, which is the same for all its cores. So all get the same bits.
+  // Sums in the order of the group. The order is the same for all cores of the group, so all get
+  // the same bits.
   static absl::Status Sum(const std::vector<tensorflow::Tensor>& values,
                           const std::vector<int>& group, tensorflow::Tensor* sum) {
     const tensorflow::Tensor& first = values[group[0]];

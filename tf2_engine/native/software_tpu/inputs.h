@@ -26,7 +26,7 @@ struct Lookup {
 using Lookups = std::vector<Lookup>;
 
 enum class InputKind {
-  kByRank,     // as EnqueueTPUEmbeddingArbitraryTensorBatch tells them apart
+  kByRank,     // as EnqueueTPUEmbeddingArbitraryTensorBatch does
   kDense,      // no indices: id j belongs to cell j
   kRows,       // one row number per id
   kIndices,    // coordinates of each id
@@ -216,7 +216,7 @@ class InputReader {
         return Wrong("has row splits that decrease after row ", row);
       }
     }
-    // More cells than rows means that each row is a sequence: nothing is combined or weighted.
+    // More cells than rows means that each row is a sequence, without weights or combiners.
     const int64_t length = feature_.cells / rows;
     combines_ = rows == feature_.cells;
     for (int64_t row = 0; row < rows; ++row) {
@@ -232,7 +232,7 @@ class InputReader {
     return absl::OkStatus();
   }
 
-  // A device takes ids in the order of their samples, which tells it nothing else.
+  // A device requires ids in the order of their samples.
   template <typename Place>
   absl::Status Unsorted(const std::string& op, int64_t id, const Place& place,
                         const Place& before) const {
@@ -250,8 +250,7 @@ class InputReader {
   }
 
   // Turns weights into gains. Cells with a denominator of zero, which is documented as invalid, get
-  // zeros. The ids of a cell are adjacent, so nothing here is as large as the activation, whose
-  // size depends on the configuration.
+  // zeros. The ids of a cell are adjacent, so no memory as large as the activation is needed.
   static void Combine(Combiner combiner, Lookups* lookups) {
     for (auto begin = lookups->begin(); begin != lookups->end();) {
       float sum = 0.0f;

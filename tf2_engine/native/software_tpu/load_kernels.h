@@ -73,7 +73,7 @@ class TransferKernel : public OpKernel {
                         shape.DebugString(), ".");
         }
       }
-      // A waiting update belongs to the old contents of the table.
+      // A waiting update was computed for the old values of the table.
       batch_queue->Drop();
       for (int i = 0; i < held.num_arrays(); ++i) {
         held.Load(i, shard, context->input(i).flat<float>().data());

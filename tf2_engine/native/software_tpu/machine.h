@@ -1,4 +1,4 @@
-// The one software TPU of a process, and how an op finds out which of its cores it runs on.
+// The software TPU of a process, and how an op finds the core on which it runs.
 
 #pragma once
 
@@ -21,7 +21,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The lock of `wait_queue` guards everything.
+// The lock of `wait_queue` guards all members.
 struct Machine {
   WaitQueue wait_queue;
   int num_cores = 1;
@@ -51,8 +51,8 @@ inline absl::Status NotConfigured() {
 }
 
 // The core of an op. SoftTPUStrategy marks the ops of each core's computation with an attribute.
-// Devices cannot tell, because a software core is no device and its ops are on the CPU. Ops that
-// feed a core from outside have its ordinal.
+// Devices do not identify cores, because a software core is not a device and its ops are on the
+// CPU. Ops that feed a core from outside have its ordinal.
 class CoreOfOp {
  public:
   explicit CoreOfOp(tensorflow::OpKernelConstruction* construction)

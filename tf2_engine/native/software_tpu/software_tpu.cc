@@ -1,14 +1,14 @@
-// A TPU in software: CPU kernels for the ops that TensorFlow's CPU builds register without any.
+// A TPU in software: CPU kernels for ops that TensorFlow's CPU builds register without kernels.
 //
-// There is one per process. A kernel that has to wait, for a batch or for other cores, blocks no
-// thread. One idea is in each header:
+// There is one software TPU per process. A kernel that waits for a batch or for other cores does
+// not block a thread. The headers:
 //
-//   config.h       the configuration, read and checked
-//   inputs.h       enqueued tensors to lists of ids
-//   tables.h       tables and slots, updated by the rules
-//   batch_queue.h  the order of batches, the barrier of all cores, pipelining
+//   config.h       reads and checks the configuration
+//   inputs.h       converts enqueued tensors to lists of ids
+//   tables.h       tables and slots, and their updates
+//   batch_queue.h  the order of batches, the barrier of all cores, and pipelining
 //   wait_queue.h   the ops that wait
-//   feeds.h        infeed, outfeed, sums over cores
+//   feeds.h        infeed, outfeed, and sums over cores
 //   machine.h      all of these together
 //   *_kernels.h    the ops
 
@@ -20,7 +20,7 @@
 extern "C" {
 
 // Sets the number of cores and of SparseCores per core (0 for embedding hardware of the first
-// generation), and forgets everything. Waiting ops end with an error.
+// generation), and drops tables, batches and feeds. Waiting ops end with an error.
 __attribute__((visibility("default"))) void software_tpu_start(int num_cores, int sparse_cores) {
   software_tpu::Machine& machine = software_tpu::Machine::Get();
   // Cannot fail: the change always succeeds.
@@ -32,7 +32,7 @@ __attribute__((visibility("default"))) void software_tpu_start(int num_cores, in
   });
 }
 
-// How many ops wait: for a batch, for a feed, or for other cores.
+// The number of ops that wait for a batch, for a feed, or for other cores.
 __attribute__((visibility("default"))) int64_t software_tpu_waiting() {
   return software_tpu::Machine::Get().wait_queue.num_waiting();
 }

@@ -25,8 +25,8 @@ inline absl::Status CheckGeneration() {
   });
 }
 
-// Configures the machine for embeddings. Drops what was there before, and ends waiting ops with an
-// error. A refused configuration changes nothing.
+// Configures the machine for embeddings. Drops earlier tables and batches, and ends waiting ops
+// with an error. An invalid configuration changes nothing.
 inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   TpuConfig config;
   TF_RETURN_IF_ERROR(CheckGeneration());
@@ -187,7 +187,7 @@ SOFTWARE_TPU_KERNEL("TPUReplicatedInput", IdentityKernel);
 SOFTWARE_TPU_KERNEL("TPUReplicatedOutput", IdentityKernel);
 SOFTWARE_TPU_KERNEL("TPUEmbeddingActivations", IdentityKernel);
 
-// Nothing was compiled, as the empty proto says.
+// Returns an empty proto, because nothing was compiled.
 class CompilationResultKernel : public OpKernel {
  public:
   using OpKernel::OpKernel;

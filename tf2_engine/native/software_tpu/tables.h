@@ -19,7 +19,7 @@
 
 namespace software_tpu {
 
-// The rows that one host holds, in the order of its tensors.
+// The rows of one host, in the order of its tensors.
 class Shard {
  public:
   Shard(int64_t rows, int64_t num_shards, int64_t shard, bool mod)
@@ -41,7 +41,8 @@ class Shard {
   int64_t count_, first_;
 };
 
-// The core, counted over all hosts, that holds a row. The cores of a host take its rows in turn.
+// The core, counted over all hosts, that owns a row. The rows of a host are assigned to its cores
+// in turn.
 inline int OwnerCore(const TpuConfig& config, const TableConfig& table, int64_t id) {
   const int64_t hosts = config.num_hosts;
   const int64_t per_host = std::max<int64_t>(1, config.num_cores / hosts);
@@ -63,7 +64,7 @@ class Table {
     config_ = &config;
     const size_t size = static_cast<size_t>(config.rows) * config.dim;
     for (int array = 0; array <= config.optimizer.num_slots(); ++array) {
-      // Zeroed pages cost nothing until they are written.
+      // Zeroed pages use no memory until they are written.
       arrays_.emplace_back(static_cast<float*>(std::calloc(size, sizeof(float))));
       if (arrays_.back() == nullptr) {
         return absl::ResourceExhaustedError(
@@ -76,7 +77,7 @@ class Table {
 
   int num_arrays() const { return static_cast<int>(arrays_.size()); }
 
-  // Copies one shard of an array in and out. Array 0 has the parameters, then come the slots.
+  // Copies one shard of an array in and out. Array 0 is the parameters; the slots follow.
   void Load(int array, const Shard& shard, const float* values) {
     for (int64_t row = 0; row < shard.count(); ++row) {
       std::memcpy(Row(array, shard.Id(row)), values + row * dim(), dim() * sizeof(float));
@@ -101,11 +102,12 @@ class Table {
     }
   }
 
-  // Applies the gradients of a global batch. Every row in it is updated, even by zeros.
+  // Applies the gradients of a global batch. Every row in the batch is updated, even if its
+  // gradient is zero.
   //
   // The contributions are in the order of cores and then features, and so are the terms of each
   // sum. With gradient accumulation, a row is updated once. Without it, a row is updated once for
-  // each core that looked it up, first for the core that holds the row.
+  // each core that looked it up, first for the core that owns the row.
   void Update(const TpuConfig& config, const std::vector<FeatureGradients>& contributions,
               const std::vector<float>& rate_of_core) {
     struct Term {
@@ -128,7 +130,7 @@ class Table {
       return std::make_pair(a.core != owner, a.core) < std::make_pair(b.core != owner, b.core);
     });
     std::vector<float> sum(dim());
-    int64_t next_row = 0;  // of those that only non-lazy optimizers update
+    int64_t next_row = 0;  // of the rows that only non-lazy optimizers update
     const bool every_row = config_->optimizer.updates_all_rows();
     for (size_t begin = 0; begin < terms.size();) {
       const Term& first = terms[begin];
@@ -157,7 +159,7 @@ class Table {
   int64_t dim() const { return config_->dim; }
   float* Row(int array, int64_t id) const { return arrays_[array].get() + id * dim(); }
 
-  // Updates rows outside the batch by zeros.
+  // Updates rows outside the batch with zero gradients.
   void UpdateRows(int64_t begin, int64_t end, float rate) {
     const std::vector<float> zeros(dim());
     for (int64_t id = begin; id < end; ++id) ApplyRow(id, zeros.data(), rate);

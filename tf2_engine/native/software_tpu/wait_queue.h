@@ -23,13 +23,14 @@ namespace software_tpu {
 // A lock, and the ops that wait for what it guards.
 class WaitQueue {
  public:
-  // Tries to finish an op while the lock is held. Returns its status, or nothing to go on waiting.
+  // Tries to finish an op while the lock is held. Returns the op's status, or nothing if it must
+  // wait.
   using Attempt = std::function<std::optional<absl::Status>()>;
 
   // Runs the op as soon as it can.
   //
-  // `what` says in messages what is waited for. If the op is cancelled, `abandon` undoes what the
-  // op left behind; it is called with the lock held.
+  // `what` describes in messages what the op waits for. If the op is cancelled, `abandon` undoes
+  // what the op left behind; it is called with the lock held.
   void Wait(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
             std::string what, Attempt attempt, std::function<void()> abandon = nullptr) {
     auto waiter = std::make_shared<Waiter>();
@@ -51,8 +52,8 @@ class WaitQueue {
     Finished finished;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      // It may have been cancelled before the callback was registered, and then the context is
-      // gone.
+      // The op may have been cancelled before the callback was registered. Then the context does
+      // not exist any more.
       if (!waiter->over) {
         waiters_.push_back(waiter);
         finished = Retry();
@@ -108,7 +109,7 @@ class WaitQueue {
     std::function<void()> abandon;
     tensorflow::CancellationManager* cancellation = nullptr;
     tensorflow::CancellationToken token;
-    bool over = false;  // guarded by the lock: whoever sets it calls `done`
+    bool over = false;  // guarded by the lock; the code that sets it calls `done`
   };
   using Finished = std::vector<std::shared_ptr<Waiter>>;
 
@@ -138,10 +139,11 @@ class WaitQueue {
     return finished;
   }
 
-  // Outside the lock, because what follows an op may run within this call.
+  // Called without the lock, because ops that follow may run within this call.
   static void Finish(const Finished& finished) {
     for (const auto& waiter : finished) {
-      // Not DeregisterCallback, which waits for running callbacks; ours finds that the op is over.
+      // DeregisterCallback would wait for running callbacks; our callback checks whether the op is
+      // over.
       if (waiter->cancellation != nullptr) {
         waiter->cancellation->TryDeregisterCallback(waiter->token);
       }

@@ -39,8 +39,9 @@ def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     calls = [each for part in _reached(source, receiver) for each in nodes_in(part, ast.Call)]
     if not any(source.called(each) in (*_RECEIVERS, *_BUILDERS) for each in calls):
         source.problem(
-            *(call, "keras-receiver", "its receiver is not a function of placeholders"),
-            "Make placeholders, and return ServingInputReceiver(features, receiver_tensors)",
+            *(call, "keras-receiver", "none of the program's functions makes its receiver"),
+            "Write a function that makes placeholders and returns "
+            "ServingInputReceiver(features, receiver_tensors)",
         )
     for each in calls:
         if source.called(each) in _IN_GRAPHS:
@@ -65,8 +66,9 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
     for part in parts:  # grows in the loop
         yield part
         names = names_in(part) | {each.attr for each in nodes_in(part, ast.Attribute)}
-        functions = [source.function(each) for each in sorted(names)]
-        parts += [each for each in functions if each is not None and each not in parts]
+        defined: list[ast.FunctionDef | ast.ClassDef] = [*nodes_in(source.tree, ast.FunctionDef)]
+        defined += nodes_in(source.tree, ast.ClassDef)
+        parts += [each for each in defined if each.name in names and each not in parts]
 
 
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:

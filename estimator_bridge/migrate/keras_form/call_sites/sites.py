@@ -80,7 +80,7 @@ def find(source: Source) -> Site | None:
         raise NotSimple(calls[1], "there are several estimators")
     if not refused or calls:
         place = calls[1] if calls else source.tree
-        count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
+        count = f"{len(calls)} estimators" if calls else "no estimator"
         source.problem(
             *(place, "keras-estimators", f"the program makes {count}"),
             "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 form",

@@ -1,4 +1,4 @@
-// RMSProp by the variance of the gradient; see optimizers/centered_rms_prop.py.
+// RMSProp with the variance of the gradient; see optimizers/centered_rms_prop.py.
 
 #pragma once
 

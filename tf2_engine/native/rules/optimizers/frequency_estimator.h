@@ -14,7 +14,7 @@ struct FrequencyEstimator : Rule {
   float tau = 0.0f;
   float max_delta = 0.0f;
   float outlier_threshold = 0.0f;
-  float weight_exponent = 0.0f;  // not used: what lookups do with it is not told to a device
+  float weight_exponent = 0.0f;  // not used here; only lookups use it
 
   template <class Read>
   void ReadSettings(const Read& read) {

@@ -94,7 +94,7 @@ def not_python(name: str, error: Exception) -> InvalidInput:
     reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name
     refusal: InvalidInput = InvalidInput(
-        f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct it "
-        "there. A program for Python 2 has to be ported first."
+        f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct "
+        "the line. A program for Python 2 has to be ported first."
     )
     return refusal

@@ -423,8 +423,8 @@ def _ragged_misfit(feature: FeaturePlan, rows: Tensor | int) -> tuple[str, Tenso
     return (
         f"{feature.where}: ",
         rows,
-        f" ragged rows fit neither {feature.cells} activations nor a whole number of positions "
-        f"each ({feature.output_shape}).",
+        f" ragged rows are neither one for each of the {feature.cells} activations nor a whole "
+        f"number of positions for each ({feature.output_shape}).",
     )
 
 

@@ -124,7 +124,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if not initialize_tpu_embedding and self._cores.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
-                "hardware. Create that one first, or leave initialize_tpu_embedding True."
+                "hardware. Create the engine that initialises it first, or leave "
+                "initialize_tpu_embedding True."
             )
         self._cores.check_spec(self._spec)
         self.verify_output_shapes = verify_output_shapes
@@ -363,8 +364,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
             raise errors.OutOfOrder(
-                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None: "
-                "`apply_gradients` has updated the tables."
+                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None. "
+                "Leave the call out: `apply_gradients` has already updated the tables."
             )
         if not tf.executing_eagerly():
             raise errors.OutOfOrder(
@@ -592,10 +593,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _check_drops_batches(self, call: str) -> None:
         if not self._driver.drops_batches:
             raise errors.OutOfOrder(
-                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps them itself, and "
-                "has no call that takes one back. Have the whole step in one tf.function, which "
-                "runs as a whole or not. After a failure between `enqueue` and `dequeue` write a "
-                "checkpoint, which has nothing of the failed step; call "
+                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps the batches "
+                "itself, and no call takes one back. Put the whole step into one tf.function, "
+                "which runs completely or not at all. After a failure between `enqueue` and "
+                "`dequeue` write a checkpoint, which contains nothing of the failed step; call "
                 "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "
                 "and restore the checkpoint."
             )

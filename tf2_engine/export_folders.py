@@ -17,7 +17,11 @@ def new_directories(base: str) -> tuple[str, str]:
         paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
         if not any(map(tf.io.gfile.exists, paths)):
             return paths
-        log.info("%s exists already; waiting for the next second.", paths[0])
+        log.info(
+            "The export folder %s exists already; waiting for the next second, which gives another "
+            "name.",
+            paths[0],
+        )
         time.sleep(1)
 
 

@@ -39,8 +39,8 @@ def stop_seconds() -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is not a positive number of seconds. Give one, or unset it for "
-            f"{_SECONDS:g}."
+            f"${VARIABLE}={text!r} is not a positive number of seconds. Set it to one, or unset it "
+            f"for the default of {_SECONDS:g} seconds."
         )
     return seconds
 

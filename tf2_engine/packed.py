@@ -165,8 +165,8 @@ def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, 
     if shape.rank == 1 and shape[0] == expected:
         return packed, layout
     message = (
-        f"The packed batch was batched or split after it was packed: its sizes must have the shape "
-        f"{(expected,)}. Batch first, then pack; under a strategy pack the batches of replicas: "
+        "The packed batch was batched or split after it was packed: its sizes must have the shape "
+        f"{(expected,)}. Batch first, then pack; under a strategy, pack each replica's batch: "
         "`strategy.distribute_datasets_from_function(lambda context: ...)`. The shape is"
     )
     if shape.rank != 1 or shape[0] not in (None, 0):

@@ -192,7 +192,7 @@ def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
     declared = feature.output_shape
     problem = None
     if not shape or None in shape[1:]:
-        problem = f"the output shape must be known but for its first dimension, got {shape}."
+        problem = f"the output shape must be known except for its first dimension, got {shape}."
     elif any(size is not None and size < 1 for size in shape):
         problem = f"every dimension of the output shape must be positive, got {shape}."
     elif declared is not None and not agree(declared, shape):

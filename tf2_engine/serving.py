@@ -180,8 +180,8 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
         return per_sample, [samples, *others, dim]
     if not samples or cells % samples:
         raise errors.InvalidInput(
-            f"{feature.where}: {samples} ragged rows fit neither {cells} activations nor a whole "
-            f"number of positions each (`output_shape` is {shape})."
+            f"{feature.where}: {samples} ragged rows are neither one for each of the {cells} "
+            f"activations nor a whole number of positions for each (`output_shape` is {shape})."
         )
     return cells // samples, [*shape, dim]
 
@@ -281,8 +281,8 @@ def _feature(
     keys = [key for key in tables if key is table or names[key] == table_name]
     if not keys:
         raise errors.InvalidInput(
-            f"{where}: `tables` holds {list(names.values())}. Add the parameters under the table's "
-            "name."
+            f"{where}: `tables` has only {list(names.values())}. Add the table's parameters under "
+            "its name."
         )
     shards, strategy = _shards(tables[keys[0]], spec.partition_strategy if spec else "div")
     plan = TablePlan(

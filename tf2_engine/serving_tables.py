@@ -45,8 +45,9 @@ def serving_table(
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise errors.OutOfOrder(
-                f"{where}: `serving_table` reads its rows, which have no values while a graph is "
-                "built. Call it eagerly; `export_saved_model` of an estimator or a Trainer takes a "
+                f"{where}: `serving_table` reads the table's rows, which have no values while a "
+                "graph is built. Call `serving_table` eagerly; `export_saved_model` of an "
+                "estimator or a Trainer takes a "
                 "`table_dtype`."
             )
         if _are_shards(parameters):

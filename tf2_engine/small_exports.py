@@ -57,7 +57,7 @@ class SmallTables:
             if not parts:
                 log.warning(
                     "Table %r: `table_dtype`=%r has no effect, because the exported model does not "
-                    "look it up.",
+                    "look the table up.",
                     *(table, table_dtype),
                 )
             for part in parts:
@@ -73,10 +73,11 @@ class SmallTables:
                     each = originals[op.name]
                     raise errors.InvalidInput(
                         f"Table {each.table!r}: `table_dtype`={each.table_dtype!r} replaces "
-                        f"lookups in the model's graph, but the output {name!r} needs it by the op "
-                        f"{reader.name!r} ({reader.type}), as inside a tf.function or tf.cond. "
-                        "Look it up outside of those, or leave this table float32: `table_dtype` "
-                        "may be a dict of types by the name of tables."
+                        f"lookups in the model's graph, but the output {name!r} reads the table "
+                        f"through the op {reader.name!r} ({reader.type}), for instance inside a "
+                        "tf.function or tf.cond. Look the table up outside of these, or leave this "
+                        "table float32: `table_dtype` may be a dict that maps names of tables to "
+                        "types."
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:

@@ -94,7 +94,7 @@ def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Arr
             f"{where}: `table_dtype`={table_dtype!r} cannot hold row {first_row + row}, whose "
             f"numbers are from {rows[row].min()} to {rows[row].max()}: "
             f"{_limit(table_dtype)} Repair the row, or give this table another type: "
-            "`table_dtype` may be a dict of types by the name of tables."
+            "`table_dtype` may be a dict that maps names of tables to types."
         )
     return stored
 
@@ -145,5 +145,5 @@ def _encode_int8(rows: Array) -> tuple[Array, Array]:
 
 def _limit(table_dtype: str) -> str:
     if table_dtype == "int8":
-        return "it needs finite numbers, no further apart than float32 goes."
+        return "int8 needs finite numbers, whose difference must fit into a float32."
     return f"the largest number is {_LARGEST[table_dtype]:g}."

@@ -152,8 +152,9 @@ def _check(lookup: Lookup, layout: TableLayout) -> None:
     per_core = layout.sparse_cores.per_core
     if lookup.num_cells % per_core:
         raise errors.InvalidSpec(
-            f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which do "
-            f"not divide among its {per_core} SparseCores. The next number that does is "
+            f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which "
+            f"cannot be divided evenly among its {per_core} SparseCores. The next number that can "
+            "is "
             f"{next_batch(lookup.num_cells, per_core)}."
         )
 

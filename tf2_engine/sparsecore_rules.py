@@ -46,7 +46,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
     ),
     (
         lambda optimizer: optimizer.updates_all_rows,
-        "SparseCores update the rows of a batch alone (lazy_adam=False). Set it to True, " + _HOST,
+        "SparseCores update only the rows of a batch (lazy_adam=False). Set it to True, " + _HOST,
     ),
     (
         lambda optimizer: getattr(optimizer, "initial_accumulator_value", 1.0) == 0.0,

@@ -182,7 +182,8 @@ class EngineSpec:
         for table in self.tables:
             if table.optimizer is None:
                 raise errors.InvalidSpec(
-                    f"Table {table.name!r} has no optimizer. Pass one for it or for the engine."
+                    f"Table {table.name!r} has no optimizer. Pass one for this table or for the "
+                    "engine."
                 )
 
 

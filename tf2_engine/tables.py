@@ -279,7 +279,7 @@ def _checked_slot(table: TablePlan, name: str, slot: Object, parameters: Shards)
     shapes, expected = ([one.shape.as_list() for one in each] for each in (shards, parameters))
     if shapes != expected or not all(isinstance(shard, tf.Variable) for shard in shards):
         raise errors.InvalidSpec(
-            f"Table {table.name!r}: `slot_variable_creation_fn` must return variables that are "
-            f"made while it runs, of the shape of the table, but slot {name!r} is {slot!r}."
+            f"Table {table.name!r}: `slot_variable_creation_fn` must create the variables that it "
+            f"returns, in the shape of the table, but slot {name!r} is {slot!r}."
         )
     return shards

@@ -125,7 +125,7 @@ def test_a_core_counts_once_in_a_step(tmp_path: pathlib.Path) -> None:
     assert [np.unique(rows).tolist() for rows in results["rows"]] == [[-3.0], [-15.0], [-63.0]]
     assert "core 0 of 2 sent no gradients" in results["missing"]
     assert "cores 0, 1 of 2 sent no gradients" in results["dropped"]
-    assert "`core` must be one of the 2 of a synchronous step" in results["no core"]
+    assert "`core` must be from 0 to 1, the cores of a synchronous step" in results["no core"]
     assert "inside a tf.function" in results["in a function"]
 
 

@@ -192,7 +192,7 @@ def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path
         ({"to_hosts": 2}, "do not depend on hosts"),
         ({"to_cores": 3}, "must be a power of two"),
         ({"samples": {"nobody": 4}}, "`samples`: there is no table 'nobody'"),
-        ({"samples": {"users": 4, "few": 4}}, "must name one table"),
+        ({"samples": {"users": 4, "few": 4}}, "must map one table"),
         ({"like": "old"}, "is not a checkpoint for SparseCores"),
     ],
 )

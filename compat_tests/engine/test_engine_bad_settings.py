@@ -154,7 +154,7 @@ BAD_SETTINGS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an open size": (
         lambda: engine().build_for([(4, None)]),
         errors.InvalidSpec,
-        r"Input Feature 'watched'.*known but for its first dimension, got \(4, None\)",
+        r"Input Feature 'watched'.*known except for its first dimension, got \(4, None\)",
     ),
     "a size of zero": (
         lambda: engine().build_for([(0,)]),

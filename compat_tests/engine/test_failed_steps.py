@@ -314,7 +314,9 @@ def test_a_tpu_says_that_it_cannot(tmp_path: pathlib.Path) -> None:
     strategy = soft_tpu.SoftTPUStrategy(1)
     embedding, train = on_tpu(strategy)
     for call in (embedding.reset_batches, embedding.step().__enter__):
-        with pytest.raises(errors.OutOfOrder, match=r"keeps them itself.*initialize_tpu_system"):
+        with pytest.raises(
+            errors.OutOfOrder, match=r"keeps the batches itself.*initialize_tpu_system"
+        ):
             call()
     embedding.enqueue(ids(1, 2))  # of a step that fails
     embedding.enqueue(ids(3, 4))

@@ -382,7 +382,7 @@ def test_what_it_cannot_do_is_refused_by_name(name: str) -> None:
 
 def test_it_works_in_graphs_alone() -> None:
     """Eagerly an engine is refused when it is built, with the way out."""
-    with pytest.raises(errors.InvalidSpec, match=r"used in a tf\.Graph"):
+    with pytest.raises(errors.InvalidSpec, match=r"built in a tf\.Graph"):
         make({}).build_for([(2,)])
     with pytest.raises(errors.InvalidSpec, match="`servers` must name at least one device"):
         PsDriver(["/job:worker/task:0"], [])

@@ -280,7 +280,7 @@ def test_columns_print_as_the_code_that_makes_them() -> None:
 
 def test_a_column_of_another_kind_is_refused() -> None:
     """A feature column without a counterpart is named, with the way out."""
-    with pytest.raises(errors.EngineError, match="NumericColumn, whose ids cannot be made"):
+    with pytest.raises(errors.EngineError, match="NumericColumn, which cannot be translated"):
         read_input(FC.numeric_column("number"))
 
 

@@ -193,7 +193,11 @@ def test_other_numbers_of_rows_are_refused(lengths: list[int], how: str) -> None
             run_step(engine, how, Ragged(lengths), gradient, False)
 
     message = unescaped(caught.value)
-    for part in ("Feature 'ids' (table 'table'): ", "ragged rows fit neither 6", "(2, 3)"):
+    for part in (
+        "Feature 'ids' (table 'table'): ",
+        "ragged rows are neither one for each of the 6",
+        "(2, 3)",
+    ):
         assert part in message
     assert str(len(lengths)) in message.split("(table 'table'): ")[1].split("ragged rows")[0]
     assert isinstance(caught.value, ValueError) or late

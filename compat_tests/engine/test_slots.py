@@ -153,7 +153,7 @@ def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
         ),
         (
             lambda *_: {"accumulators": tf.zeros([ROWS, DIM])},
-            "must return variables",
+            "must create the variables that it returns",
         ),
     ],
 )

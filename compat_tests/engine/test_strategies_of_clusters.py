@@ -117,6 +117,6 @@ def test_an_engine_under_a_strategy_of_several_processes_is_refused() -> None:
         assert message.startswith(start), case
         way_out = 'TF_CONFIG with "chief", "worker" and "ps"'
         if case.startswith("servers,"):
-            way_out = "Make the engine inside `strategy.scope()`, and leave `driver` out"
+            way_out = "Make the engine inside `strategy.scope()` and leave `driver` out"
         assert way_out in message, case
         assert variables == "0", case

@@ -204,6 +204,6 @@ def test_from_stocks_cpu_to_its_tpu_the_way_is_over_the_bridge(
         theirs.train(inputs("columns", 4), max_steps=7)
 
     assert_near(jobs.saved(ours), jobs.saved(theirs), 3)
-    warnings = [line for line in caplog.messages if "start anew" in line]
+    warnings = [line for line in caplog.messages if "get their initial values" in line]
     assert len(warnings) == 2
     assert not any("'items/Adam" in line for line in warnings)

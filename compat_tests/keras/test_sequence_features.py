@@ -73,11 +73,11 @@ OTHERS: dict[str, tuple[Any, Any, type[Exception], str]] = {
         *(ours.SequenceNumeric("size"), {"size": tf.ones([2, 3])}, errors.InvalidInput),
         "'size'.*takes a SparseTensor",
     ),
-    "other lengths": (
+    "different lengths": (
         [ours.SequenceNumeric("size"), ours.Indicator(WORDS)],
         {**FEATURES, "size": tf.sparse.from_dense([[1.0, 2.0, 0.0], [1.0, 0.0, 0.0]])},
         tf.errors.InvalidArgumentError,
-        "other lengths",
+        "different lengths",
     ),
 }
 
@@ -156,7 +156,7 @@ def test_the_head_of_steps_has_the_numbers_of_the_canned_one(what: str, is_spars
 def test_a_head_of_steps_is_one_of_one_kind_of_labels() -> None:
     """The head must have one kind of labels, and its weights must be the key of a feature."""
     both = ours.MultiHead([ours.RegressionHead(suffix="a"), ours.RegressionHead(suffix="b")])
-    with pytest.raises(errors.InvalidSpec, match="not a head for a single kind"):
+    with pytest.raises(errors.InvalidSpec, match="not a head with a single kind"):
         ours.SequenceHead(both)
     with pytest.raises(errors.InvalidSpec, match="the key of a"):
         ours.SequenceHead(ours.RegressionHead(weight_column=ours.Numeric("weight")))

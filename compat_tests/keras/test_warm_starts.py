@@ -68,7 +68,9 @@ def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     saved(tmp_path)
     model = Model()
     model.warm_start_from(str(tmp_path))
-    with pytest.raises(errors.InvalidInput, match=r"dnn/top/bias, \(1,\), .* not there\. Choose"):
+    with pytest.raises(
+        errors.InvalidInput, match=r"top/bias of the shape \(1,\) .* it is missing\. Select"
+    ):
         started(model)
     with pytest.raises(errors.WrongType, match="is not a path"):
         model.warm_start_from({"ckpt": 1})

@@ -144,8 +144,8 @@ TRAINING = "job.train(rows, hooks=[HOOK])\n"
 REFUSED = {
     TRAINING.replace("HOOK", "Mine()"): "Write a tf.keras.callbacks.Callback",
     TRAINING.replace("HOOK", "tf.estimator.GlobalStepWaiterHook(9)"): "migrate to the tf2 form",
-    TRAINING.replace("HOOK", "tf.estimator.NanTensorHook('other:0')"): "no tensor that a step",
-    TRAINING.replace("HOOK", "tf.estimator.LoggingTensorHook(['logits'], 9)"): "no tensor that",
+    TRAINING.replace("HOOK", "tf.estimator.NanTensorHook('other:0')"): "a step of Keras does not",
+    TRAINING.replace("HOOK", "tf.estimator.LoggingTensorHook(['logits'], 9)"): "not return this",
     TRAINING.replace("HOOK", "tf.estimator.ProfilerHook(save_secs=9, output_dir='logs')"): (
         "save_secs is not carried"
     ),

@@ -187,7 +187,7 @@ def test_a_changed_file_is_not_undone(
     now = contents(folder)
 
     assert main.main(["migrate", "--undo", "job.undo"]) == 2
-    assert "model.py changed since it was migrated" in capsys.readouterr().err
+    assert "model.py changed since the migration" in capsys.readouterr().err
     assert contents(folder) == now
     (folder.parent / "other").write_text(json.dumps({"version": 7}))
     for name, words in (

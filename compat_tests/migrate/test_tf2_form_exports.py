@@ -291,8 +291,8 @@ def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
     expected = (
         "no checkpoint in model; train first",
         "serving_input_receiver_fn must return a ServingInputReceiver, .* returned {'x'",
-        "model.ckpt-1 lacks 'only_here', a variable that the model_fn makes for predictions",
-        r"Of the export_outputs \['a', 'b'\] one must be 'serving_default'",
+        "model.ckpt-1 lacks 'only_here', a variable that the model_fn creates only for predictions",
+        r"The export_outputs are \['a', 'b'\]. Name one of them 'serving_default'",
     )
     assert len(refusals) == len(expected), refusals
     for line, words in zip(refusals, expected, strict=True):

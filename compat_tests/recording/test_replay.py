@@ -216,7 +216,7 @@ def test_a_replay_of_another_recording_is_refused(
     """Two folders that do not belong together are not compared."""
     bag_model.record(tmp_path / "other", steps=1, batch_size=4)
     Port().run(recorded, tmp_path / "b")
-    with pytest.raises(errors.InvalidInput, match="is no replay of"):
+    with pytest.raises(errors.InvalidInput, match="is not a replay of"):
         procedure.of_recordings(str(tmp_path / "other"), str(tmp_path / "b"), 0.0)
 
 

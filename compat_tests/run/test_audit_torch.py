@@ -141,7 +141,7 @@ def test_a_sample_is_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> None:
     """PyTorch has no limits of SparseCores that a sample could tell."""
     arguments = ["audit", "--run", "--sample", "2", "--target", "torch", "program.py"]
     assert main.main(arguments) == 2
-    assert "--sample needs --run, a script and --target of a TPU" in capsys.readouterr().err
+    assert "--sample needs --run, a script, and a --target that is a TPU" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -75,7 +75,7 @@ def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
     output = run("ncf", tmp_path, options=("--cores=2",))
 
     assert re.search(r"the program names tf\.\S+ \(ncf_main\.py, line \d+\), which", output)
-    assert "which TensorFlow 2 lacks: it sees TensorFlow 1, as with --tf1" in output
+    assert "which TensorFlow 2 lacks, so it runs as with --tf1" in output
     assert "use_tpu=True: 2 TPU core(s) emulated" in output
     assert "holds the tables" not in output
     assert variables(tmp_path / "job")["global_step"] == STEPS["ncf"]

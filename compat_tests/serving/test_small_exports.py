@@ -122,7 +122,7 @@ def test_a_table_that_is_read_in_a_function_is_refused(caplog: pytest.LogCapture
         small = SmallTables({"words": [table]}, {"words": "int8"})
         message = (
             r"^Table 'words': `table_dtype`='int8' replaces lookups .* the output 'Identity:0' "
-            r"needs it by the op '\w*PartitionedCall\w*' .*leave this table float32"
+            r"reads the table through the op '\w*PartitionedCall\w*' .*leave this table float32"
         )
         with pytest.raises(errors.InvalidInput, match=message):
             small.check(signature(found=copied))

@@ -255,7 +255,10 @@ def test_what_is_no_table_is_refused() -> None:
             errors.WrongType, match=r"^Table 'users': `parameters` must be a matrix"
         ):
             tf2_engine.serving_table(value, "int8", "users")
-    with tf.Graph().as_default(), pytest.raises(errors.OutOfOrder, match="Call it eagerly"):
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(errors.OutOfOrder, match="Call `serving_table` eagerly"),
+    ):
         tf2_engine.serving_table(TABLE, "int8")
     small = tf2_engine.serving_table(TABLE, "int8")
     wide = stock.FeatureConfig(stock.TableConfig(ROWS, DIM + 1, name="users"))

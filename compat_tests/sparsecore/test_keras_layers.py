@@ -103,5 +103,5 @@ def test_without_a_batch_size_it_says_what_to_give() -> None:
     with SoftTPUStrategy(1, hardware="sparsecore").scope():
         model = Clicks(batch_size=None)
 
-    with pytest.raises(errors.OutOfOrder, match="give a Keras layer its `batch_size`"):
+    with pytest.raises(errors.OutOfOrder, match="pass `batch_size` to the Keras layer"):
         model.fit(batches(), steps=1, verbose=0)

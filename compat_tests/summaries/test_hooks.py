@@ -128,7 +128,7 @@ def test_the_callback_of_keras(
 
     plain = keras_models.make_model(keras, "functional", keras.optimizers.Adagrad(0.1))
     plain.compile("sgd", "mse")
-    with pytest.raises(errors.InvalidInput, match='no TPUEmbedding layer of "tpu" arithmetic'):
+    with pytest.raises(errors.InvalidInput, match='no TPUEmbedding layer with "tpu" arithmetic'):
         plain.fit(batches, verbose=0, callbacks=[kind(str(tmp_path))])
 
 

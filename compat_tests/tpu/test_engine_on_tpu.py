@@ -256,7 +256,9 @@ def test_lookups_that_are_computed_from_rows_are_refused() -> None:
 
     with fake_tpu.strategy(1, 1, job="localhost").scope():
         embedding = tf2_engine.TPUEmbedding(spec)
-    with pytest.raises(errors.InvalidSpec, match=r"'hits'.*weighted=True.*looks rows up as they"):
+    with pytest.raises(
+        errors.InvalidSpec, match=r"'hits'.*weighted=True.*can only return stored rows"
+    ):
         embedding.build_for([(BATCH,)])
 
 

@@ -52,7 +52,7 @@ def test_a_batch_is_filled_and_its_predictions_are_cut() -> None:
 def test_a_batch_that_is_too_large_is_refused() -> None:
     """The message has the size that the TPU is configured for, and the way out."""
     batch = {"ids": {"word": tf.sparse.from_dense([[1], [2], [3]])}}
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples, .* at most that"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples, .* at most"):
         short_batches.filled(batch, 2)
 
 

@@ -261,10 +261,12 @@ def test_a_trainer_works_within_a_graph(tmp_path: pathlib.Path) -> None:
 def test_a_table_that_two_losses_train_is_refused(tmp_path: pathlib.Path) -> None:
     """The error names the feature, and says how to have one loss."""
     trainer = make(model(lambda loss: (minimized(loss), minimized(2 * loss))), tmp_path)
-    with pytest.raises(errors.InvalidInput, match=r"Feature 'word': .*Train by their sum, or"):
+    with pytest.raises(
+        errors.InvalidInput, match=r"Feature 'word': .*Differentiate the sum of the losses, or"
+    ):
         trainer.train(input_fn, steps=1)
     trainer = make(model(lambda loss: loss), tmp_path)
-    with pytest.raises(errors.InvalidInput, match=r"takes no gradient that trains a table"):
+    with pytest.raises(errors.InvalidInput, match=r"computes no gradient that trains a table"):
         trainer.train(input_fn, steps=1)
 
 
@@ -930,7 +932,7 @@ def test_wrong_inputs_are_refused(tmp_path: pathlib.Path) -> None:
         training.Saver().save(None, "path")
     with pytest.raises(errors.InvalidInput, match=r"no checkpoint in .*; train first"):
         trainer.export_saved_model(str(tmp_path), dict)
-    with pytest.raises(errors.OutOfOrder, match="for a model_fn that a Trainer calls"):
+    with pytest.raises(errors.OutOfOrder, match="inside a model_fn that a Trainer calls"):
         training.get_regularization_losses()
     with pytest.raises(errors.InvalidSpec, match="zero_debias=True is not supported"):
         training.ExponentialMovingAverage(0.5, zero_debias=True)

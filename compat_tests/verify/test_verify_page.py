@@ -182,7 +182,7 @@ def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
 
     result = result_of(tmp_path / "3", settings={"engine": CHECKPOINT})
     text = shown(page.page(result))
-    assert "Side B is a checkpoint: its last step is compared" in text
+    assert "Side B is a checkpoint: only its last step is compared" in text
     assert "does not evaluate" not in text
 
 

@@ -365,7 +365,7 @@ class Trains:
 @pytest.mark.parametrize(
     "side, arguments, message",
     [
-        ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run: let the side be bridge"),
+        ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run. Use the side bridge"),
         ("stock", {}, "which side 'stock' cannot run"),
         ("bridge-software-tpu", {}, "side 'bridge-software-tpu' runs TPUEstimators"),
         ("bridge", {"model_fn": print}, "is made without `embedding_config_spec` or `model_fn`"),

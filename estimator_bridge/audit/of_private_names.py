@@ -73,6 +73,6 @@ def _outcome(path: str) -> str | None:
     if name in stock_names.MODULES.get(module, ()):
         return None
     if name in stock_names.lacking(module):
-        return f"the bridge lacks stock's {full}: it can be imported, and fails where it is used"
+        return f"the bridge lacks stock's {full}: importing the name works, using it fails"
     what = "name" if module in stock_names.MODULES else "module"
     return f"the bridge has no {what} {full}: what imports or reads it fails"

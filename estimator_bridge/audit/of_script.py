@@ -54,11 +54,14 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
-    remarks = [f"{text} is computed; --run tells its value" for text in visitor.computed]
+    remarks = [
+        f"{text} is computed when the program runs; audit it with --run to see the value"
+        for text in visitor.computed
+    ]
     if visitor.specs:
         notes += [*visitor.predicts, Note("ids_out_of_range", Place("all features"))]
     elif any(note.rule == "canned_estimator" for note in notes):
-        remarks.insert(0, "canned models have no tables of a TPU: `inspect` lists their variables")
+        remarks.insert(0, "canned models have no tables on a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     remarks += of_private_names.remarks_of(tree)
@@ -88,11 +91,11 @@ def _migration(
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
         way_out = f"needs {error.name}. Type: pip install 'estimator-bridge[migrate]'"
-        return (), [f"to say whether the program migrates, audit {way_out}"]
+        return (), [f"to report whether the program can be migrated, audit {way_out}"]
     try:
         return tuple(verdicts.of_program(path, on_sparse_cores=on_target is not None)), []
     except errors.InvalidInput as error:
-        return (), [f"whether it migrates is not known: {error}"]
+        return (), [f"it is not known whether the program can be migrated: {error}"]
 
 
 class _Visitor(ast.NodeVisitor):

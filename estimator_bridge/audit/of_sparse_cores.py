@@ -184,8 +184,9 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
     from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE
 
     yield (
-        f"  {sampled.batches} batch(es) of the program's data need, of each SparseCore and "
-        f"partition (by default {IDS_PER_PARTITION} ids, as many different ones, and "
+        f"  {sampled.batches} batch(es) of the program's data need these limits for each "
+        f"SparseCore and partition (the default is {IDS_PER_PARTITION} ids, as many different "
+        "ones, and "
         f"{IDS_PER_SAMPLE} per sample):"
     )
     for stack, need in sampled.needs.items():

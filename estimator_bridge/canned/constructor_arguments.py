@@ -228,7 +228,8 @@ def check_features(features: Nest) -> None:
     if not isinstance(features, dict):
         raise errors.InvalidInput(
             "features should be a dictionary of `Tensor`s. Given type: "
-            f"{type(features)}. Return a dict by the keys of the columns from the input_fn."
+            f"{type(features)}. The input_fn must return a dict whose keys are those of the "
+            "columns."
         )
 
 

@@ -52,8 +52,8 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
         )
     if args.rnn_cell_fn and (args.units or args.cell_type is not USE_DEFAULT):
         raise errors.InvalidInput(
-            "units and cell_type must not be specified when using rnn_cell_fn, which returns "
-            "the cells."
+            "units and cell_type must not be specified when using rnn_cell_fn, which returns the "
+            "cells."
         )
     columns, context = args.sequence_feature_columns, args.context_feature_columns
 

@@ -206,7 +206,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 self._sizes[path] = os.path.getsize(path)
             except OSError as error:
                 raise errors.UnreadableCheckpoint(
-                    f"{path}: {error.strerror}. Copy all files of the checkpoint, or use another."
+                    f"{path}: {error.strerror}. Copy all files of the checkpoint, or use another "
+                    "checkpoint."
                 ) from error
         return self._sizes[path]
 
@@ -339,7 +340,7 @@ def find(path: str) -> str:
     if not state.model_checkpoint_path or not os.path.exists(f"{latest}.index"):
         raise errors.UnreadableCheckpoint(
             f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give the "
-            "path of one, without .index."
+            "path of a checkpoint, without .index."
         )
     return latest
 
@@ -385,6 +386,6 @@ def _check(crc: int, piece: StoredSlice, tensor: StoredTensor) -> None:
 
 def _damaged_slice(piece: StoredSlice, tensor: StoredTensor) -> errors.UnreadableCheckpoint:
     return errors.UnreadableCheckpoint(
-        f"{piece.file}: {tensor.name!r} does not have its checksum; the file is damaged. Use "
+        f"{piece.file}: the checksum of {tensor.name!r} is wrong, so the file is damaged. Use "
         "another checkpoint."
     )

@@ -187,5 +187,6 @@ def _tensor(path: str, start: int, name: str, entry: Mapping[str, Object]) -> St
 
 def _damaged(path: str, reason: str) -> errors.UnreadableCheckpoint:
     return errors.UnreadableCheckpoint(
-        f"{path}: {reason}, so it is damaged or no safetensors file. Use another file."
+        f"{path}: {reason}, so the file is damaged, or it is not a safetensors file. Use another "
+        "file."
     )

@@ -105,8 +105,8 @@ def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
         return table_names[0]
     if len(candidates) > 1:
         raise errors.Unmatched(
-            f"Table {table.name!r}: each of {sorted(candidates)} may be its variable. Say which "
-            f"with --table {table.name}=VARIABLE."
+            f"Table {table.name!r}: each of {sorted(candidates)} may be its variable. Name the "
+            f"right one with --table {table.name}=VARIABLE."
         )
     return candidates[0] if candidates else None
 
@@ -158,8 +158,8 @@ def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) 
     optimizer = table.optimizer or legacy.optimizer
     if optimizer is None:
         raise errors.InvalidSpec(
-            f"Table {table.name!r}: it has no optimizer. Give `optimization_parameters` to it or "
-            "to the spec."
+            f"Table {table.name!r}: it has no optimizer. Set `optimization_parameters` of the "
+            "table or of the spec."
         )
     # The learning rate does not matter here, so every optimizer gets the same rate function.
     engine = translate_optimizer(optimizer, _no_rate, f"Table {table.name!r}: ")

@@ -55,7 +55,9 @@ def execute(options: argparse.Namespace) -> None:
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
     if options.sample and not (options.run and options.target not in (None, "torch")):
-        raise errors.InvalidInput("audit: --sample needs --run, a script and --target of a TPU.")
+        raise errors.InvalidInput(
+            "audit: --sample needs --run, a script, and a --target that is a TPU."
+        )
     audits = list(_audits(options))
     if options.json:
         output.show_json([audit.as_dict() for audit in audits])

@@ -61,8 +61,8 @@ def load(text: str, tf1: bool | None = None) -> Object:
             spec = _spec_of(where, name)
         except SystemExit as ended:
             raise errors.InvalidInput(
-                f"--spec: {where} exits with {ended.code!r} when it is imported. Let the module "
-                'train only under `if __name__ == "__main__":`.'
+                f"--spec: {where} exits with {ended.code!r} when it is imported. Put the code "
+                'that trains under `if __name__ == "__main__":`.'
             ) from ended
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
         raise errors.InvalidInput(f"--spec: {text} is not an EmbeddingConfigSpec, but {spec!r}.")

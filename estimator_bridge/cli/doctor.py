@@ -76,7 +76,10 @@ def _native_ops() -> str:
         compiled_by = f", with kernels of NVRTC {nvrtc.version()} for the GPU" if on_gpu else ""
         if build.existing(source) is None:
             build.library_path(source)  # raises the reason why it could not be compiled
-            return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
+            return (
+                "not compiled yet; the first engine compiles them, or `estimator-bridge "
+                "build-native`"
+            )
     except build.CannotBuild as error:
         return f"not used, because {error}"
     loaded = gpu_ops.load(()) if on_gpu else loading.load()
@@ -94,7 +97,9 @@ def _software_tpu() -> str:
     try:
         if (path := build.existing(soft_tpu.SOURCE)) is None:
             build.library_path(soft_tpu.SOURCE)
-            return "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, does it"
+            return (
+                "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, compiles it"
+            )
     except build.CannotBuild as error:
         return f"not possible, because {error}"
     return f"loaded on request from {path}"

@@ -114,7 +114,7 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if options.stock and value != default:
             raise errors.InvalidInput(
-                f"--{name} {value}: stock's estimator {reason}. Leave it out."
+                f"--{name} {value}: stock's estimator {reason}. Leave --{name} out."
             )
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
     if options.arithmetic != "tpu" and other is not None:

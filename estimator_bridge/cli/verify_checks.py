@@ -153,7 +153,7 @@ def _of_interpreter(option: str, side: str, python: str, option_of_python: str) 
 
 def _what_it_has(python: str) -> tuple[str, bool, str]:
     if shutil.which(python) is None:
-        return "", False, "there is no such program that can be run. Give the path of a Python"
+        return "", False, "there is no such executable file. Give the path of a Python interpreter"
     command = [python, "-c", _PROBE]
     try:
         ran = subprocess.run(
@@ -164,6 +164,6 @@ def _what_it_has(python: str) -> tuple[str, bool, str]:
         return "", False, f"it does not run: {error}"
     except ValueError:
         last = [line for line in ran.stderr.splitlines() if line.strip()][-1:]
-        reason = "".join(last) or "it is not a Python"
+        reason = "".join(last) or "it is not a Python interpreter"
         return "", False, f"no side can run in it: {reason}. Install estimator-bridge there"
     return ".".join(map(str, version)), has_stock, ""

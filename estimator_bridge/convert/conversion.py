@@ -206,9 +206,9 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
     if refused:
         lines = (f"  {name}: {reason}" for name, reason in refused)
         way_out = (
-            "Allow it by name (--allow NAME): this leaves a tensor out, gives a missing slot its "
-            "initial value, and copies a variable that only looks like a table. Or say what it is "
-            "with --table or --rename."
+            "With --allow NAME, a tensor is left out, a missing slot gets its initial value, and a "
+            "variable that only looks like a table is copied. Or assign a counterpart with --table "
+            "or --rename."
         )
         raise errors.Unmatched(plain_text.Lines("No counterpart was found for", *lines, way_out))
 

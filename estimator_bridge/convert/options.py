@@ -53,13 +53,16 @@ class ConversionOptions:
             raise errors.InvalidInput(f"`slots` must be one of {places}, got {self.slots!r}.")
         if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
             raise errors.InvalidInput(
-                "`samples` must name one table, the first feature's, with a positive number of "
+                "`samples` must map one table, that of the first feature, to a positive number of "
                 f"activations per core, got {dict(self.samples)}."
             )
 
     def _check_tables(self) -> None:
         if self.no_tables and (self.tables or self.spec is not None):
-            raise errors.InvalidInput("`no_tables` contradicts `tables` and `spec`. Leave one out.")
+            raise errors.InvalidInput(
+                "`no_tables` contradicts `tables` and `spec`. Leave out `no_tables`, or leave out "
+                "the other two."
+            )
 
     @property
     def spec_partition(self) -> str | None:

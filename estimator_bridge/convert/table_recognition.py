@@ -94,7 +94,8 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
         keys = sorted(fitting)
         if len(keys) > 1:
             raise errors.InvalidInput(
-                f"{key!r}: each of {keys} may be its slot {slot!r}. Save the checkpoint with the "
+                f"{key!r}: each of {keys} may be the slot {slot!r} of this variable. Save the "
+                "checkpoint with the "
                 "one Keras optimizer that trains the tables."
             )
         if keys:

@@ -84,8 +84,8 @@ class CheckpointInputPipelineHook(SavingHook):
             self._saver.restore(session, path)
             return
         log.warning(
-            "%s has the states of %d iterator(s), and the input has %d, as if another number of "
-            "hosts reads it. The input starts from its beginning.",
+            "%s has the states of %d iterator(s), but the input has %d; perhaps the number of "
+            "hosts that read it has changed. The input starts from its beginning.",
             *(path, num_stored, self._num_iterators),
         )
 

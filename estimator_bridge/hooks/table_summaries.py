@@ -50,9 +50,8 @@ class TableSummaryHook(tf.train.SessionRunHook):
         tables = engine_step.tables_of_graph(tf.get_default_graph())
         if tables is None:
             raise errors.InvalidInput(
-                "TableSummaryHook: the engine has no tables in this training run. It has tables "
-                "with use_tpu=True and an `embedding_config_spec`. Give both, or leave the hook "
-                "out."
+                "TableSummaryHook: this training run has no tables. Set use_tpu=True and an "
+                "`embedding_config_spec`, or leave the hook out."
             )
         plan = tables.engine.plan
         parts, gradients = tables.parts(), tables.gradients_in_order()

@@ -223,8 +223,8 @@ class BestExporter(_SavedModelExporter):
         if not files:
             log.warning(
                 "Exporter %r: there is no file %s in %s, so the best result of earlier runs "
-                "is unknown. An evaluation with a name writes into eval_NAME: give the exporter "
-                "its event_file_pattern='eval_NAME/*.tfevents.*'.",
+                "is unknown. If the evaluation has a name, its events are in eval_NAME: set "
+                "event_file_pattern='eval_NAME/*.tfevents.*' of the exporter.",
                 *(self.name, self._event_file_pattern, self._model_dir),
             )
         return [*itertools.chain.from_iterable(map(scalars_of_file, sorted(files)))]

@@ -47,10 +47,13 @@ def check_host_call(name: str, host_call: Object) -> None:
         raise errors.InvalidSpec(f"{what} must be a pair (function, tensors), got {host_call!r}.")
     function, tensors = host_call
     if not callable(function):
-        raise errors.WrongType(f"{what}: the first must be a function, got {function!r}.")
+        raise errors.WrongType(
+            f"{what}: the first element of the pair must be a function, got {function!r}."
+        )
     if not isinstance(tensors, (tuple, list, dict)):
         raise errors.InvalidSpec(
-            f"{what}: the tensors must be a list, tuple or dict, got {tensors!r}."
+            f"{what}: the second element of the pair, the tensors, must be a list, tuple or dict, "
+            f"got {tensors!r}."
         )
     if isinstance(tensors, dict) or takes_any_number(function):
         return

@@ -217,8 +217,8 @@ def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
                 f"{job} {n}" for (job, n), each in names.items() if each == address
             )
             raise errors.InvalidSpec(
-                f"TF_CONFIG: {tasks} are at the same address, {address!r}. Give each task one of "
-                "its own: another machine, or another port."
+                f"TF_CONFIG: {tasks} are at the same address, {address!r}. Give each task a "
+                "different address: another machine, or another port."
             )
 
 

@@ -87,8 +87,8 @@ def _keras(
 def _check_selection(selected: Selection) -> None:
     if selected.only is not None or {*selected.skip} - {tf2_rules.KEEP}:
         raise errors.InvalidInput(
-            f"migrate: --form keras applies all of its rules. Leave --only out, and --skip too "
-            f"except for {tf2_rules.KEEP}, or migrate to --form tf2."
+            "migrate: --form keras applies all of its rules. Remove --only; --skip may only name "
+            f"{tf2_rules.KEEP}. Or use --form tf2."
         )
 
 
@@ -163,8 +163,8 @@ def of_name(form: str, target: str | None = None) -> Form:
     if form not in ON_SPARSE_CORES:
         names = " or ".join(f"--form {each}" for each in ON_SPARSE_CORES)
         raise errors.InvalidInput(
-            f"migrate: --target {target} is for {names}, not for --form {form}. Give that form, or "
-            f"try the legacy program with `estimator-bridge run --arithmetic {target}`."
+            f"migrate: --target {target} is for {names}, not for --form {form}. Use one of the "
+            f"former, or try the legacy program with `estimator-bridge run --arithmetic {target}`."
         )
     return ON_SPARSE_CORES[form]
 

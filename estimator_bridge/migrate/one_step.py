@@ -75,8 +75,8 @@ def _failure(where: object, ran: subprocess.CompletedProcess[str]) -> str:
     cause = lines[-1].strip() if lines else f"exit status {ran.returncode}"
     last = "\n".join(f"    {line}" for line in lines[-_LINES:])
     return (
-        f"--check-run: {where} fails: {cause}\nIf it lacks arguments, give them behind the "
-        f"program. Its log is {log}; it ends with\n{last}"
+        f"--check-run: {where} fails: {cause}\nIf the program needs arguments, give them after its "
+        f"name. Its log is {log}; it ends with\n{last}"
     )
 
 

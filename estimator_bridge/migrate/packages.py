@@ -27,12 +27,12 @@ _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
 
 _KEPT = (
-    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their "
-    "place, change what follows in the old program, and migrate it again"
+    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their place, "
+    "change the following in the old program, and migrate it again"
 )
 _KEPT_BEFORE = (
-    "The program keeps its estimators already; change what it marks in the old program, and "
-    "migrate that again"
+    "The program keeps its estimators already. Change in the old program what the comments mark, "
+    "and migrate the old program again"
 )
 
 

@@ -62,8 +62,8 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     ]
     if changed:
         raise errors.InvalidInput(
-            f"migrate: {', '.join(changed)} changed since it was migrated, and --undo would lose "
-            f"that. What was there before is in {undo}, in base64."
+            f"migrate: {', '.join(changed)} changed since the migration, and --undo would lose "
+            f"these changes. The contents before the migration are in {undo}, in base64."
         )
     for path, each in zip(paths, entries, strict=True):
         if each["was"] is None:

@@ -109,7 +109,8 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
 
     source = (
         f"of this machine, {os.cpu_count()} CPU(s), TensorFlow {tf.__version__}: bytes and CPU of "
-        "two tasks, and a task's memory, measured; the chief and updates are the project's own"
+        "two tasks and the memory of a task are measured here; the costs of the chief and of "
+        "updates are from the project's own measurement"
     )
     fitted = fit(measured, source, Coefficients(task_bytes=float(idle)))
     worst = max(abs(_predicted(fitted, each) / each.cpu_ms - 1) for each in measured)

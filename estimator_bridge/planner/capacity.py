@@ -91,7 +91,8 @@ def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coeffic
     largest = max(job.sizes, key=lambda size: size.bytes)
     raise errors.InvalidInput(
         f"Even {MOST_SERVERS} parameter servers of {readable(int(memory))} do not hold the tables; "
-        f"the largest is {largest.name!r} with {readable(largest.bytes)}. Give --memory more GB."
+        f"the largest table is {largest.name!r} with {readable(largest.bytes)}. Give --memory more "
+        "GB."
     )
 
 

@@ -56,8 +56,8 @@ def job_of_spec(
     assumed = assumed or Assumed()
     if batch_size % cores:
         raise errors.InvalidInput(
-            f"The batch size {batch_size} does not divide among {cores} cores. Give --batch_size "
-            "or --cores."
+            f"The batch size {batch_size} cannot be divided evenly among {cores} cores. Change "
+            "--batch_size or --cores."
         )
     samples, legacy = batch_size // cores, read_spec(spec)
     _check_features(assumed, legacy.features)
@@ -122,8 +122,8 @@ def job_of_program(
         return planned
     if batch_size not in (None, settings.get("train_batch_size")):
         raise errors.InvalidInput(
-            "--sample reads the program's own batches: leave --batch_size out, or give the program "
-            f"the batch size {batch_size}."
+            "--sample reads the program's own batches: leave --batch_size out, or run the program "
+            f"with the batch size {batch_size}."
         )
     return planned._replace(job=_sampled(planned.job, arguments["train"], spec, cores, sample))
 

@@ -24,8 +24,11 @@ _OF_LIMITS = {
     "give the chief the fastest network.",
     "the chief's calls": "the chief calls every task in every step. Fewer workers with more "
     "samples each wait less for the chief.",
-    "a worker's network": "each of more workers with fewer samples sends less.",
-    "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
+    "a worker's network": "with more workers that have fewer samples each, a worker sends less.",
+    "a worker's CPU": (
+        "with more CPUs, or with more workers that have fewer samples each, sending takes less "
+        "time."
+    ),
 }
 
 
@@ -38,8 +41,7 @@ def _memory(plan: CapacityPlan) -> Iterator[str]:
         need = max(each.bytes for each in plan.memory)
         yield (
             f"{plan.servers} parameter servers are too few: the fullest would need "
-            f"{readable(int(need))}. "
-            f"Take {plan.servers_for_memory}."
+            f"{readable(int(need))}. Use {plan.servers_for_memory} servers."
         )
     restoring = max(each.bytes + each.unsliced for each in plan.memory)
     if plan.fits and restoring > plan.machine.memory:
@@ -60,7 +62,7 @@ def _layout(plan: CapacityPlan) -> Iterator[str]:
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
                 f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
                 f"looked up most. With `run --layout octaves` a step takes {shown(time.ms)} "
-                f"in place of {shown(plan.time.ms)}."
+                f"instead of {shown(plan.time.ms)}."
             )
 
 
@@ -83,8 +85,8 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
 def _limits(plan: CapacityPlan) -> Iterator[str]:
     if plan.time.nodes > MOST_NODES:
         yield (
-            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, which take one "
-            "process too long to build. Take fewer workers with more samples each, or fewer "
+            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, which one process "
+            "would need too long to build. Use fewer workers with more samples each, or fewer "
             "parameter servers."
         )
     elif plan.time.limit in _OF_LIMITS:
@@ -107,8 +109,9 @@ _GRADIENTS = {
 }
 
 MODEL = (
-    "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
-    "fitted on few tasks of one machine and not measured on a cluster of this size. Rows, slots "
+    "Bytes, milliseconds and numbers of machines come from a model that is linear in bytes and "
+    "tensors. It was fitted to few tasks on one machine, and not measured on a cluster of this "
+    "size. Rows, slots "
     "and what each task holds of them are exact."
 )
 

@@ -237,8 +237,8 @@ class Recording:
             )
         if not self.is_described or not self.step_files():
             raise errors.InvalidInput(
-                f"{self.directory} has no settings or no steps: its writer ended "
-                "too early. Record it again."
+                f"{self.directory} has no settings or no steps: its writer ended too early. Make "
+                "the recording again."
             )
 
     @property

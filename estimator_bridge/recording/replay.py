@@ -204,7 +204,7 @@ class Replay:
                 "one. Record the program with one core (TPUConfig.num_shards)."
             )
         if os.path.exists(out):
-            raise errors.InvalidInput(f"{out} exists. Name a folder that does not.")
+            raise errors.InvalidInput(f"{out} exists. Name a folder that does not exist.")
         self.tables = {table["name"]: table for table in self._settings["tables"]}
         self._steps = self._a.steps()
         self._now = next(self._steps)
@@ -229,7 +229,8 @@ class Replay:
             batch = self._a.batch(self._position)
             if batch is None:
                 raise errors.InvalidInput(
-                    f"{self._a.directory} has no batch of step {step.number}. Record it again."
+                    f"{self._a.directory} has no batch of step {step.number}. Make the recording "
+                    "again."
                 )
             state = self._state(self._now) if VARIABLES in self._now.values else None
             self._position, self._now, self._awaited = self._position + 1, step, step
@@ -264,7 +265,9 @@ class Replay:
         name = self._writer.outcomes.begin(PREDICTION)
         theirs = next(self._a.outcomes.chunks(name), None)
         if theirs is None:
-            raise errors.InvalidInput(f"{self._a.directory} has no {name}. Leave it out.")
+            raise errors.InvalidInput(
+                f"{self._a.directory} has no {name}. Do not call `record_predictions`."
+            )
         samples = int(self._a.outcomes.about(name).get("samples", 0))
         given = {key for batch in outputs for key in batch}
         _check_names(name, given, theirs)
@@ -400,7 +403,8 @@ def _check_names(
     if missing:
         way_out = " Or name it in Replay(left_out=[...])." if what == "variable" else ""
         raise errors.InvalidInput(
-            f"{where} lacks the {what} {_listed(missing)}. Give it by side A's name.{way_out}"
+            f"{where} lacks the {what} {_listed(missing)}. Pass it under the name that side A "
+            f"uses.{way_out}"
         )
     if unknown:
         raise errors.InvalidInput(

@@ -117,7 +117,7 @@ class AliasModule(ModuleType):
         return (
             f"`{self.__name__}.{name}` is not supported: the bridge takes the place of stock's "
             f"module, with {', '.join(self._names) or 'nothing but its submodules'}.{way_out} "
-            "See `estimator_bridge.install.installed()` for all names that there are."
+            "`estimator_bridge.install.installed()` lists all names."
         )
 
 

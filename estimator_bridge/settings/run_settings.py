@@ -37,8 +37,8 @@ RUNS: Mapping[str, SettingRow] = {
         "compared with it",
         tpu="the same",
         tf2="gone; the exporter of tf2_engine.keras keeps the best model",
-        way_out="the bridge keeps the best model across restarts (quirks='documented'); an "
-        "evaluation with a name needs its event_file_pattern",
+        way_out="the bridge keeps the best model across restarts (quirks='documented'); if "
+        "the evaluation has a name, set event_file_pattern of the exporter to its event files",
         why="the documents say that the exporter exports a model if it is better than every "
         "existing one",
         quirks={
@@ -144,8 +144,8 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
-        way_out="set loss_reduction; if you change the API, the sum needs a learning rate that "
-        "is smaller by a factor of the batch size",
+        way_out="set loss_reduction; to train alike, a sum needs the learning rate of a mean "
+        "divided by the batch size",
         shown="{value}",
     ),
     "canned_shared": kinds.surprising(
@@ -190,14 +190,14 @@ RUNS: Mapping[str, SettingRow] = {
         shown="{value}",
     ),
     "canned_optimizer": kinds.refused(
-        cpu="an error from TensorFlow 2.11 on: these optimizers do not train in graphs",
+        cpu="an error from TensorFlow 2.11 on: Keras's new optimizers do not train in graphs",
         tpu="the same",
         tf2="works in Keras",
         way_out="take it from tf.keras.optimizers.legacy",
         shown="{value}",
     ),
     "parts_of_unknown_order": kinds.surprising(
-        cpu="restored as if it had been written with div",
+        cpu="a checkpoint is restored as if it had been written with div",
         tpu="div and mod write files that differ only in the order of rows",
         tf2="rows are in the order of the ids",
         way_out="tell convert how the checkpoint was written: --spec, or --from_partition and "

@@ -71,7 +71,7 @@ TABLES: Mapping[str, SettingRow] = {
         "EmbeddingConfigSpec: partition_strategy",
         "div: each host has consecutive rows",
         "the same",
-        cpu="div: the rows of a variable are in their own order",
+        cpu="div: the rows of a variable are in the order of the ids",
         sparse_core=kinds.other(
             "always mod over SparseCores, rotated by table and padded",
             "convert checkpoints with --to sparsecore",

@@ -118,12 +118,13 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "lazy_adam": kinds.fields(
         "AdamParameters: lazy_adam",
-        "the device's rule uses it",
+        "True: a step updates only the rows of its batch",
         kinds.OF_OPTIMIZER,
         cpu=on.NOT_ON_CPU,
     ),
     "adam_not_lazy": kinds.plain(
-        tpu="every step updates all rows of a table, though only rows of the batch have a gradient",
+        tpu="False: every step updates all rows of a table, though only rows of the batch have a "
+        "gradient",
         tf2=kinds.OF_OPTIMIZER,
         sparse_core=kinds.dropped(
             "ignored: only rows of the batch are updated",
@@ -210,7 +211,8 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "weight_decay_zero": kinds.ignored(
         tpu=Ignored(
-            "0.0 counts as unset, and so does its multiplication by the rate", "0.0 counts as unset"
+            "0.0 counts as unset, and then its multiplication by the rate is ignored, too",
+            "0.0 counts as unset",
         ),
         sparse_core=kinds.raises("NotImplementedError for any value, even 0.0", "leave it out"),
         tf2="0.0 is no decay",

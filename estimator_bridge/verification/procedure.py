@@ -98,7 +98,8 @@ def of_recordings(
     b.check()
     if b.replays != replay.identity(a):
         raise errors.InvalidInput(
-            f"{directory_b} is no replay of {directory_a}. Give first the recording that `record` "
+            f"{directory_b} is not a replay of {directory_a}. Give first the recording that "
+            "`record` "
             "wrote, then the folder that Replay wrote from it."
         )
     measured = a.measured

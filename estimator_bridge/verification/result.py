@@ -216,8 +216,8 @@ def side_line(side: SideDescription) -> str:
 def tolerance_paragraph(findings: Findings) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
-        f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
-        "training may differ as far as what it is computed from."
+        f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is "
+        "computed after the training may differ as far as the values from which it is computed."
     )
 
 

@@ -36,8 +36,8 @@ def make_driver(limits: Object = None) -> Driver:
 def check_limits(arithmetic: str | None, limits: Object) -> None:
     if limits is not None and arithmetic != NAME:
         raise errors.InvalidSpec(
-            f"`sparse_core_limits` are given, but the arithmetic is {arithmetic!r}, which has no "
-            "limits of ids. Give arithmetic='sparsecore', or leave the limits out."
+            f"`sparse_core_limits` are given, but the arithmetic is {arithmetic!r}, which does not "
+            "limit the number of ids. Give arithmetic='sparsecore', or leave the limits out."
         )
 
 

@@ -242,7 +242,7 @@ def bucketized_column(
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
-            "feature has one number. Give each number its own feature."
+            "feature has one number per example. Make each number a feature of its own."
         )
     return preprocessing.Bucketized(
         source_column.key, tuple(boundaries), source_column.normalizer_fn

@@ -50,8 +50,8 @@ def configure(
     trains = all(each is not None for each in optimizers)
     if on_tpu and not trains:
         raise errors.InvalidSpec(
-            "`optimizer`=None is not possible under a TPUStrategy; pass the one that the tables "
-            "are trained with."
+            "`optimizer`=None is not possible under a TPUStrategy; pass the optimizer that trains "
+            "the tables."
         )
     by_keras = trains and all(map(is_keras_optimizer, optimizers))
     arithmetic = _arithmetic(arithmetic, on_tpu, by_keras and not made_here)

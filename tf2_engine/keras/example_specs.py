@@ -21,8 +21,8 @@ def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
         for key, spec in specs_of(column):
             if specs.setdefault(key, spec) != spec:
                 raise errors.InvalidSpec(
-                    f"Feature {key!r} is read as {specs[key]} and as {spec}. Let all columns of a "
-                    "feature have one type and shape."
+                    f"Feature {key!r} is read by one column as {specs[key]} and by another as "
+                    f"{spec}. Give all columns of a feature the same type and shape."
                 )
     return specs
 

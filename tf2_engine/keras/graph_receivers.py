@@ -83,8 +83,8 @@ def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
             dense[name] = each
         else:
             raise errors.WrongType(
-                f"Receiver tensor {name!r} is {each!r}. Let servers send dense or sparse tensors, "
-                "and make ragged ones of them in serving_input_receiver_fn."
+                f"Receiver tensor {name!r} is {each!r}. Make the placeholder dense or sparse, and "
+                "convert it to a ragged tensor in serving_input_receiver_fn."
             )
     return dense
 

@@ -29,7 +29,7 @@ NEUTRAL: dict[str, tuple[float | None, ...]] = {
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
-    "weight_decay": "Keras decays every row, a TPU those of the batch: `weight_decay_factor`",
+    "weight_decay": "Keras decays every row, a TPU only those of the batch: `weight_decay_factor`",
     "clipvalue": "a TPU clips summed gradients: `clip_gradient_min` and `clip_gradient_max`",
 }
 
@@ -135,7 +135,7 @@ def _settings(optimizer: Object, name: str) -> Settings:
     except NotImplementedError as error:
         raise errors.InvalidSpec(
             f"The settings of the Keras optimizer {name} cannot be read, because its learning rate "
-            "schedule has no `get_config`. Give the schedule one."
+            "schedule has no `get_config`. Define this method in the schedule's class."
         ) from error
 
 
@@ -145,7 +145,8 @@ def _refuse_uncarried(name: str, settings: Settings) -> None:
         if value not in neutral:
             hint = f" ({WAY_OUT[setting]})" if setting in WAY_OUT else ""
             raise errors.InvalidSpec(
-                f"The Keras optimizer {name}: `{setting}`={value!r} cannot be carried. Drop it, or "
+                f"The Keras optimizer {name}: `{setting}`={value!r} cannot be translated. Drop it, "
+                "or "
                 f"use an optimizer of the engine{hint}."
             )
 
@@ -154,9 +155,9 @@ def _adagrad(rate: OptimizerRate, settings: Settings) -> Optimizer:
     accumulator, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
     if accumulator <= 0 or epsilon > EPSILON_OF_ADAGRAD * accumulator:
         raise errors.InvalidSpec(
-            f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be carried beside "
-            f"`initial_accumulator_value`={accumulator!r}: a TPU's Adagrad has no epsilon. Make it "
-            f"smaller than {EPSILON_OF_ADAGRAD:.1e} of the initial value, which must be positive."
+            f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be translated: a TPU's "
+            f"Adagrad has no epsilon. With `initial_accumulator_value`={accumulator!r} the epsilon "
+            f"must be less than {EPSILON_OF_ADAGRAD:.1e} times that value, which must be positive."
         )
     return Adagrad(rate, initial_accumulator_value=accumulator)
 

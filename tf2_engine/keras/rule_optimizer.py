@@ -132,13 +132,13 @@ def _check(rule: Rule, starts: Mapping[str, float]) -> None:
     set_ = [name for name, neutral in _NEUTRAL.items() if getattr(rule, name, None) != neutral]
     if set_:
         raise errors.InvalidSpec(
-            f"`rule`: {', '.join(set_)} of {kind} is not part of its rule. Leave it out; clip "
-            "gradients between `gradients` and `apply_gradients` of the model."
+            f"`rule`: a RuleOptimizer does not apply {', '.join(set_)} of {kind}. Leave it out; to "
+            "clip gradients, do so between `gradients` and `apply_gradients` of the model."
         )
     if callable(rule.learning_rate) and not hasattr(rule.learning_rate, "get_config"):
         raise errors.InvalidSpec(
-            f"`rule`: the learning rate of {kind} is the function {rule.learning_rate!r}. Give a "
-            "number, or a schedule of `tf.keras.optimizers.schedules`."
+            f"`rule`: the learning rate of {kind} is the function {rule.learning_rate!r}. Set it "
+            "to a number, or to a schedule of `tf.keras.optimizers.schedules`."
         )
 
 
@@ -184,8 +184,8 @@ class RateByStepBase:
         self.function = plain(function)
         if not callable(self.function):
             raise errors.WrongType(
-                f"`function`: {self.function!r} is not a function of the step. Give a number to "
-                "the optimizer itself."
+                f"`function`: {self.function!r} is not a function of the step. For a constant "
+                "rate, pass the number to the optimizer directly."
             )
 
     def __call__(self, step: Object) -> Tensor:

@@ -79,8 +79,8 @@ def _untraced(name: str, function: Object) -> Object:
     signature = getattr(function, "input_signature", None)
     if signature is None or not hasattr(function, "python_function"):
         raise errors.WrongType(
-            f"`signatures`: {name!r} must be a tf.function with an `input_signature`, which is "
-            f"traced anew with the tables of the export, got {function!r}."
+            f"`signatures`: {name!r} is {function!r}. It must be a tf.function with an "
+            "`input_signature`, because it is traced again with the tables of the export."
         )
     return tf.function(function.python_function, input_signature=signature)
 

@@ -486,8 +486,8 @@ def _check_is_on_one_machine(model: str) -> None:
     if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         name = "ParameterServerStrategy" if is_of_servers else "MultiWorkerMirroredStrategy"
         raise errors.InvalidSpec(
-            f"`{model}`, a TableModel, is made under {name}: its steps, "
-            "checkpoints and callbacks are those of one machine. Train it there, with "
+            f"`{model}`, a TableModel, is made under {name}, but a TableModel trains on one "
+            "machine only. Train it there, with "
             "MirroredStrategy for several devices; on a cluster train an ordinary model on the "
             "layer `tf2_engine.keras.TPUEmbedding` with ParameterServerStrategy and a "
             "ClusterCoordinator, or the estimator that the model comes from, with TF_CONFIG "

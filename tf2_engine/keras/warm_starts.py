@@ -52,10 +52,11 @@ class WarmStart(NamedTuple):
         converted = key_of(old)
         key = converted if converted in shapes else old
         if list(shapes.get(key, ())) != variable.shape.as_list():
+            found = f"its shape is {shapes[key]}" if key in shapes else "it is missing"
             raise errors.InvalidInput(
-                f"The variable {name}, {variable.shape}, starts with {old} of "
-                f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose the "
-                "variables by `names`, or give their names in the checkpoint in `old_names`."
+                f"The variable {name} of the shape {variable.shape} cannot start with {old} of "
+                f"{self.checkpoint}: {found}. Select other variables with `names`, or set their "
+                "names in the checkpoint in `old_names`."
             )
         variable.assign(reader.get_tensor(key))
 
@@ -67,7 +68,8 @@ def warm_start(
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):
         raise errors.WrongType(
-            f"`warm_start_from`: {checkpoint!r} is not a path. Give the path of a checkpoint, and "
-            "as `names` and `old_names` what the settings of an estimator had."
+            f"`warm_start_from`: {checkpoint!r} is not a path. Pass the path of a checkpoint. Of "
+            "an estimator's WarmStartSettings, pass `vars_to_warm_start` as `names`, and "
+            "`var_name_to_prev_var_name` as `old_names`."
         )
     return WarmStart(os.fspath(checkpoint), names, dict(old_names or {}))

@@ -38,7 +38,7 @@ def folder() -> pathlib.Path:
         return path.expanduser()
     except RuntimeError as error:
         raise CannotBuild(
-            f"this user has no home folder to keep compiled ops in: name a folder by ${VARIABLE}"
+            f"this user has no home folder to keep compiled ops in: set ${VARIABLE} to a folder"
         ) from error
 
 
@@ -87,8 +87,8 @@ def _check(path: pathlib.Path) -> None:
     whose = f"belongs to uid {status.st_uid}" if not ours else f"has mode {mode:o}"
     way_out = "`chmod go-w` it" if ours else "remove it"
     raise CannotBuild(
-        f"{path} {whose}, so that other users may put code into it: {way_out}, or name another "
-        f"folder by ${VARIABLE}"
+        f"{path} {whose}, so that other users may put code into it: {way_out}, or set ${VARIABLE} "
+        "to another folder"
     )
 
 

@@ -66,7 +66,7 @@ def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
     if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
             f"The native ops are required (native=True, or {SETTING}=1), but cannot be used: "
-            f"{loaded.reason}. Leave the choice open, or fix that."
+            f"{loaded.reason}. Fix that, or remove the setting to run on TensorFlow's ops."
         )
     if loaded.ops is None:
         _warn_once(loaded.reason)

@@ -66,7 +66,7 @@ class ProximalYogi(Optimizer):
 def warn_inferred() -> None:
     warnings.warn(
         "`ProximalYogi`: the update rule is inferred from the paper (Zaheer et al., 2018), not "
-        "confirmed on a device: a TPU may train to other numbers.",
+        "confirmed on a device: a TPU may give different results.",
         # Points to the caller of the constructor.
         stacklevel=4,
     )

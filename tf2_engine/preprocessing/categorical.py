@@ -333,7 +333,7 @@ def _refuse_weights(column: Column) -> None:
         if isinstance(part, Weighted):
             raise errors.InvalidSpec(
                 f"{type(column).__name__} contains ids weighted by {part.weight_key!r}: these "
-                f"weights would be lost. Make it of {part.column!r} instead."
+                f"weights would be lost. Make it from {part.column!r} instead."
             )
 
 

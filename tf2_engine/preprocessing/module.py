@@ -88,8 +88,8 @@ class Preprocessing(tf.Module):
 def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
     check = tf.debugging.assert_equal(
         *(tf.size(weights.values), tf.size(present)),
-        f"Feature {key!r} has another number of weights than of ids. Give each id one weight; a "
-        "weight of 0 in a dense Tensor is none.",
+        f"Feature {key!r} has a different number of weights than of ids. Give each id one weight; "
+        "a 0 in a dense Tensor does not count as a weight.",
     )
     with tf.control_dependencies([] if check is None else [check]):
         return tf.sparse.retain(tf.sparse.map_values(tf.identity, weights), present)

@@ -29,7 +29,7 @@ class RawFeatures:
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(
                 f"Feature {key!r}: numbers that are put into buckets must be a dense Tensor, got "
-                f"{type(self._features[key]).__name__}. Pass a tensor with a number in every place."
+                f"{type(self._features[key]).__name__}. Pass a dense tensor of numbers."
             )
         return value
 

@@ -83,8 +83,9 @@ class Checkpoints:
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
             raise errors.OutOfOrder(
-                f"{self.at} was evaluated, and {self._directory} has no checkpoint with the values "
-                "of this trainer to return to. Evaluate other checkpoints with another Trainer."
+                f"Evaluating {self.at} has overwritten this trainer's variables, and "
+                f"{self._directory} has no checkpoint from which to restore them. Evaluate other "
+                "checkpoints with another Trainer."
             )
         if wanted is not None and wanted != self.at:
             self.restore(wanted)

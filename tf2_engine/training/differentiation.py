@@ -63,9 +63,9 @@ class Differentiations:
         """
         if not self.losses:
             raise errors.InvalidInput(
-                "The model_fn takes no gradient that trains a table. Call training.minimize, "
-                "training.compute_gradients, or training.gradients with the dummies of the tables "
-                "among its variables, as tf.compat.v1.trainable_variables() has them."
+                "The model_fn computes no gradient that trains a table. Call training.minimize or "
+                "training.compute_gradients; or call training.gradients with the dummy variables "
+                "of the tables, which tf.compat.v1.trainable_variables() includes."
             )
         taken: dict[str, Tensor] = {}
         for each in self._merged():
@@ -100,9 +100,9 @@ _NO_GRADIENT = (
 
 def _taken_twice(feature: str, table: str) -> str:
     return (
-        f"Feature {feature!r}: the gradient of its activation is taken of several losses, and a "
-        "table is trained by one. Train by their sum, or leave "
-        f"{dummies.PREFIX}{table} out of the `var_list` of all but one."
+        f"Feature {feature!r}: several losses are differentiated with respect to its activation, "
+        "but only one can train a table. Differentiate the sum of the losses, or leave "
+        f"{dummies.PREFIX}{table} out of the `var_list` of all losses but one."
     )
 
 

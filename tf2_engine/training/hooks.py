@@ -174,7 +174,9 @@ class HookRunner:
 def _without_profilers(hooks: Sequence[Object]) -> list[Object]:
     kept = [each for each in hooks if not isinstance(each, v1.train.ProfilerHook)]
     if len(kept) < len(hooks):
-        log.warning("A ProfilerHook profiles sessions, and here is none. Use tf.profiler.")
+        log.warning(
+            "A ProfilerHook profiles sessions, and in TensorFlow 2 there is none. Use tf.profiler."
+        )
     return kept
 
 

@@ -37,7 +37,10 @@ def current() -> ModelVariables:
         OutOfOrder: no model_fn is being called.
     """
     if not _here.models:
-        raise errors.OutOfOrder("This function is for a model_fn that a Trainer calls.")
+        raise errors.OutOfOrder(
+            "tf2_engine.training's functions for models can only be called inside a model_fn that "
+            "a Trainer calls."
+        )
     return _here.models[-1]
 
 

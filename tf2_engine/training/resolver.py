@@ -53,8 +53,9 @@ def make_strategy(config: RunConfig) -> Strategy:
         if isinstance(strategy, _COPYING):
             raise errors.InvalidInput(
                 f"Trainer does not train under {type(strategy).__name__}, in whose scope it was "
-                "made: its tables and the names of its variables are for one device, or a TPU. "
-                "Make it outside of the scope, or in that of OneDeviceStrategy or TPUStrategy."
+                "made: its tables and variable names are made for a single device or a TPU. "
+                "Make it outside of the scope, or in the scope of a OneDeviceStrategy or a "
+                "TPUStrategy."
             )
         return strategy
     tf.config.experimental_connect_to_cluster(resolver)

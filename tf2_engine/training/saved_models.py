@@ -32,8 +32,9 @@ v1 = tf.compat.v1
 
 _DEFAULT = "serving_default"
 _LOOKED_UP_WHOLE = (
-    "Feature %r: the exported model looks up whole sequences, as that of the legacy program does, "
-    "where training cuts them to %d. Cut longer ones in the serving_input_receiver_fn, or give the "
+    "Feature %r: the exported model looks up whole sequences, as the legacy program's export does, "
+    "but training cuts them to %d ids. Cut longer sequences in the serving_input_receiver_fn, or "
+    "give the "
     'spec quirks="documented".'
 )
 
@@ -191,7 +192,7 @@ def _load(
         if not stored:
             raise errors.InvalidInput(
                 f"The model cannot be exported: {checkpoint} lacks {name!r}, a variable that the "
-                "model_fn makes for predictions. Make it in training too."
+                "model_fn creates only for predictions. Create it in training too."
             )
         value = reader.get_tensor(stored[0])
         session.run(variable.initializer, {variable.initial_value: value})
@@ -204,7 +205,7 @@ def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
         outputs = {_DEFAULT: next(iter(outputs.values())), **outputs}
     elif _DEFAULT not in outputs:
         raise errors.InvalidInput(
-            f"Of the export_outputs {list(outputs)} one must be {_DEFAULT!r}."
+            f"The export_outputs are {list(outputs)}. Name one of them {_DEFAULT!r}."
         )
     alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
     signatures: dict[str, Message] = {}

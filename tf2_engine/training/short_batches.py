@@ -27,8 +27,8 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
     fits = tf.debugging.assert_less_equal(
         samples,
         size,
-        f"A TPU is configured for batches of {size} samples, the `train_batch_size`, and one of "
-        "predictions has more. Give `predict_batch_size` at most that.",
+        f"A TPU is configured for batches of {size} samples, the `train_batch_size`, but a batch "
+        f"of predictions has more. Set `predict_batch_size` to at most {size}.",
     )
     with tf.control_dependencies([fits] if fits is not None else []):
         missing = size - samples

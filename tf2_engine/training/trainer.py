@@ -260,7 +260,7 @@ class Trainer:
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None
         if not losses:
-            raise errors.InvalidInput("evaluate: the input_fn returned no batch.")
+            raise errors.InvalidInput("evaluate: the dataset of the input_fn has no batch.")
         results = {**in_graph, **(metrics.results() if metrics is not None else {})}
         results["loss"] = sum(losses) / len(losses)
         results["global_step"] = step = int(self.step.numpy())

@@ -61,8 +61,8 @@ def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
 def check_trainable(variables: Object) -> None:
     if variables is None:
         raise errors.InvalidInput(
-            "trainable_variables cannot be None. A Keras optimizer does not find them by itself: "
-            "give the list of them."
+            "trainable_variables cannot be None. A Keras optimizer does not find the variables by "
+            "itself: pass the list of them."
         )
     check_list("trainable_variables", variables)
 
@@ -104,8 +104,8 @@ def checked_labels(
         if isinstance(labels, tf.SparseTensor):
             raise errors.InvalidInput(
                 "SparseTensor labels are not supported. labels must be a Tensor of shape "
-                f"[D0, D1, ..., DN, {width}], with {width} value(s) for each example. Make them "
-                "dense in the input_fn: tf.sparse.to_dense(labels)."
+                f"[D0, D1, ..., DN, {width}], with {width} value(s) for each example. Convert the "
+                "labels in the input_fn: tf.sparse.to_dense(labels)."
             )
         if _has_one_axis_less(labels, logits):
             labels = tf.expand_dims(labels, -1)

@@ -175,7 +175,8 @@ class MultiHead(Head):
         if labels is not None:
             if not isinstance(labels, Mapping):
                 raise errors.InvalidInput(
-                    f"labels must be a dict. Given: {labels}. Give them by the name of the head."
+                    f"labels must be a dict. Given: {labels}. Return a dict that maps the name of "
+                    "each head to its labels."
                 )
             self._check_names("labels", labels)
         if isinstance(logits, Mapping):

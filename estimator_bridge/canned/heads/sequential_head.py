@@ -42,7 +42,7 @@ class SequentialHead(Head):
                 )
         if isinstance(static_head, MultiHead):
             raise errors.InvalidInput(
-                "`MultiHead` is not supported for sequences. Give one of its heads."
+                "`MultiHead` is not supported for sequences. Pass a single head."
             )
         self.static_head, self._keys = static_head, list(keys)
         self.input_sequence_mask_key = sequence_length_mask

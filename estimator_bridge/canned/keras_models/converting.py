@@ -104,7 +104,7 @@ def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None)
     except NotImplementedError:
         raise errors.InvalidInput(
             "Subclassed `Model`s passed to `model_to_estimator` must implement `Model.get_config` "
-            f"and `Model.from_config`; {type(model).__name__} does not. Write them."
+            f"and `Model.from_config`; {type(model).__name__} does not. Define both."
         ) from None
 
 

@@ -62,7 +62,8 @@ def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
         if len(outputs) > 1:
             raise errors.InvalidInput(
                 f"Provided `sample_weights` was a list of {len(weights)} elements, but the model "
-                f"has {len(outputs)} outputs. Give one for each output, or a dict by output."
+                f"has {len(outputs)} outputs. Pass one for each output, or a dict that maps "
+                "outputs to weights."
             )
     if len(outputs) > 1:
         raise errors.WrongType(

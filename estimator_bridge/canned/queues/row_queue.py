@@ -227,7 +227,8 @@ def next_batch(
 def _warn_of_threads(num_threads: int, shuffle: bool, num_epochs: int | None) -> None:
     if num_threads > 1 and num_epochs is not None:
         log.warning(
-            "num_threads=%d and num_epochs=%d: each thread feeds all of these epochs.",
+            "num_threads=%d and num_epochs=%d: each thread feeds all of the epochs, so that the "
+            "model sees each row once per thread and epoch.",
             *(num_threads, num_epochs),
         )
     if num_threads > 1 and not shuffle:

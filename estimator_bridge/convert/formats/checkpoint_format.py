@@ -73,8 +73,8 @@ class StoredTable(NamedTuple):
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
-                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec gives its initial "
-                "value. Give the spec."
+                f"Table {self.known.name!r} lacks the slot {part!r}, whose initial value only the "
+                "spec contains. Give the spec."
             )
         fill = 0.0 if source is not None else self.known.slot_values[part]
         return PartRows(source, self.shape, self.layout or RowLayout(self.shape[0]), fill)

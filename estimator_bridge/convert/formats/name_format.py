@@ -77,7 +77,7 @@ class NameFormat(common.Format):
         strategy = options.from_partition or options.spec_partition
         if strategy is None and hosts > 1:
             raise errors.InvalidInput(
-                f"The tables were written by {hosts} hosts, and a checkpoint does not say "
+                f"The tables were written by {hosts} hosts, but a checkpoint does not say "
                 'whether with "div" or "mod". Give the spec, or `from_partition`.'
             )
         doubtful = strategy == "mod" and stored == 1 and options.from_hosts is None
@@ -132,8 +132,8 @@ class NameTarget(common.CheckpointTarget):
             variable = variable_names.variable_of(table, same_shape)
             if variable is None:
                 raise errors.Unmatched(
-                    f"Table {table.name!r}: {self._like.prefix} has no variable of it. Say which "
-                    f"with --table {table.name}=VARIABLE."
+                    f"Table {table.name!r}: {self._like.prefix} has no variable of this table. "
+                    f"Name it with --table {table.name}=VARIABLE."
                 )
             return variable
         names = variable_names.own_names(table)
@@ -142,8 +142,8 @@ class NameTarget(common.CheckpointTarget):
         if options.scope is None or len(names) > 1:
             raise errors.InvalidInput(
                 f"Table {table.name!r}: its variable may be in a scope that the model gave it, as "
-                f"in dense_features/{names[-1]}. With a spec, give the `scope`, or a checkpoint to "
-                f"take it from (`like`), or --table {table.name}=VARIABLE."
+                f"in dense_features/{names[-1]}. Give the `scope` (with a spec), a checkpoint of "
+                f"the program that has the scope (`like`), or --table {table.name}=VARIABLE."
             )
         return f"{options.scope}/{names[0]}" if options.scope else names[0]
 

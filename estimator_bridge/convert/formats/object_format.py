@@ -48,8 +48,8 @@ class ObjectFormat(common.Format):
             if old.form == self.form:
                 raise errors.InvalidInput(
                     "The old checkpoint is already an object checkpoint; any number of hosts can "
-                    "read it. To convert it for a program with other objects, give a checkpoint of "
-                    "that program as `like`."
+                    "read it. To convert it for a program with other objects, pass a checkpoint of "
+                    "that program as the argument `like`."
                 )
             return ObjectTarget(options, old)
         if object_graph.KEY not in like.tensors:
@@ -74,8 +74,9 @@ class ObjectTarget(common.CheckpointTarget):
         self._root: Path = root or ("embedding",)
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
-                "`rename` does not apply between these two forms, where variables keep their "
-                "places. To move variables, give a checkpoint with the new places as `like`."
+                "`rename` has no meaning for this conversion, because variables keep their objects "
+                "in both forms. To move variables, pass a checkpoint with the new objects as the "
+                "argument `like`."
             )
 
     def key(self, part: str, name: str) -> str:
@@ -165,7 +166,10 @@ class TemplateTarget(common.CheckpointTarget):
         else:
             key = self._key_of_variable(self._rename.get(name, name), tensor)
         if key is None:
-            reason = "`like` has no variable of its name and shape; --rename NAME=PATH says which"
+            reason = (
+                "`like` has no variable with this name and shape; assign one with --rename "
+                "NAME=PATH"
+            )
             yield Gap(tensor.name, reason)
         else:
             yield common.variable_move(tensor, key)

@@ -38,8 +38,9 @@ _NO_SAMPLES = (
     "of the program (`like`), or `samples`"
 )
 _NO_SPEC = (
-    "tables with the same optimizer are assumed to have the same settings and share stacks, and "
-    "padding of slots has the optimizer's usual initial value. A spec, or `like`, gives both"
+    "tables with the same optimizer are assumed to have the same settings and to share stacks, and "
+    "the padding of slots is assumed to have the optimizer's usual initial value. A spec, or "
+    "`like`, states both"
 )
 
 
@@ -81,7 +82,7 @@ class SparseCoreFormat(common.Format):
         if not is_sparse_core(like):
             raise errors.InvalidInput(
                 f"`like`: {like.prefix} is not a checkpoint for SparseCores. Give one that "
-                "TPUEmbeddingV2 saved, or say `to_cores` and `to_sparse_cores`."
+                "TPUEmbeddingV2 saved, or set `to_cores` and `to_sparse_cores`."
             )
         template = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
         return SparseCoreTemplateTarget(template, options.rename)
@@ -173,7 +174,7 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
             if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
                 raise errors.InvalidInput(
                     f"Table {layout.table!r} is {list(table.shape)} with {table.kind}, but in "
-                    f"{template} [{layout.rows}, {layout.dim}] with {place.kind}."
+                    f"{template} it is [{layout.rows}, {layout.dim}] with {place.kind}."
                 )
 
 
@@ -211,7 +212,7 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
     counts = {table.known.name: num_trained_padding(reader, table) for table in tables}
     return [
         f"table {name!r}: {count} row(s) of its padding were trained, by ids outside of the "
-        "vocabulary; no other form has a place for them"
+        "vocabulary; no other form stores such rows"
         for name, count in counts.items()
         if count
     ]
@@ -262,7 +263,8 @@ def _tables(
         if known.shape not in (None, (layout.rows, layout.dim)):
             raise errors.InvalidInput(
                 f"Table {known.name!r}: the spec says {list(known.shape or ())}, but the "
-                f"checkpoint [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be those "
+                f"checkpoint has [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be "
+                "those "
                 "of the checkpoint."
             )
         prefix = f"{layout.stack}/"

@@ -115,7 +115,7 @@ class TorchTarget(common.CheckpointTarget):
             if "." in name:
                 raise errors.InvalidInput(
                     f"Table {name!r}: TorchRec keeps tables in a ModuleDict, which allows no dot "
-                    "in a name. Give no spec, and name it otherwise with --table "
+                    "in a name. Leave the spec out, and give the table another name with --table "
                     f"NAME={table.variable or name}."
                 )
             key = _key(self._options, name)
@@ -219,7 +219,10 @@ def _tables(
             missing = slot if start + state in reader.tensors else state
             places[slot] = states.pop(state, start + missing)
         for rest in states.values():
-            yield Gap(rest, f"it belongs to table {known.name!r}, but is no slot of its optimizer")
+            yield Gap(
+                rest,
+                f"it belongs to table {known.name!r}, but is not a slot of the table's optimizer",
+            )
         yield from common.stored_table(reader, known, kind, {PARAMETERS: key, **places})
 
 
@@ -232,8 +235,8 @@ def _names_of_tables(keys: Iterable[str], root: str | None) -> dict[str, str]:
             continue
         if match[1] in names:
             raise errors.InvalidInput(
-                f"Table {match[1]!r}: both {names[match[1]]!r} and {name!r} may hold it. Give the "
-                "path of the module that holds `embedding_bags` (`root`)."
+                f"Table {match[1]!r}: both {names[match[1]]!r} and {name!r} may hold the table. "
+                "Give the path of the module that holds `embedding_bags` (`root`)."
             )
         names[match[1]] = name
     return names
@@ -262,7 +265,7 @@ def _states(
 def _why_unusable(table: str, tensor: StoredTensor, shape: tuple[int, ...]) -> str:
     if tensor.shape == shape[:1]:
         return (
-            f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM; "
+            f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM have; "
             "TensorFlow has no such optimizer"
         )
     return f"table {table!r}: it is {tensor}, and no slot of {list(shape)}"

@@ -13,25 +13,25 @@ _TEXTS: Mapping[str, str] = {
     "keras-estimator-argument": (
         "an argument of the estimator, of its config or of an EvalSpec that has no counterpart"
     ),
-    "keras-estimator-class": "a canned estimator whose model or head is not carried",
-    "keras-estimator-method": "a method of the estimator that a Keras model has not",
+    "keras-estimator-class": "a canned estimator whose model or head cannot be translated",
+    "keras-estimator-method": "a method of the estimator that a Keras model does not have",
     "keras-estimators": "no estimator, or several of which one is canned",
     "keras-exporter": "an exporter of the program, or one that a training cannot have",
-    "keras-hook": "a hook or a listener that no callback of Keras is the same as",
+    "keras-hook": "a hook or a listener for which Keras has no callback that does the same",
     "keras-import": (
         "an import of TensorFlow that stands alone in a block, or one of the package that cannot "
         "be followed"
     ),
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
-    "keras-layer-argument": "an argument of a layer that is not carried",
+    "keras-layer-argument": "an argument of a layer that cannot be translated",
     "keras-layer": "a layer or a cell that Keras does not have",
-    "keras-loss": "a loss whose numbers no loss or head here has",
+    "keras-loss": "a loss that no loss or head of tf2_engine.keras computes",
     "keras-metric": "a metric that is not in the evaluation of a model alone",
     "keras-missing-name": "a name that the new program would use and not have",
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
     "keras-model-fn": "a model_fn that does not become a class of Keras, with --target alone",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
-    "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
+    "keras-of-train": "a name of `tf.train` that Keras does not have: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",

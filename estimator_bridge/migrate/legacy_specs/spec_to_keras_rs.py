@@ -28,8 +28,8 @@ _BY_HAND = (
         "tables are made",
         "by the first batch",
         "layer.build(dict.fromkeys(tf2.feature_config, ())) in the strategy's scope",
-        "A first call in a tf.function, as that of fit, makes them in its graph, where nothing can "
-        "read or save them.",
+        "A first call in a tf.function, such as fit's, makes the tables in its graph, where "
+        "nothing can read or save them.",
     ),
     (
         "checkpoints",
@@ -54,7 +54,7 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
         if optimizer is not None and optimizer.kind == _LACKED:
             yield (
                 f"table {table.name!r}: {_LACKED} (the layer has SGD, Adagrad, Adam and FTRL): "
-                'use another one, or target="sparsecore", for TPUEmbeddingV2 itself'
+                'use another optimizer, or target="sparsecore", for TPUEmbeddingV2 itself'
             )
 
 

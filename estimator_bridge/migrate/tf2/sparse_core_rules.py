@@ -66,7 +66,8 @@ RULES: Mapping[str, NameRule] = {
     ),
     _LATER: NameRule(
         Action.LOOK,
-        "what it is is known when the program runs; Trainer refuses then what SparseCores lack",
+        "its value is known only when the program runs; the Trainer then refuses what SparseCores "
+        "lack",
     ),
     **{_rule_id(row): _refusal(row) for row in _REFUSED},
     **{_rule_id(row): NameRule(action, why) for row, (action, why) in _REPORTED.items()},

@@ -51,8 +51,8 @@ def as_needed(
         tf1 = use is not None
         if use is not None:
             tell(
-                f"the program names {use}, which TensorFlow 2 lacks: it sees TensorFlow 1, as with "
-                "--tf1 (--no-tf1 leaves TensorFlow as it is)."
+                f"the program names {use}, which TensorFlow 2 lacks, so it runs as with --tf1, "
+                "which shows it TensorFlow 1 (--no-tf1 leaves TensorFlow as it is)."
             )
     if tf1:
         try:
@@ -77,8 +77,8 @@ def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], ob
         file = traceback.extract_tb(error.__traceback__)[-1].filename
         tell(
             f"{file} needs {name}, which only TensorFlow 1 has. It belongs to an installed "
-            "library, and libraries see TensorFlow 2. If it is a part of the program, do not "
-            "install it: keep it in the program's folder, or its folder on PYTHONPATH."
+            "library, and libraries see TensorFlow 2. If this file is a part of the program, do "
+            "not install it: keep it in the program's folder, or put its folder on PYTHONPATH."
         )
     elif use is not None:
         tell(

@@ -101,9 +101,10 @@ class SameSoftwareHook(tf.train.SessionRunHook):
             if device in lacking:
                 raise errors.InvalidInput(
                     f"The task {name} at {address} was started again without the native ops, "
-                    "which the chief's step uses on this task. Start it where they load "
-                    "(`estimator-bridge doctor` says whether), or start the chief again: it then "
-                    "continues from the last checkpoint with TensorFlow's ops on that task."
+                    "which the chief's step uses on this task. Start the task in an environment in "
+                    "which these ops load (`estimator-bridge doctor` shows whether they do), or "
+                    "start the chief again: the chief then continues from the last checkpoint with "
+                    "TensorFlow's ops on that task."
                 )
 
 

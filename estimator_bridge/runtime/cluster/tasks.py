@@ -224,7 +224,7 @@ def _server(cluster: Cluster) -> Object:
         address = cluster.tasks[cluster.task_type][cluster.task_id]
         raise errors.InvalidInput(
             f"TF_CONFIG: no server can be started for {cluster.task_type} {cluster.task_id} at "
-            f"{address}: {error.message} Give each task a free address of the machine it runs on."
+            f"{address}: {error.message} Give each task a free address on the machine that runs it."
         ) from error
 
 

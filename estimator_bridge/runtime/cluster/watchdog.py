@@ -80,8 +80,8 @@ def patience_seconds() -> float | None:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is not a number of seconds. Give one, 0 to wait without an end, "
-            f"or unset it for {PATIENCE_SECONDS:g}."
+            f"${VARIABLE}={text!r} is not a number of seconds. Set it to one, to 0 to wait "
+            f"forever, or unset it for the default of {PATIENCE_SECONDS:g} seconds."
         )
     return seconds or None
 

@@ -32,7 +32,7 @@ def num_replicas(config: TPUConfig) -> int:
         raise errors.InvalidInput(
             f"TPUConfig.num_shards is not set correctly: it is {config.num_shards}, but {cores} "
             f"core(s) are set by `run --cores` or ${CORES_VARIABLE}, enough for {replicas} "
-            "replica(s). Set only one of the two."
+            "replica(s). Set only one of these."
         )
     return replicas
 

@@ -37,7 +37,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
     if path is not None and config.model_dir not in (None, path):
         raise errors.InvalidInput(
             "`model_dir` are set both in constructor and `RunConfig`, but with different values, "
-            f"{path!r} and {config.model_dir!r}. Give one of them, or the same."
+            f"{path!r} and {config.model_dir!r}. Set one of them, or both to the same value."
         )
     path = path or config.model_dir
     if path is None:
@@ -130,8 +130,8 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
         raise errors.InvalidInput(f"model_fn ({model_fn}) must include features argument. Add it.")
     if params is not None and "params" not in names:
         raise errors.InvalidInput(
-            f"model_fn ({model_fn}) does not include params argument, but there are params: "
-            f"{params!r}. Add the argument."
+            f"model_fn ({model_fn}) does not include params argument, but the estimator has "
+            f"params: {params!r}. Add the argument to the model_fn."
         )
     unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
     if unknown:

@@ -461,7 +461,8 @@ def _check_arguments(config: Object, params: Object, api_version: Object, spec: 
     for key in ("batch_size", "context"):
         if params is not None and key in params:
             raise errors.InvalidInput(
-                f"batch_size and context are reserved keys, but `params` has {key!r}. Rename it."
+                f"batch_size and context are reserved keys, but `params` has {key!r}. Rename this "
+                "key."
             )
     if getattr(api_version, "value", api_version) not in (1, 2):
         raise errors.InvalidInput(

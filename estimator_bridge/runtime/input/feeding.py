@@ -233,7 +233,8 @@ def _split_along(
     if len(places) != len(axes):
         raise errors.InvalidInput(
             f"`batch_axis` has {len(axes)} axes, {tuple(axes)}, and there are {len(places)} "
-            f"tensors to split: {[_shown(place) for place in places]}. Give one for each."
+            f"tensors to split: {[_shown(place) for place in places]}. Give one axis for each "
+            "tensor."
         )
     split = {}
     for place, axis in zip(places, axes, strict=True):
@@ -281,8 +282,9 @@ def _shown(place: _Place) -> str:
 def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
     if isinstance(leaf, tf.SparseTensor):
         raise errors.InvalidInput(
-            f"{name} is sparse, but `batch_axis` is for dense tensors. Make it dense in the "
-            "input_fn, or use InputPipelineConfig.PER_HOST_V2, which does not need `batch_axis`."
+            f"{name} is sparse, but `batch_axis` is for dense tensors. Convert it to a dense "
+            "tensor in the input_fn, or use InputPipelineConfig.PER_HOST_V2, which does not need "
+            "`batch_axis`."
         )
     tensor = tf.convert_to_tensor(leaf)
     rank = tensor.shape.rank

@@ -35,7 +35,8 @@ def note(config: TPUConfig) -> str:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
     return (
         f"TPUConfig(num_cores_per_replica={config.num_cores_per_replica}{partition}): the model "
-        "and its input are not split here; each replica runs whole, which computes the same."
+        "and its input are not split here. Each replica computes its whole model, with the same "
+        "results."
     )
 
 

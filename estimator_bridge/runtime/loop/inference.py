@@ -40,8 +40,8 @@ def evaluate(
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
             if name in metrics:
                 raise errors.InvalidInput(
-                    f"Metric with name `{name}` is not allowed, because every evaluation has one "
-                    "of that name already. Give it another."
+                    f"Metric with name `{name}` is not allowed, because every evaluation has a "
+                    "metric with that name. Rename yours."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         # In a loop, hooks run once, but the host call has to run in every step.
@@ -149,7 +149,7 @@ def _select(predictions: Nest, keys: Sequence[str] | None) -> Nest:
     if not isinstance(predictions, Mapping):
         raise errors.InvalidInput(
             "predict_keys argument is not valid in case of non-dict predictions: it is "
-            f"{list(keys)}, and the model_fn gives {predictions!r}. Leave it out."
+            f"{list(keys)}, but the model_fn returns {predictions!r}. Leave it out."
         )
     chosen = {key: value for key, value in predictions.items() if key in keys}
     if not chosen:
@@ -221,7 +221,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     except Exception as error:  # TensorFlow's writer raises IndexError on a full disk
         raise errors.CannotWrite(
             f"{directory}: the events of the evaluation cannot be written: {error}. The "
-            "checkpoints are as they were."
+            "checkpoints are unchanged."
         ) from error
 
 

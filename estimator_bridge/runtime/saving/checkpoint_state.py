@@ -134,7 +134,7 @@ def _is_model(path: str) -> bool:
 def _offer(model_dir: str) -> str:
     good = _last_good(model_dir) if is_local(model_dir) else None
     if good is None:
-        return "There is no other checkpoint that is whole."
+        return "There is no other complete checkpoint."
     line = shlex.quote(f'model_checkpoint_path: "{os.path.basename(good)}"')
     state = shlex.quote(os.path.join(model_dir, _STATE))
     return f"The last good checkpoint is {good}; to go on from it: echo {line} > {state}"

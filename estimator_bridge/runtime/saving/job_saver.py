@@ -157,8 +157,8 @@ class JobSaver(tf.train.Saver):
             # For some failures TensorFlow raises OutOfRangeError. A session would take this for the
             # end of the input, and training would look complete.
             raise errors.CannotWrite(
-                f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
-                "were."
+                f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are "
+                "unchanged."
             ) from error
 
     def _restore(self, session: Session, path: str, reader: Reader) -> None:
@@ -171,8 +171,9 @@ class JobSaver(tf.train.Saver):
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
         log.warning(
-            f"{path} has no slots {self._missing}: they start anew. If it was made with the "
-            "other `use_tpu`, `estimator-bridge convert --slots` renames the slots."
+            f"{path} has no slots {self._missing}: they get their initial values. If the "
+            "checkpoint was written with the other value of `use_tpu`, `estimator-bridge convert "
+            "--slots` renames the slots."
         )
 
 

@@ -149,6 +149,6 @@ def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str
         saver.restore(session, checkpoint)
     except tf.errors.NotFoundError as error:
         raise errors.InvalidInput(
-            f"Could not load all requested variables from checkpoint {checkpoint!r}. It lacks one "
-            f"that the model_fn makes in mode {mode!r}: {error.message}"
+            f"Could not load all requested variables from checkpoint {checkpoint!r}. It lacks a "
+            f"variable that the model_fn makes in mode {mode!r}: {error.message}"
         ) from error

@@ -87,8 +87,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if spread:
         raise errors.InvalidInput(
             f"`warm_start_from`: {checkpoint} holds {spread} in the row order of several hosts "
-            'with partition_strategy="mod", which fits no other number of hosts. Start from the '
-            "result of `estimator-bridge convert --to names`."
+            'with partition_strategy="mod", which only as many hosts can read. Convert it with '
+            "`estimator-bridge convert --to names`, and start from the result."
         )
 
 

@@ -86,7 +86,7 @@ def check_engine(engine: Engine) -> None:
     if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
             f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
-            "on any machine, or on 'software_tpu'. On a TPU run the engine by itself, "
+            "on any machine, or on 'software_tpu'. On a TPU, use the engine without an estimator: "
             "tf2_engine.TPUEmbedding under a TPUStrategy."
         )
 

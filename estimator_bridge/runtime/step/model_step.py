@@ -129,7 +129,7 @@ def _joined(where: str, tensors: Sequence[Tensor]) -> Tensor:
     if values[0].shape.rank == 0:
         raise errors.InvalidInput(
             f"{where} is a scalar; the tensors of {len(values)} cores are concatenated along their "
-            "first axis. Give it one: tf.reshape(value, [1])."
+            "first axis. Give the tensor an axis: tf.reshape(value, [1])."
         )
     return tf.concat(values, 0)
 

@@ -60,8 +60,9 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
     for table in legacy.tables:
         if table.embedding_name not in scopes:
             raise errors.ColumnsNotUsed(
-                f"Table {table.name!r}: no feature column of it was used in model_fn, so the name "
-                "of its variable is not known. Use every column of the embedding config, for "
+                f"Table {table.name!r}: no feature column of this table was used in model_fn, so "
+                "the name of the table's variable is not known. Use every column of the embedding "
+                "config, for "
                 "instance in tf.keras.layers.DenseFeatures."
             )
         scope, name = scopes[table.embedding_name]
@@ -70,9 +71,9 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
         if len(same) > 1:
             raise errors.InvalidSpec(
                 f"Tables {same[0]!r} and {same[1]!r}: both variables would be called "
-                f"{names[table.name]}, because their columns are in DenseFeatures layers of one "
-                "name (stock fails alike). Give all columns to one DenseFeatures, or call each in "
-                "a tf.compat.v1.variable_scope of its own."
+                f"{names[table.name]}, because their columns are in DenseFeatures layers of the "
+                "same name (stock fails in the same way). Pass all columns to one DenseFeatures, "
+                "or call each layer in a different tf.compat.v1.variable_scope."
             )
     return names
 

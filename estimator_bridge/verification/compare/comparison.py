@@ -94,7 +94,7 @@ def compare(
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
         result.notes.append(
-            "Settings that differ without effect in these steps: "
+            "Settings that differ, but have no effect in these steps: "
             f"{', '.join(sorted(differing))}. Initial values do not show a difference, because "
             "side B starts with side A's."
         )
@@ -241,7 +241,7 @@ def failures(a: Recording, b: Recording) -> Iterator[str]:
 def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     steps = max(len(a.numbers()) - 1, 0)
     yield f"Steps of training after the first {steps}."
-    yield "Initial values: both sides begin with the same."
+    yield "Initial values: both sides begin with the same values."
     if b.settings["engine"] == CHECKPOINT:
         names = a.outcomes.names()
         kinds = ", ".join(sorted({name.partition("-")[0] for name in names}))

@@ -104,7 +104,8 @@ class Tolerance:
             self._relative[key] = relative = moved / scale
             if relative > MAX_PERTURBATION and not self.remarks:
                 self.remarks.append(
-                    f"changing the last bits of the start moves the {name.role} {name.name} by "
+                    f"if the last bits of the initial values are changed, the {name.role} "
+                    f"{name.name} moves by "
                     f"{relative:.0%} by step {number}, so that faults cannot be told from rounding "
                     "after that: compare fewer --steps"
                 )

@@ -31,7 +31,7 @@ from estimator_bridge.verification.findings import Batches, Outcome, differing
 
 EQUAL_TO_THE_BIT = "computed from equal numbers by the same ops"
 OWN_ROUNDING = "computed from equal numbers: its own rounding"
-CARRIED = "carried on from the training"
+CARRIED = "caused by differences in the training"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,8 +94,8 @@ def of_settings(result: Result) -> Iterator[Cause]:
     if a["quirks"] != b["quirks"] and names:
         yield Cause(
             QUIRKS,
-            f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
-            f"documents disagree they differ, as about {', '.join(sorted(names))}.",
+            f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: they differ where "
+            f"stock does not do what its documentation says, here for {', '.join(sorted(names))}.",
         )
     yield from _of_arithmetic(a, b)
     for where, name, ours, theirs in differing_settings(a, b):

@@ -40,8 +40,8 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
         keys = _keys(contents, settings)
     if step != numbers[-1]:
         raise errors.InvalidInput(
-            f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: let --steps "
-            "and --begin-from lead to the same step."
+            f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: choose --steps "
+            "and --begin-from so that both end with the same step."
         )
     writer = RecordingWriter(directory)
     name, kind = os.path.basename(prefix), CHECKPOINT

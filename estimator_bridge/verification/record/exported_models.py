@@ -144,7 +144,7 @@ def examples(batch: Values) -> Array:
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
     if len(sizes) != 1:
-        raise CannotFeed("the batches of the training do not make the Examples that it takes")
+        raise CannotFeed("the Examples that it takes cannot be made from the training batches")
     serialized = []
     for sample in range(sizes.pop()):
         example = tf.train.Example()

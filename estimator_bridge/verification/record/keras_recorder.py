@@ -80,8 +80,8 @@ class KerasRecorder:
         chosen = side.software_tpu or other_numbers
         if side.stock or side.use_tpu is False or chosen:
             raise errors.InvalidInput(
-                f"The program trains a Keras model ({name}), which side {side.name!r} cannot run: "
-                "let the side be bridge, bridge-native or bridge-ops."
+                f"The program trains a Keras model ({name}), which side {side.name!r} cannot run. "
+                "Use the side bridge, bridge-native or bridge-ops."
             )
 
     def _keep_checkpoints(
@@ -294,8 +294,8 @@ class KerasTraining:
         if topology.is_tpu(self.model.distribute_strategy):
             raise errors.InvalidInput(
                 "The program trains a Keras model under a TPUStrategy, whose tables verify does "
-                "not read step by step. Leave out the flag by which it asks for a TPU: tables have "
-                "a TPU's arithmetic on a host, too."
+                "not read step by step. Leave out the program's flag that selects a TPU: on a host "
+                "the tables have a TPU's arithmetic, too."
             )
         engine = self.model.with_tables.tables.embedding
         if not isinstance(engine, (TPUEmbedding, NoEngine)):

@@ -87,8 +87,8 @@ class ProcessRecorder:
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
             raise errors.InvalidInput(
-                f"{title}: {program.script} trained no {kinds}. Give it the arguments with which "
-                "it trains."
+                f"{title}: {program.script} trained no {kinds}. Give the arguments with which the "
+                "program trains."
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
@@ -125,7 +125,7 @@ class ProcessRecorder:
                 if request.steps and side.steps_done >= steps:
                     return 0
                 if time.monotonic() > end:
-                    raise errors.InvalidInput(f"{title} takes longer than it may.")
+                    raise errors.InvalidInput(f"{title} took longer than allowed.")
                 time.sleep(0.1)
         finally:
             if process.poll() is None:
@@ -168,7 +168,7 @@ def query_exported_models(
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
             f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
-            "leave `examples` out to use batches of the training."
+            "leave `examples` out to use the training batches."
         )
     for number, model in enumerate(side.exported()):
         signatures = side.directory / f"{SIGNATURES}-{number}.json"
@@ -239,9 +239,9 @@ def _run_job(job: Mapping[str, Object]) -> int:
             _run_program(recorder, started, job["arguments"])
     if not recorder.steps_done and recorder.has_trained:
         raise errors.InvalidInput(
-            f"{program.name} trained, and its global step stayed where it was, so that there are "
-            "no steps to compare. Pass it on: "
-            "minimize(loss, global_step=tf.compat.v1.train.get_global_step())."
+            f"{program.name} trained, but its global step did not change, so there are no steps to "
+            "compare. Pass the step to the optimizer: minimize(loss, "
+            "global_step=tf.compat.v1.train.get_global_step())."
         )
     return 0 if recorder.steps_done else _NOTHING_TRAINED
 

@@ -191,8 +191,9 @@ class Recorder:
         if self.side.stock_v2:
             raise errors.InvalidInput(
                 f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
-                "and the program makes a TPUEstimator. Let the side be bridge-sparsecore, or side "
-                "B with --against what `migrate --form tf2 --target sparsecore` writes."
+                "and the program makes a TPUEstimator. Use the side bridge-sparsecore; or use this "
+                "side as side B, and name with --against the program that `migrate --form tf2 "
+                "--target sparsecore` writes."
             )
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")

@@ -50,7 +50,7 @@ class Tf2Recorder:
         def init(engine: Object, *args: Object, **kwargs: Object) -> None:
             if not self._recorder.programs and not self._in_layer:
                 raise errors.InvalidInput(
-                    "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
+                    "The program builds a tf2_engine.TPUEmbedding itself, but verify only runs "
                     "programs that train a TPUEstimator, a TableModel of tf2_engine.keras, or a "
                     "class that is declared with @estimator_bridge.verifiable, such as the Trainer "
                     "that `migrate --form tf2` writes. Declare the class that trains, or compare "
@@ -130,18 +130,18 @@ class Tf2Recorder:
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
                 f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
-                "run: let the side be bridge, bridge-native or bridge-ops."
+                "run. Use the side bridge, bridge-native or bridge-ops."
             )
         if side.software_tpu:
             raise errors.InvalidInput(
-                f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
-                f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
+                f"The program trains with TensorFlow 2 ({name}) and opens its strategy itself, but "
+                f"side {side.name!r} runs TPUEstimators only. Use the side bridge."
             )
         has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
         if not has_spec or arguments.get("model_fn") is None:
             raise errors.InvalidInput(
-                f"{name} is made without `embedding_config_spec` or `model_fn`, by which verify "
-                "knows its tables and activations. Compare what the program saves: "
+                f"{name} is made without `embedding_config_spec` or `model_fn`, from which verify "
+                "reads its tables and activations. Compare what the program saves: "
                 "--against-checkpoint."
             )
 
@@ -185,6 +185,6 @@ class Tf2Recorder:
 def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
     if "arithmetic" not in inspect.signature(init).parameters:
         raise errors.InvalidInput(
-            f"{name} takes no `arithmetic`, which side {side!r} chooses. Let the side be bridge, "
-            "or give the class the argument that tf2_engine.training.Trainer has."
+            f"{name} has no argument `arithmetic`, which side {side!r} needs. Use the side bridge, "
+            "or add the argument to the class as in tf2_engine.training.Trainer."
         )

@@ -179,7 +179,10 @@ def _power(findings: Findings) -> str:
 def _fed(findings: Findings) -> str:
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
-        return "Side B is a checkpoint: its last step is compared, and whatever it was given."
+        return (
+            "Side B is a checkpoint: only its last step is compared, and nothing is known of its "
+            "input."
+        )
     if read.replayed:
         return f"Side B was given the {read.number} batches that side A had read."
     if read.equal:
@@ -197,5 +200,5 @@ def _began(findings: Findings) -> str:
     if not any(point.difference for point in points):
         return "Both began with the same variables, to the bit."
     if all(point.equal for point in points):
-        return "Both began with the same variables, but for rounding."
+        return "Both began with the same variables, except for rounding."
     return "They did not begin with the same variables."

@@ -122,8 +122,8 @@ def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
             local = (leaf,) * count
         if len(local) != count:
             raise errors.InvalidInput(
-                f"{leaf!r} is one value for {count} replicas; pass what an iterator of a "
-                "distributed dataset gives, one value per replica."
+                f"{leaf!r} is one value for {count} replicas; pass an element of a distributed "
+                "dataset's iterator, which has one value per replica."
             )
         leaves.append(local)
     return [
@@ -155,8 +155,8 @@ _CLUSTERS = (
     "`num_cores`, or a TPUStrategy."
 )
 _IN_SCOPE = (
-    "Make the engine inside `strategy.scope()`, and leave `driver` out: the parameter servers hold "
-    "the tables then."
+    "Make the engine inside `strategy.scope()` and leave `driver` out; then the parameter servers "
+    "hold the tables."
 )
 
 # The columns: name in messages, class, reason, way out.

@@ -67,7 +67,8 @@ class StrategyCores(ServerCores):
         if not is_server_strategy(strategy):
             raise errors.InvalidSpec(
                 f"driver='ps' needs a tf.distribute.ParameterServerStrategy, but {strategy!r} is "
-                "in scope. Make the engine inside `strategy.scope()` of one, or leave `driver` out."
+                "in scope. Make the engine inside the scope of a ParameterServerStrategy, or leave "
+                "`driver` out."
             )
         _check_numbers(count, hosts, int(strategy.num_replicas_in_sync))
         super().__init__(synchronous, 1)
@@ -79,7 +80,7 @@ class StrategyCores(ServerCores):
             raise errors.InvalidSpec(
                 "`pipeline_execution_with_tensor_core`=True: under ParameterServerStrategy no "
                 "update is left pending, because the worker that would hold it may be lost. Leave "
-                "it out."
+                "the setting out."
             )
         if spec.profile_data_directory:
             raise errors.InvalidSpec(
@@ -111,8 +112,9 @@ def _in_a_graph(factory: VariableFactory) -> VariableFactory:
     ) -> Sequence[Variable]:
         if not building_graph():
             raise errors.InvalidSpec(
-                "Parameter servers are used in a tf.Graph: one client builds the step for all "
-                "tasks. Make the engine under `tf.Graph().as_default()`, or run on one machine."
+                "An engine on parameter servers is built in a tf.Graph, in which one client builds "
+                "the step for all tasks. Make the engine under `tf.Graph().as_default()`, or run "
+                "on one machine."
             )
         return factory(table, name, shapes, initializer)
 
@@ -130,7 +132,8 @@ def _check_numbers(count: int | None, hosts: int | None, replicas: int) -> None:
     if count not in (None, 1):
         raise errors.InvalidSpec(
             f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled "
-            f"is one core. Leave it out; `synchronous`={count} makes steps of {count} functions."
+            f"is one core. Leave `num_cores` out; `synchronous`={count} makes steps of {count} "
+            "functions."
         )
     _check_hosts(hosts)
     if replicas != 1:

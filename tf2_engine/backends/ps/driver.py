@@ -248,8 +248,8 @@ class _TracedQueues(BatchQueues):
 
 def _refuse_update(gradients: Gradients, rates: Rates) -> Op:
     raise errors.OutOfOrder(
-        "Gradients of `differentiable_lookup` cannot say which core of a synchronous step they are "
-        "of. Use `enqueue`, `dequeue` and `apply_gradients(gradients, core=...)`."
+        "The gradients of `differentiable_lookup` do not state to which core of a synchronous step "
+        "they belong. Use `enqueue`, `dequeue` and `apply_gradients(gradients, core=...)`."
     )
 
 

@@ -50,7 +50,11 @@ class Lanes:
         position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
             tf.logical_and(position >= 0, position < self._num_cores),
-            [f"`core` must be one of the {self._num_cores} of a synchronous step, got", position],
+            [
+                f"`core` must be from 0 to {self._num_cores - 1}, the cores of a synchronous step, "
+                "got",
+                position,
+            ],
         )
         with run_after([check]), tf.device(self._devices[0]):
             number = tf.raw_ops.ResourceCountUpTo(
@@ -92,8 +96,9 @@ class Lanes:
             room = tf.debugging.Assert(
                 queue.size() < self._capacity,
                 [
-                    f"Gradients were sent {self._capacity} times and not applied: call "
-                    f"`apply_step` after each step, of {self._num_cores} functions."
+                    f"Gradients were sent {self._capacity} times and not applied. Call "
+                    f"`apply_step` after each step, that is, after every {self._num_cores} "
+                    "functions."
                 ],
             )
             with run_after([room]):

@@ -47,7 +47,7 @@ class SparseCoreCores(TpuCores):
     _queues_batches = False
     _inside = (
         "SparseCores have no queue of batches: call `enqueue`, `dequeue` and `apply_gradients` "
-        "inside the function that `strategy.run` runs, with its arguments."
+        "inside the function that `strategy.run` runs, and pass the ids as its arguments."
     )
 
     def initialized(self) -> bool | None:
@@ -225,5 +225,5 @@ def _check_not_in_run(strategy: Strategy) -> None:
         raise errors.OutOfOrder(
             "The engine is not built, and its first batch is inside `strategy.run`, where the "
             "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
-            "or give a Keras layer its `batch_size`."
+            "or pass `batch_size` to the Keras layer."
         )

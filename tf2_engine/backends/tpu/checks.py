@@ -13,8 +13,8 @@ from tf2_engine.types import Graph, Ids, Op, Tensor
 ALREADY_INITIALIZED = (
     "The TPU is already initialized for embeddings. This may be caused by several engines under "
     "one TPUStrategy, which a TPU does not support. Use one engine for all tables, or call "
-    "`tf.tpu.experimental.initialize_tpu_system` before the next one is made, after saving a "
-    "checkpoint: it clears the tables."
+    "`tf.tpu.experimental.initialize_tpu_system` before you make another engine. That call clears "
+    "the tables, so save a checkpoint first."
 )
 
 
@@ -26,7 +26,7 @@ def check_control_flow(computation: Graph | None) -> None:
     current = tf.compat.v1.get_default_graph()
     if computation is not None and computation is not current:
         raise errors.ControlFlow(
-            f"`enqueue` is called inside control flow (tf.cond, tf.while_loop) or a tf.function "
+            "`enqueue` is called inside control flow (tf.cond, tf.while_loop) or a tf.function "
             f"within `strategy.run`: the current graph {_name(current)} is not the graph "
             f"{_name(computation)} in which the TPU computation began. Such a call cannot be "
             "moved to the host. Enqueue at the top of the function that `strategy.run` calls, or "
@@ -54,7 +54,7 @@ def check_on_host(where: str, value: Ids | None) -> None:
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
                 raise errors.InvalidInput(
-                    f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes it "
+                    f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes inputs "
                     "from the host. Keep the dataset's elements on the host: distribute the "
                     "dataset with tf.distribute.InputOptions(experimental_fetch_to_device=False)."
                 )
@@ -74,9 +74,9 @@ def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
     for table in plan.tables:
         if not table.optimizer.looks_up_rows:
             raise errors.InvalidSpec(
-                f"Table {table.name!r}: the activations of {table.optimizer!r} are computed from "
-                "the rows, but a TPU looks rows up as they are. Compute them from the activations "
-                "in the model, or use driver='host'."
+                f"Table {table.name!r}: with {table.optimizer!r} an activation is computed from "
+                "the stored row, but a TPU can only return stored rows. Compute it in the model "
+                "from the row that the TPU returns, or use driver='host'."
             )
         if not hasattr(tf.raw_ops, f"LoadTPUEmbedding{table.optimizer.op_name}Parameters"):
             raise errors.InvalidSpec(

@@ -43,7 +43,8 @@ class Topology:
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
                 f"`device`={device!r} is not a TPU core. Pass one of "
-                "`strategy.extended.worker_devices`, or its end, as in '/task:0/device:TPU:2'; or "
+                "`strategy.extended.worker_devices`, or the end of its name, as in "
+                "'/task:0/device:TPU:2'; or "
                 "no device at all, to feed every core."
             )
         positions = [
@@ -69,7 +70,7 @@ def is_tpu(strategy: Strategy) -> bool:
 def read_topology(strategy: Strategy) -> Topology:
     if not is_tpu(strategy):
         raise errors.OutOfOrder(
-            f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
+            "driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
             f"{type(strategy).__name__}. Make the engine under `strategy.scope()`, or use "
             "driver='host', which computes the same without a TPU."
         )

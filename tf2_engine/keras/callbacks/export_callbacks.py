@@ -57,8 +57,8 @@ class LatestExporterBase:
         results = self.model.latest_evaluation
         if results is None or results["global_step"] != self.model.global_step:
             raise errors.OutOfOrder(
-                f"{type(self).__name__}: the model has not been evaluated. Give `fit` its "
-                "`validation_data`."
+                f"{type(self).__name__}: the model has not been evaluated. Pass `validation_data` "
+                "to `fit`."
             )
         if not self._is_wanted(results):
             return
@@ -135,6 +135,6 @@ def _loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) ->
         if _LOSS not in results:
             raise errors.InvalidInput(
                 f"BestExporter: an evaluation has no {_LOSS!r} to compare, only "
-                f"{sorted(results)}. Give it a `compare_fn`."
+                f"{sorted(results)}. Pass a `compare_fn`."
             )
     return bool(best_eval_result[_LOSS] > current_eval_result[_LOSS])

@@ -52,7 +52,7 @@ class TableSummaryCallbackBase:
         ]
         if not engines:
             raise errors.InvalidInput(
-                'TableSummaryCallback: the model has no TPUEmbedding layer of "tpu" arithmetic. '
+                'TableSummaryCallback: the model has no TPUEmbedding layer with "tpu" arithmetic. '
                 'Pass `arithmetic`="tpu" to the layer, or leave the callback out.'
             )
         self._engines = engines

@@ -41,7 +41,8 @@ class MultiHeadLayer(PassiveLayer):
         suffixes = [each.suffix for each in heads]
         if not all(suffixes) or len({*suffixes}) < len(suffixes):
             raise errors.InvalidSpec(
-                f"`heads` have the suffixes {suffixes}. Give each head one of its own."
+                f"`heads` have the suffixes {suffixes}, which must be different and not empty. "
+                "Give each head another `suffix`."
             )
         if head_weights is not None and len(head_weights) != len(heads):
             raise errors.InvalidSpec(
@@ -113,8 +114,8 @@ class MultiHeadLayer(PassiveLayer):
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
-                f"The labels are {sorted(labels)}; the labels of {missing} are missing. Give a "
-                "dict with the labels of each head by its suffix."
+                f"The labels are {sorted(labels)}; the labels of {missing} are missing. Pass a "
+                "dict that maps each head's suffix to its labels."
             )
         return [
             head.loss(labels[head.suffix], part, features)
@@ -154,12 +155,12 @@ class SequenceHeadLayer(PassiveLayer):
         head = plain(head)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
-                f"`head`: {head!r} is not a head for a single kind of labels. Give one, such as a "
-                "BinaryClassHead."
+                f"`head`: {head!r} is not a head with a single kind of labels. Pass a single head, "
+                "such as a BinaryClassHead."
             )
         if not isinstance(head.weight_column, str | None):
             raise errors.InvalidSpec(
-                f"`head`: its weights of steps are {head.weight_column!r}. Give it the key of a "
+                f"`head`: its `weight_column` is {head.weight_column!r}. Set it to the key of a "
                 "feature."
             )
         self._arguments = Arguments({"head": head, "mask_key": mask_key})

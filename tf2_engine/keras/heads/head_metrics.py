@@ -47,7 +47,7 @@ _AT_THRESHOLD = "{}/positive_threshold_{:g}"
 def thresholds_of(thresholds: Sequence[float]) -> list[float]:
     if not all(0.0 < each < 1.0 for each in thresholds):
         raise errors.InvalidSpec(
-            f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
+            f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Pass probabilities."
         )
     return [*thresholds]
 

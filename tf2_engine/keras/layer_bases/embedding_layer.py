@@ -341,8 +341,8 @@ def _warn_of_servers(layer: str) -> None:
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
             "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
-            "of Keras 3 do not work. Call the model in a tf.function that "
-            "`ClusterCoordinator.schedule` gets, or set TF_USE_LEGACY_KERAS=1 for Keras 2, whose "
+            "of Keras 3 do not work. Call the model in a tf.function that you pass to "
+            "`ClusterCoordinator.schedule`, or set TF_USE_LEGACY_KERAS=1 for Keras 2, whose "
             "`fit` works.",
             layer,
         )

@@ -52,7 +52,10 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
             for each, part in zip(self._columns, parts, strict=True)
             if not isinstance(each, TableColumn)
         ]
-        message = "The sequences of a batch have other lengths in one feature than in another."
+        message = (
+            "In a batch, the sequences of one feature have different lengths from those of "
+            "another. Give an example's sequences the same length in all features of the layer."
+        )
         checks = [tf.debugging.assert_equal(each, of_raw[0], message) for each in of_raw[1:]]
         with tf.control_dependencies([each for each in checks if each is not None]):
             values = [tf.identity(part.values) for part in parts]
@@ -68,8 +71,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
         name, categorical = column_types.column_name(column), column_layers.ids_of(column)
         if categorical is None or not categorical.is_sequence:
             raise errors.InvalidInput(
-                f"{name!r} is not a column of a sequence. Give it to `DenseFeatures`, or make it "
-                "of a `preprocessing.Sequence`."
+                f"{name!r} is not a column of a sequence. Pass it to `DenseFeatures`, or make it "
+                "from a `preprocessing.Sequence`."
             )
         ids, weights = _by_step(prepared.ids[name]), (prepared.weights or {}).get(name)
         if isinstance(column, column_types.PlainEmbedding):
@@ -91,7 +94,8 @@ def _numbers(column: SequenceNumeric, values: Object) -> _Steps:
     if not isinstance(values, tf.SparseTensor):
         raise errors.InvalidInput(
             f"Feature {column.key!r}: a SequenceNumeric takes a SparseTensor, which says how long "
-            f"sequences are; got {values!r}. Make it by tf.sparse.from_dense, or parse Examples."
+            f"sequences are; got {values!r}. Convert the tensor with tf.sparse.from_dense, or "
+            "parse Examples."
         )
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)

@@ -15,7 +15,7 @@ _LEFT_OUT = {
     "save_summary_steps": "fit(callbacks=[tf.keras.callbacks.TensorBoard(...)]) writes summaries",
     "keep_checkpoint_every_n_hours": "keep_checkpoints counts checkpoints",
     "save_checkpoints_secs": "keep_checkpoints counts steps",
-    "session_config": "there are no sessions",
+    "session_config": "a Keras model has no sessions",
     "cluster": "",
     "master": "",
 }

@@ -26,7 +26,7 @@ _SPEC = (
 )
 _LEFT_OUT_OF_SPEC = {
     "clipping_limit": "the estimator of TensorFlow 2.15 ignores it",
-    "partition_strategy": "tables are in objects, not in parts",
+    "partition_strategy": "a Keras model stores each table in one piece",
 }
 
 _RESOLVER = "TPUClusterResolver"

@@ -66,7 +66,7 @@ def _stop(callback: str, limit: str) -> HookRow:
 
 
 _SUMMARIES = "TensorBoard gets the loss, and no summaries of the graph"
-_PROFILE = "one step is profiled, for TensorBoard, and not one every so many"
+_PROFILE = "only one step is profiled for TensorBoard, not one in every N steps"
 
 HOOKS: Mapping[str, HookRow] = {
     "StopAtStepHook": HookRow("num_steps last_step", "num_steps last_step", "StopAtStep"),
@@ -233,7 +233,7 @@ class TrainingHooks:
         if all(any(each.fullmatch(str(tensor)) for each in known) for tensor in names):
             return
         self._source.problem(
-            *(node, "keras-hook", f"{name}: it is no tensor that a step of Keras shows"),
+            *(node, "keras-hook", f"{name}: a step of Keras does not return this tensor"),
             "Leave the hook out, or return the value in the dict of train_step and read it in a "
             "tf.keras.callbacks.Callback",
         )
@@ -303,8 +303,8 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
         source.done.update(ast.walk(each))
         source.problem(
             *(each, "keras-hook", f"{what} have no counterpart"),
-            "Leave it out: fit takes tf.keras.callbacks, and what comes after a call can be "
-            "written behind it",
+            "Leave it out: fit takes tf.keras.callbacks, and code that runs after the call can be "
+            "written after it",
         )
 
 

@@ -128,7 +128,9 @@ class CannedModelWriter:
         for key in ("input_layer_partitioner", "partitioner"):
             if key in arguments:
                 line = arguments[key].lineno
-                self._source.notes.append((line, f"{key} is left out: variables are whole"))
+                self._source.notes.append(
+                    (line, f"{key} is left out: a Keras model does not partition variables")
+                )
                 self._source.done.update(ast.walk(arguments[key]))
         batch_norm = arguments.get("batch_norm")
         self._source.need_constant(batch_norm, "keras-argument", "batch_norm", "truth value")

@@ -203,7 +203,7 @@ class Body:
     def _hoist(self, nodes: Iterable[ast.expr]) -> None:
         for node in nodes:
             if names_in(node) & self.tensors:
-                raise NotSimple(node, "it makes a layer of computed values")
+                raise NotSimple(node, "the arguments of a layer are computed from tensors")
             self._hoisted.add(node)
             self.contextualize(node, in_init=True)
 
@@ -268,7 +268,7 @@ class Body:
         header = source.text[slice(*source.span(loop.target))]
         for layer in filter(None, found):
             if layer.name is None and layer.kind not in _WITHOUT_VARIABLES:
-                raise NotSimple(layer.call, "layers of a loop have no name")
+                raise NotSimple(layer.call, "the layers that a loop makes have no name")
             attributes.append(self._text.attribute(f"{layer.kind}_layers"))
             variables.append(layer.kind)
             self._hoist(layer.config)
@@ -340,7 +340,11 @@ class Body:
         statements = [each for each in function.body if not is_docstring(each)]
         scope = statements[0]
         if self._classes is None or training or not _is_of_name(source, scope) or statements[1:]:
-            raise NotSimple(call, f"{function.name} has layers, and is no scope of a name")
+            raise NotSimple(
+                call,
+                f"{function.name} has layers, but does not open a variable scope that its argument "
+                "names",
+            )
         if kind not in self._classes:
             self._classes[kind] = _layer_class(source, kind, function, roles, self._helpers)
         values = [roles[each][1] for each in config]
@@ -375,7 +379,7 @@ class Body:
 
     def _name_in_context(self, node: ast.Name, in_init: bool) -> None:
         if node.id in self._training and in_init:
-            raise NotSimple(node, "it makes a layer by the mode")
+            raise NotSimple(node, "an argument of a layer depends on the mode")
         if node.id in self._training and node.id != "training":
             self._source.replace(node, "training")
         elif node.id in self.tensors or node.id in self._local:

@@ -38,7 +38,7 @@ def compiled(
     settings = [each for each in settings if not _is_step(source, each)]
     for item in items:
         if item not in settings and not _is_of_training(source, item, optimizer):
-            raise NotSimple(item, "its training does more than to minimize the loss")
+            raise NotSimple(item, "its training does more than minimize the loss")
     _check_rate(source, [*settings, *inputs], tensors)
     body = Body(text, ())
     for each in [*settings, *inputs]:
@@ -99,7 +99,7 @@ def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[st
         uses: list[ast.expr] = [each] * (not names)
         uses += [use for name in names for use in source.uses(name, source.function_of(each))]
         if len(schedules) > 1 or not all(_is_argument(source, use) for use in uses):
-            raise NotSimple(each, "the rate is computed of a schedule")
+            raise NotSimple(each, "the rate is computed from a schedule")
     steps = [arguments(each, ["", "global_step"])[0].get("global_step") for each in schedules]
     of_schedules = {node for step in steps if step is not None for node in ast.walk(step)}
     for node in (each for top in nodes for each in ast.walk(top) if each not in of_schedules):

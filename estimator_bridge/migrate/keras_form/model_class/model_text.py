@@ -48,7 +48,9 @@ _METRICS: Mapping[str, str] = {
 _CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics"}
 _LEFT_OUT = {
     "host_call": "fit(callbacks=[tf.keras.callbacks.TensorBoard(...)]) writes the metrics",
-    "export_outputs": "exports have the signature serving_default, of what predict_step returns",
+    "export_outputs": (
+        "exports have only the signature serving_default, with the results of predict_step"
+    ),
 }
 
 
@@ -188,7 +190,9 @@ class ModelWriter:
         last = parts.loss[-1] if parts.loss else None
         evaluated = parts.specs[EVAL].get("loss")
         if "loss" not in results or not isinstance(evaluated, ast.Name) or evaluated.id != "loss":
-            raise NotSimple(parts.function, "it computes no loss in trainings and evaluations")
+            raise NotSimple(
+                parts.function, "it does not compute the loss both in training and in evaluation"
+            )
         needed = _free(parts.loss)
         taken = [name for name in (parts.labels, *outputs) if name and name in needed]
         body = Body(self._text, [*taken, *bound])

@@ -31,7 +31,9 @@ def write(program: Source, site: Site, target: str | None = None) -> WrittenMode
     name = value.func if isinstance(value, ast.Call) else value
     root = program.function(name.id) if isinstance(name, ast.Name) else None
     if root is None or len(program.uses(root.name, program.tree)) != 1:
-        raise NotSimple(site.call, "its model_fn is no function of the program, or has more uses")
+        raise NotSimple(
+            site.call, "its model_fn is not a function of the program, or is used elsewhere too"
+        )
     given: dict[str, ast.expr] = {}
     function = root
     if isinstance(value, ast.Call):
@@ -51,7 +53,7 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
     value = returned_by(outer)
     inner = program.function(value.id, outer) if isinstance(value, ast.Name) else None
     if inner is None or len(outer.body) > 2 + is_docstring(outer.body[0]):
-        raise NotSimple(outer, "it does more than to define and return the model_fn")
+        raise NotSimple(outer, "it does more than define and return the model_fn")
     return inner
 
 

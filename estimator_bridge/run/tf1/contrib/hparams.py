@@ -117,7 +117,9 @@ class HParams:
         kind, is_list = self._types[key]
         if default is not None:
             if isinstance(default, (list, tuple)) != is_list:
-                raise errors.InvalidInput(f"HParams: {key!r} and its default differ in kind.")
+                raise errors.InvalidInput(
+                    f"HParams: one of {key!r} and its default is a list, and the other is not."
+                )
             for each in default if is_list else [default]:
                 _cast(key, kind, each)
         return getattr(self, key)

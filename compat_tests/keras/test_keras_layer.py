@@ -228,7 +228,7 @@ REFUSED = [
     (lambda: KERAS.Adagrad(global_clipnorm=2.0), "Adagrad: `global_clipnorm`=2.0"),
     (lambda: KERAS.Adam(weight_decay=0.1), "Adam: `weight_decay`=0.1.*`weight_decay_factor`"),
     (lambda: KERAS.Adam(use_ema=True), "Adam: `use_ema`=True"),
-    (lambda: KERAS.Adagrad(epsilon=0.1), "Adagrad: `epsilon`=0.1 cannot be carried"),
+    (lambda: KERAS.Adagrad(epsilon=0.1), "Adagrad: `epsilon`=0.1 cannot be translated"),
     (lambda: KERAS.Ftrl(l2_shrinkage_regularization_strength=0.1), "Ftrl: `l2_shrinkage"),
     (lambda: KERAS.RMSprop(), "RMSprop has no counterpart; known: SGD, Adagrad, Adam, Ftrl"),
     (lambda: "nothing", "(?i)nothing"),

@@ -235,7 +235,7 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
         ),
         (["--begin-from", "/", __file__], "--begin-from /: the folder has no file `checkpoint`"),
         (["--against-checkpoint", "x", __file__], "--against-checkpoint x: there is no such"),
-        (["--python-a", "no/such", __file__], "--python-a no/such: there is no such program"),
+        (["--python-a", "no/such", __file__], "--python-a no/such: there is no such executable"),
         ([*BRIDGE, "--python-b", "no/such", __file__], "--python-b no/such: there is no such"),
         ([*BRIDGE, "--python-b", "true", __file__], "--python-b true: no side can run in it"),
         (

@@ -124,7 +124,9 @@ def test_limits_beside_another_arithmetic_are_refused() -> None:
         ),
         lambda: TPUEmbedding(feature, tf2_engine.SGD(0.1), sparse_core_limits=limits),
     ):
-        with pytest.raises(errors.InvalidSpec, match=r"limits.* but the arithmetic is .*which does not"):
+        with pytest.raises(
+            errors.InvalidSpec, match=r"limits.* but the arithmetic is .*which does not"
+        ):
             make()
 
 

@@ -87,7 +87,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
-        """Reads distinct rows, int64 in any order, of a tensor stored in blocks of rows."""
+        """Reads some rows of a tensor that is stored in blocks of rows."""
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy)
         if not out.size:
             return out

@@ -151,7 +151,7 @@ def _tried(
     options: argparse.Namespace,
     flags: Sequence[str],
 ) -> int:
-    """Runs the new program as far as asked; returns a status other than 0 to discard it.
+    """Runs the new program as far as the options ask. A status other than 0 discards the program.
 
     `places` has the present path of the new program and its final path. absl ignores those `flags`
     of the old program that the new program does not define.

@@ -79,7 +79,8 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether no program is written, because it would lose training, evaluation or exports."""
+        """Whether the blocker prevents writing a program, which would lose training, evaluation or
+        exports."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property

@@ -26,7 +26,7 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
-    """Translates a spec; refuses by name each setting that it cannot set explicitly.
+    """Translates a legacy spec. Settings that have no counterpart raise an error that names them.
 
     Tables and features are in the order in which stock passes them to the device.
 

@@ -86,7 +86,7 @@ def trace_on_one_replica(graph: Graph) -> None:
 class _OrOnOneReplica:
     """Takes the place of an op, and calls another function in graphs of one replica.
 
-    This includes the functions inside such graphs.
+    The same holds for functions that are traced inside such a graph.
     """
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:

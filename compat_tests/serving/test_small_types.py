@@ -119,7 +119,8 @@ def test_rows_that_a_type_cannot_hold_are_named(table_dtype: str, row: list[floa
     rows = np.zeros((4, 2), np.float32)
     bad = rows.copy()
     bad[1] = row
-    message = rf"^Table 'users': `table_dtype`='{table_dtype}' cannot hold row 5, .*a dict that maps names"
+    table = rf"^Table 'users': `table_dtype`='{table_dtype}'"
+    message = rf"{table} cannot hold row 5, .*a dict that maps names"
     with pytest.raises(errors.InvalidSpec, match=message):
         tf2_engine.serving_table(
             joined([tf.Variable(rows), tf.Variable(bad)], "users"),

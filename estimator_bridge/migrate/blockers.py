@@ -79,8 +79,7 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether the blocker prevents writing a program, which would lose training, evaluation or
-        exports."""
+        """Whether the blocker prevents writing a program that would lose training or exports."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property

@@ -335,7 +335,7 @@ def test_private_names_that_the_bridge_lacks_are_listed(
     assert any("old.py is not Python 3" in each for each in of_folder)
     for words in (["library"], ["-m", "library"]):
         assert main.main(["audit", *words]) == 0
-        assert "_dnn_model_fn: it can be imported" in capsys.readouterr().out
+        assert "_dnn_model_fn: importing the name works" in capsys.readouterr().out
     assert main.main(["audit", "-m", "library.below.names"]) == 0
     assert "canned.head._Nothing" in capsys.readouterr().out
 

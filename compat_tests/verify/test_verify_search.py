@@ -92,7 +92,7 @@ def test_the_run_of_a_side_is_ended(tmp_path: pathlib.Path) -> None:
     recorder = ProcessRecorder({}, (), 20, None, no_progress)
     began = time.monotonic()
     request = RecordingRequest(A, str(tmp_path), seconds=0.5)
-    with pytest.raises(errors.InvalidInput, match="side A takes longer"):
+    with pytest.raises(errors.InvalidInput, match="side A took longer"):
         recorder._followed(sleeping(), request, "side A")
     (tmp_path / "progress.json").write_text("3")
     request = RecordingRequest(A, str(tmp_path), steps=3)

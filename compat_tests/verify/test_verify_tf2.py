@@ -419,7 +419,7 @@ def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Pa
     """If rounding alone moves the loss by percents, faults could hide: the sides are unequal."""
     result = perturbed(tmp_path, 0.02)
     assert not result.equal
-    assert "moves the loss loss by 4% by step 1" in text.verdict(result)
+    assert "the loss loss moves by 4% by step 1" in text.verdict(result)
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:

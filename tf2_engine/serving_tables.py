@@ -47,8 +47,7 @@ def serving_table(
             raise errors.OutOfOrder(
                 f"{where}: `serving_table` reads the table's rows, which have no values while a "
                 "graph is built. Call `serving_table` eagerly; `export_saved_model` of an "
-                "estimator or a Trainer takes a "
-                "`table_dtype`."
+                "estimator or a Trainer takes a `table_dtype`."
             )
         if _are_shards(parameters):
             return tuple(_variable([shard], dtype, where, name) for shard in parameters)

@@ -186,8 +186,7 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
     yield (
         f"  {sampled.batches} batch(es) of the program's data need these limits for each "
         f"SparseCore and partition (the default is {IDS_PER_PARTITION} ids, as many different "
-        "ones, and "
-        f"{IDS_PER_SAMPLE} per sample):"
+        f"ones, and {IDS_PER_SAMPLE} per sample):"
     )
     for stack, need in sampled.needs.items():
         yield (

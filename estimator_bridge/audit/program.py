@@ -68,8 +68,8 @@ class AuditedProgram(NamedTuple):
         except SystemExit as ended:
             if ended.code:
                 raise errors.InvalidInput(
-                    f"{self.script} exits with {ended.code!r} without {_DOING[methods[-1]]}. Give "
-                    "the arguments with which it does."
+                    f"{self.script} exits with {ended.code!r} without {_DOING[methods[-1]]}. Add "
+                    "the arguments that make the program go on."
                 ) from ended
         finally:
             sys.argv, sys.path[:] = argv, path

@@ -95,8 +95,7 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
         if len(keys) > 1:
             raise errors.InvalidInput(
                 f"{key!r}: each of {keys} may be the slot {slot!r} of this variable. Save the "
-                "checkpoint with the "
-                "one Keras optimizer that trains the tables."
+                "checkpoint with the one Keras optimizer that trains the tables."
             )
         if keys:
             slots[slot] = keys[0]

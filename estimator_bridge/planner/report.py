@@ -111,8 +111,7 @@ _GRADIENTS = {
 MODEL = (
     "Bytes, milliseconds and numbers of machines come from a model that is linear in bytes and "
     "tensors. It was fitted to few tasks on one machine, and not measured on a cluster of this "
-    "size. Rows, slots "
-    "and what each task holds of them are exact."
+    "size. Rows, slots and what each task holds of them are exact."
 )
 
 

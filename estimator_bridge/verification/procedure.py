@@ -99,8 +99,7 @@ def of_recordings(
     if b.replays != replay.identity(a):
         raise errors.InvalidInput(
             f"{directory_b} is not a replay of {directory_a}. Give first the recording that "
-            "`record` "
-            "wrote, then the folder that Replay wrote from it."
+            "`record` wrote, then the folder that Replay wrote from it."
         )
     measured = a.measured
     result = _compared(a, b, None if measured is None else lambda _: measured, progress)

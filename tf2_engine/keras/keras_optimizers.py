@@ -146,8 +146,7 @@ def _refuse_uncarried(name: str, settings: Settings) -> None:
             hint = f" ({WAY_OUT[setting]})" if setting in WAY_OUT else ""
             raise errors.InvalidSpec(
                 f"The Keras optimizer {name}: `{setting}`={value!r} cannot be translated. Drop it, "
-                "or "
-                f"use an optimizer of the engine{hint}."
+                f"or use an optimizer of the engine{hint}."
             )
 
 

@@ -487,11 +487,10 @@ def _check_is_on_one_machine(model: str) -> None:
         name = "ParameterServerStrategy" if is_of_servers else "MultiWorkerMirroredStrategy"
         raise errors.InvalidSpec(
             f"`{model}`, a TableModel, is made under {name}, but a TableModel trains on one "
-            "machine only. Train it there, with "
-            "MirroredStrategy for several devices; on a cluster train an ordinary model on the "
-            "layer `tf2_engine.keras.TPUEmbedding` with ParameterServerStrategy and a "
-            "ClusterCoordinator, or the estimator that the model comes from, with TF_CONFIG "
-            "(docs/clusters.md)."
+            "machine only. Train it there, with MirroredStrategy for several devices; on a "
+            "cluster train an ordinary model on the layer `tf2_engine.keras.TPUEmbedding` with "
+            "ParameterServerStrategy and a ClusterCoordinator, or the estimator that the model "
+            "comes from, with TF_CONFIG (docs/clusters.md)."
         )
 
 

@@ -264,8 +264,7 @@ def _tables(
             raise errors.InvalidInput(
                 f"Table {known.name!r}: the spec says {list(known.shape or ())}, but the "
                 f"checkpoint has [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be "
-                "those "
-                "of the checkpoint."
+                "those of the checkpoint."
             )
         prefix = f"{layout.stack}/"
         slots = {

@@ -62,8 +62,7 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
             raise errors.ColumnsNotUsed(
                 f"Table {table.name!r}: no feature column of this table was used in model_fn, so "
                 "the name of the table's variable is not known. Use every column of the embedding "
-                "config, for "
-                "instance in tf.keras.layers.DenseFeatures."
+                "config, for instance in tf.keras.layers.DenseFeatures."
             )
         scope, name = scopes[table.embedding_name]
         names[table.name] = f"{scope}/{name}" if scope else name

@@ -110,7 +110,6 @@ def _samples(feature: FeaturePlan, per_core: int) -> int:
             f"{feature.where}: its activation has {cells} samples on a core (output shape "
             f"{feature.output_shape}), but each of the {per_core} SparseCores of a core takes an "
             "equal part, so the number of samples must be known and a multiple of "
-            f"{per_core}.{more} Change "
-            "the batch size, or use driver='host'."
+            f"{per_core}.{more} Change the batch size, or use driver='host'."
         )
     return cells

@@ -44,8 +44,7 @@ class Topology:
             raise errors.InvalidInput(
                 f"`device`={device!r} is not a TPU core. Pass one of "
                 "`strategy.extended.worker_devices`, or the end of its name, as in "
-                "'/task:0/device:TPU:2'; or "
-                "no device at all, to feed every core."
+                "'/task:0/device:TPU:2'; or no device at all, to feed every core."
             )
         positions = [
             position

@@ -376,3 +376,19 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     with contextlib.suppress(SystemExit):
         main.main(["--version"])
     assert capsys.readouterr().out.split() == [sys.modules[cli.__name__.split(".")[0]].__version__]
+
+
+def test_a_package_installed_as_symbolic_links_is_not_the_programs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file counts as a package's if it is reached through site-packages or lies there."""
+    cache, packages = tmp_path / "cache", tmp_path / "site-packages"
+    for folder in (cache, packages):
+        folder.mkdir()
+    (cache / "ops.py").touch()
+    (packages / "ops.py").symlink_to(cache / "ops.py")
+    monkeypatch.setattr(program_lines, "_OF_PACKAGES", (f"{packages}/",))
+    assert not program_lines.is_of_program(str(packages / "ops.py"))
+    assert program_lines.is_of_program(str(cache / "ops.py"))
+    monkeypatch.chdir(packages)
+    assert not program_lines.is_of_program("ops.py")

@@ -9,18 +9,26 @@ from collections.abc import Sequence
 
 import tf2_engine
 
+
+def _as_written_and_real(path: str) -> tuple[str, str]:
+    """Returns both forms of a path: some installers fill site-packages with symbolic links."""
+    return os.path.abspath(path), os.path.realpath(path)
+
+
 _OF_PACKAGES = tuple(
-    os.path.realpath(path) + os.sep
+    form + os.sep
     for path in (
         *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")),
         os.path.dirname(os.path.dirname(__file__)),
         os.path.dirname(tf2_engine.__file__),
     )
+    for form in _as_written_and_real(path)
 )
 
 
 def is_of_program(filename: str) -> bool:
-    return "<" not in filename and not os.path.realpath(filename).startswith(_OF_PACKAGES)
+    forms = _as_written_and_real(filename)
+    return "<" not in filename and not any(form.startswith(_OF_PACKAGES) for form in forms)
 
 
 def line_of_error(error: BaseException) -> str | None:

@@ -181,6 +181,9 @@ def main():
     parser.add_argument("out", help="Folder to write.")
     options = parser.parse_args()
     *_, mean = ratings.load(options.data_dir)
+    # The first sqrt of a process can be wrong by 1e-4 if it runs in several threads
+    # (pytorch#188792). This one runs in a single thread, and later ones are right.
+    torch.ones(1).sqrt()
     program = f"port_to_pytorch.py, PyTorch {torch.__version__}"
     left_out = ("beta1_power", "beta2_power")
     with Replay(options.recording, options.out, program=program, left_out=left_out) as replay:

@@ -80,7 +80,7 @@ $(LINT_ENV): constraints/lint.txt
 
 .PHONY: test
 test:  ## lint, the distributions, and the quick tests on both versions of TensorFlow
-	$(both) IN_TURN=yes quick-221 lint quick-215 dist-check
+	$(both) --jobs=3 IN_TURN=yes quick-221 quick-215 lint dist-check
 
 # Five targets, so that `make --keep-going` shows what each of them finds.
 .PHONY: lint lint-format lint-rules lint-types lint-imports docs
@@ -107,7 +107,8 @@ format: $(LINT_ENV)  ## reformat, and mend what ruff can mend safely
 	$(LINT)/ruff check --fix .
 
 # The two versions run side by side, one core each; what a version prints is kept until it is
-# through. One of them failing does not stop the other.
+# through. One of them failing does not stop the other. `test` has a third job, because the
+# tests wait for other processes a quarter of their time.
 both = @$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
 
 .PHONY: quick test-full soak

@@ -22,13 +22,11 @@ class Defaults:
         quirks: "stock" or "documented".
         engine: "host" or "software_tpu"; see `runtime.step.devices`.
         arithmetic: "tpu" or "sparsecore".
-        layout: how rows of large tables are spread over parameter servers.
-        wire: the form in which gradients are sent to parameter servers.
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
             reads `CORES_VARIABLE`.
         input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If this is
-            not set, an input_fn that asks for its host is called by all workers of a cluster, and
-            any other input_fn only by the chief.
+            not set, all workers call an input_fn that asks for its host; the chief alone calls any
+            other input_fn.
     """
 
     quirks: str = "documented"
@@ -47,16 +45,12 @@ INPUT_HOSTS_VARIABLE = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
 
 
 def default_cores() -> int | None:
-    """The number of cores to emulate; raises the same errors as `default_input_hosts`."""
+    """Returns the number of cores to emulate; raises InvalidInput like `default_input_hosts`."""
     return _count(DEFAULTS.cores, CORES_VARIABLE, "cores")
 
 
 def default_input_hosts() -> int | None:
-    """The number of hosts that call an input_fn.
-
-    Raises:
-        InvalidInput: the environment variable is not a positive number.
-    """
+    """Returns the number of hosts; raises InvalidInput if the variable is no positive number."""
     return _count(DEFAULTS.input_hosts, INPUT_HOSTS_VARIABLE, "hosts")
 
 

@@ -1,8 +1,4 @@
-"""The errors of the bridge; each class also derives from the built-in type that stock raises.
-
-`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's classes, so that one `except` catches
-what either layer refuses.
-"""
+"""The errors of the bridge; each class also derives from the built-in type that stock raises."""
 
 from __future__ import annotations
 
@@ -85,16 +81,14 @@ class WrongCaller(EngineError, RuntimeError):
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:
-    """Makes the error for a program that Python 3 cannot read, with the line and the problem.
+    """Makes the error for a program that Python 3 cannot read.
 
-    Args:
-        error: from Python's parser or decoder, or from LibCST.
+    `error` comes from Python's parser or decoder, or from LibCST.
     """
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
     reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name
-    refusal: InvalidInput = InvalidInput(
+    return InvalidInput(
         f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct "
         "the line. A program for Python 2 has to be ported first."
     )
-    return refusal

@@ -40,15 +40,13 @@ class Phase:
 
 
 class ProgressLine:
-    """Updates one line per phase on a terminal; elsewhere writes a line every 30 seconds.
+    """A `Progress` that updates a line on a terminal; elsewhere it writes one every 30 seconds.
 
-    It is a `Progress`. From the third second of a phase, the line also estimates the remaining
-    time. The estimate ignores the time before the first unit was done, which may include starting a
-    process.
+    From the third second of a phase, the line also estimates the remaining time. The estimate
+    ignores the time before the first unit was done, which may include starting a process.
 
     Args:
         describe: makes the text from a phase, the number of units done, and the total.
-        clock: returns seconds.
         after: seconds of a phase before anything is shown.
     """
 
@@ -67,9 +65,7 @@ class ProgressLine:
         self._next_line = clock() + _SECONDS_OF_LOG
         self._phase: str | None = None
         self._began = 0.0, 0  # start time of the phase, and the units done before it
-        self._first: tuple[float, int] | None = (
-            None  # time when more units were first done, and how many
-        )
+        self._first: tuple[float, int] | None = None  # time of the first progress, and units done
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         now = self._clock()
@@ -140,11 +136,7 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows that work without countable steps is still running.
-
-    On a terminal, a line appears after two seconds; other output gets a line every 30 seconds.
-    `expected` is the approximate number of seconds that the work takes.
-    """
+    """Shows that work without countable steps, of about `expected` seconds, is still running."""
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
 

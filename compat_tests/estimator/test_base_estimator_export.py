@@ -15,7 +15,7 @@ from compat_tests.programs import houses, jobs
 from compat_tests.support import fresh
 from compat_tests.support.base_jobs import STEPS, make, run_signature, several_outputs, started
 from estimator_bridge import errors
-from estimator_bridge.legacy.warm_start import WarmStartSettings
+from estimator_bridge.runtime.saving.warm_starting import WarmStartSettings
 
 # --- Export -------------------------------------------------------------------------------
 

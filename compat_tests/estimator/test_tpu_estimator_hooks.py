@@ -17,7 +17,7 @@ from compat_tests.programs import clicks, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.legacy.warm_start import WarmStartSettings
+from estimator_bridge.runtime.saving.warm_starting import WarmStartSettings
 
 if HAS_STOCK:
     from compat_tests.support import stock

@@ -25,7 +25,6 @@ def make_early_stopping_hook(
     """Makes a hook that stops training once a function returns True.
 
     Args:
-        should_stop_fn: called without arguments; returns whether to stop.
         run_every_secs, run_every_steps: how often to call `should_stop_fn`; one of the two must be
             None.
 
@@ -166,13 +165,9 @@ class _StopWithChiefHook(StepHook):
 def make_stop_at_checkpoint_step_hook(
     estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops training at a step.
+    """Makes a hook with which the chief stops at `last_step`, and workers at its checkpoint.
 
-    The chief, which writes the checkpoints, stops at `last_step`. Any other worker continues until
-    a checkpoint of this step exists.
-
-    Args:
-        wait_after_file_check_secs: how often a worker looks for the checkpoint, in seconds.
+    A worker looks for the checkpoint every `wait_after_file_check_secs` seconds.
 
     Raises:
         InvalidInput: `last_step` is None.

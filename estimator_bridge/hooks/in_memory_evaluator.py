@@ -18,14 +18,11 @@ from tf2_engine.types import Nest, Object, Session
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates when a session starts, every `every_n_iter` steps, and when the session ends.
 
-    The hook writes the variables to a checkpoint in a temporary directory, evaluates this
-    checkpoint, and deletes it. So everything that works in the evaluation of a checkpoint works
-    here, including custom savers. Only the events of the evaluations go to the model_dir. Unlike
-    stock's hook it builds a new graph for each evaluation.
+    Each evaluation reads a temporary checkpoint, so everything works that works when a checkpoint
+    is evaluated. Unlike stock's hook it builds a new graph each time.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.
-        every_n_iter: steps from one evaluation to the next.
 
     Raises:
         InvalidInput: `every_n_iter` is not positive, or the job has parameter servers or several

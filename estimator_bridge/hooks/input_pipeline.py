@@ -20,12 +20,10 @@ class CheckpointInputPipelineHook(SavingHook):
 
     Use it if the global step does not determine the next batch of the input_fn. The states are in
     `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
-    step. (TensorFlow's own hook restores the latest states and the latest model independently. A
-    job that was killed between saving the two would resume with the batches of another step.)
+    step. (TensorFlow's own hook may restore the states of another step after a job was killed.)
 
-    A worker that trains asynchronously saves its states as often as the chief, in
-    `input_worker_<i>.ckpt-<step>`. It restores the latest states, because its steps are not the
-    steps of the chief's checkpoints.
+    A worker that trains asynchronously saves its states in `input_worker_<i>.ckpt-<step>`. It
+    restores the latest states, because its steps differ from those of the chief's checkpoints.
 
     Args:
         external_state_policy: how to save an input that depends on other state than iterators, such

@@ -64,10 +64,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator: directories, checkpoint intervals, sessions.
-
-    The cluster comes from the environment variable TF_CONFIG: one process, or a chief with
-    parameter servers and any number of workers.
+    """The configuration of an estimator. The cluster comes from the variable TF_CONFIG.
 
     Raises:
         InvalidSpec: a setting is out of range, both checkpoint intervals are given, or TF_CONFIG

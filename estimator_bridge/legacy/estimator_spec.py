@@ -58,12 +58,10 @@ class EstimatorSpec(_EstimatorSpec):
             prediction needs `predictions`. With None, nothing is required, as in stock.
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
-        train_op: Operation or Tensor that performs a training step.
         eval_metric_ops: maps the name of each metric to a pair (value, update op) or a Keras
             metric.
         export_outputs: maps each signature name of a SavedModel to its outputs; None exports
             `predictions`.
-        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
 
     Raises:
         InvalidSpec: an argument that the mode needs is missing, or has the wrong graph or shape.
@@ -82,16 +80,14 @@ class EstimatorSpec(_EstimatorSpec):
 
 @checked
 class TPUEstimatorSpec(NamedTuple):
-    """The ops of a TPU model, and functions that run on the host with tensors from the cores.
+    """An `EstimatorSpec` with functions that run on the host with tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`; each mode requires the same fields as in `EstimatorSpec`.
-        eval_metrics: (function, tensors). The function runs on the host and returns a dict from
-            each metric's name to a pair (value, update op). The tensors, [batch, ...], are a list
-            of positional arguments or a dict of keyword arguments.
-        scaffold_fn: returns the `Scaffold`; runs on the host.
-        host_call: (function, tensors) as in `eval_metrics`; the ops that the function returns run
-            every step.
+        eval_metrics: (function, tensors). The function returns a dict from each metric's name to a
+            pair (value, update op). The tensors, [batch, ...], are a list of positional arguments
+            or a dict of keyword arguments.
+        scaffold_fn: returns the `Scaffold`.
+        host_call: (function, tensors) as in `eval_metrics`; the function's ops run every step.
 
     Raises:
         InvalidSpec, WrongType: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a

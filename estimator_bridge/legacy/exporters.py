@@ -48,13 +48,7 @@ class Exporter(abc.ABC):
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports a checkpoint below `export_path`. Returns the path of the export, or None.
-
-        Args:
-            checkpoint_path: the checkpoint that was evaluated.
-            eval_result: the metrics of the evaluation.
-            is_the_final_export: whether training is over.
-        """
+        """Exports the evaluated checkpoint below `export_path`; returns the new path, or None."""
 
 
 class _SavedModelExporter(Exporter):
@@ -104,12 +98,7 @@ class _SavedModelExporter(Exporter):
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation.
-
-    Args:
-        name: the name of the directory for the exports.
-        serving_input_receiver_fn, assets_extra, as_text: as for `export_saved_model`.
-        exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
+    """Exports after every evaluation; keeps the last `exports_to_keep` exports, or all if None.
 
     Raises:
         InvalidSpec: `exports_to_keep` is not positive.
@@ -156,12 +145,11 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all models evaluated before.
 
-    After a restart, the exporter reads the best earlier result from event files. With
+    After a restart, the exporter compares with the best earlier result in the event files. With
     quirks="stock" it always exports the first model after a restart.
 
     Args:
-        event_file_pattern: matches event files below the model_dir with the results of earlier
-            jobs. None or "" reads none.
+        event_file_pattern: matches event files below the model_dir. None or "" reads none.
         compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
             current result is better.
 

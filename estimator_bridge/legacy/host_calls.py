@@ -72,7 +72,7 @@ def call_host_fn(host_call: HostCall) -> Nest:
 
 
 def _read_before_counting(tensors: Nest) -> Nest:
-    """Replaces tensors computed from the global step by copies made before the step is incremented.
+    """Copies tensors computed from the global step before the step is incremented.
 
     Otherwise a summary that is written every N steps could be written twice or not at all.
     """

@@ -1,8 +1,7 @@
-"""The optimizers of legacy TPU embeddings, one class of settings each.
+"""The optimizers of legacy TPU embeddings, with stock's arguments, defaults and attributes.
 
-The classes have stock's arguments, in stock's order and with stock's defaults, and stock's
-attributes. If TensorFlow has a class of the same name, the bridge's class derives from it, so that
-stock's estimator accepts it.
+If TensorFlow has a class of the same name, the bridge's class derives from it, so that stock's
+estimator accepts it.
 """
 
 from __future__ import annotations
@@ -79,10 +78,7 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Makes a decorator for dataclasses, which adds the shared settings in stock's order.
-
-    `settable=False` fixes the shared settings at their defaults.
-    """
+    """Adds the shared settings to a class in stock's order; if not `settable`, as constants."""
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
 

@@ -36,10 +36,7 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """The version of exported TPU graphs.
-
-    It has no effect, because the bridge exports no TPU graphs.
-    """
+    """The version of exported TPU graphs. It has no effect: the bridge exports none."""
 
     V1 = 1
     V2 = 2

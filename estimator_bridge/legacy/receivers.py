@@ -85,9 +85,7 @@ def build_parsing_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a function that builds a receiver of serialized tf.train.Examples, named "examples".
 
-    Args:
-        feature_spec: the features, in the form of `tf.io.parse_example`.
-        default_batch_size: the static batch size of the placeholders. None leaves it unknown.
+    `feature_spec` has the form of `tf.io.parse_example`.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -105,10 +103,8 @@ def build_raw_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a function that builds a receiver with one placeholder per feature.
 
-    Args:
-        features: example tensors; each placeholder has the dtype of its tensor, and its shape
-            except for the batch size.
-        default_batch_size: the static batch size of the placeholders. None leaves it unknown.
+    A placeholder has the dtype and shape of its feature, except for the batch size:
+    `default_batch_size`, or unknown if that is None.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:

@@ -16,17 +16,12 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """A check of a setting's value.
-
-    NaN passes this check, as in stock. The engine refuses NaN later, in an error that names the
-    table.
+    """A check of a setting's value. NaN passes, as in stock; the engine refuses it later.
 
     Attributes:
-        refused: returns whether a value must be refused.
         text: the error message in stock's words, because programs may search for them. `{name}`
             stands for the setting and `{value}` for its value. If `{value}` is missing, the value
             is added at the end.
-        error: the class of the error, derived from the built-in class that stock raises.
     """
 
     refused: Callable[[Object], bool]

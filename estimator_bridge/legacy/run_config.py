@@ -69,9 +69,7 @@ _CHOICES = {
 
 @requirements.checked
 class TPUConfig(NamedTuple):
-    """Settings of the TPU.
-
-    Without a TPU these settings are emulated, or ignored if results do not depend on them.
+    """Settings of the TPU. They are emulated, or ignored if results do not depend on them.
 
     Attributes:
         iterations_per_loop: steps per training loop on the device, or a time such as "60m".
@@ -80,12 +78,7 @@ class TPUConfig(NamedTuple):
         per_host_input_for_training: an `InputPipelineConfig`; True means PER_HOST_V1, and False
             means PER_SHARD_V1.
         tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
-        initial_infeed_sleep_secs: seconds before the first batch is fed.
         input_partition_dims: how inputs are partitioned over the cores of a replica.
-        eval_training_input_configuration: PER_HOST_V1 or SLICED.
-        experimental_host_call_every_n_steps: the number of steps between host calls.
-        experimental_allow_per_host_v2_parallel_get_next: whether any core may get any batch.
-        experimental_feed_hook: a hook class that replaces stock's for infeed and outfeed.
 
     Raises:
         InvalidSpec: a setting is out of range or contradicts another one.
@@ -128,7 +121,6 @@ class RunConfig(base_run_config.RunConfig):
     """The configuration of an estimator on TPUs.
 
     Args:
-        tpu_config: settings of the TPU; None is `TPUConfig()`.
         evaluation_master: the address for evaluation sessions; None means `master`.
         master: the address for training sessions; None takes it from TF_CONFIG.
         cluster: a cluster resolver, instead of `master`.

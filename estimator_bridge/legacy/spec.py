@@ -61,8 +61,8 @@ class EmbeddingConfigSpec(_Spec):
             gradients of all activations.
         feature_to_config_dict, table_to_config_dict: map the names of features to `FeatureConfig`s,
             and the names of tables to `TableConfig`s.
-        partition_strategy: "div" or "mod": how rows are spread over hosts. "div" gives each host a
-            block, and "mod" deals the rows out in turn.
+        partition_strategy: "div" gives each host a block of rows, and "mod" deals the rows out in
+            turn.
         profile_data_directory: the directory for lookup statistics of a TPU.
 
     Raises:
@@ -85,11 +85,9 @@ class EmbeddingConfigSpec(_Spec):
         *,
         quirks: str | None = None,
     ) -> EmbeddingConfigSpec:
-        """Checks the arguments, and separates the columns of tables that are ordinary variables.
+        """Makes a spec. Where stock's code and documentation differ, `quirks` decides.
 
-        Args:
-            quirks: "stock" follows stock's code where stock's documentation differs from it, and
-                "documented" follows the documentation. None takes the default of the process.
+        "stock" follows the code, "documented" the documentation, and None the process's default.
         """
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):

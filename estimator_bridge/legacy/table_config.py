@@ -48,12 +48,10 @@ class TableConfig(_TableBase):
     """One embedding table.
 
     Attributes:
-        vocabulary_size: number of rows.
-        dimension: number of columns.
         initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
         combiner: "mean", "sum", "sqrtn", or None for one id per sample.
         hot_id_replication: asks a TPU to keep frequent rows on every core.
-        learning_rate: the rate of this table. None and 0.0 take the optimizer's rate.
+        learning_rate: None and 0.0 take the optimizer's rate.
         learning_rate_fn: called with the global step; returns the rate of that step.
         optimization_parameters: the optimizer of this table; None is the spec's.
 

@@ -31,7 +31,7 @@ _TEXTS = ("model_dir", "session_master", "eval_session_master")
 
 
 class TaskType:
-    """The names of tasks in a cluster."""
+    """The kinds of tasks in a cluster."""
 
     MASTER = "master"
     PS = "ps"
@@ -42,10 +42,7 @@ class TaskType:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The place of this process in the cluster, from which `RunConfig` takes its properties.
-
-    An evaluator is not part of the cluster: its `global_id_in_cluster` is None.
-    """
+    """The place of this process in the cluster. An evaluator has no `global_id_in_cluster`."""
 
     cluster_spec: tf.train.ClusterSpec = dataclasses.field(
         default_factory=lambda: tf.train.ClusterSpec({})

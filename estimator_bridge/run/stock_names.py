@@ -116,7 +116,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("estimator.tpu", "tpu", "", "experimental"),
     ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
     ("runtime.estimator.base_estimator", None, "estimator", "EstimatorV2"),
-    (_LOOP, "", "estimator_lib training", "train_and_evaluate"),
+    (_LOOP, "", "estimator_lib training", "EvalSpec TrainSpec train_and_evaluate"),
     (
         _LOOP,
         None,
@@ -142,8 +142,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.parsing_specs", "", _PARSING, "regressor_parse_example_spec"),
     ("legacy.parsing_specs", None, "canned.parsing_utils", "classifier_parse_example_spec_v2"),
     ("legacy.parsing_specs", None, "canned.parsing_utils", "regressor_parse_example_spec_v2"),
-    ("legacy.train_and_eval_specs", "", "estimator_lib training", "EvalSpec TrainSpec"),
-    ("legacy.warm_start", "", "estimator estimator_lib", "WarmStartSettings"),
+    ("runtime.saving.warm_starting", "", "estimator estimator_lib", "WarmStartSettings"),
     # TensorFlow still has these; the estimator namespace was only another name for them.
     (_TRAIN, "", "estimator estimator_lib", "VocabInfo"),
     (_TRAIN, "", "", "CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook"),

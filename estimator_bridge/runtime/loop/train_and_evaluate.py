@@ -1,20 +1,20 @@
-"""`train_and_evaluate`: trains, and meanwhile evaluates and exports checkpoints."""
+"""`train_and_evaluate` with its `TrainSpec` and `EvalSpec`: trains, evaluates and exports."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import exporters
-from estimator_bridge.legacy import train_and_eval_specs as specs
-from estimator_bridge.legacy.requirements import check_estimator
+from estimator_bridge.legacy import requirements
+from estimator_bridge.legacy.estimator_spec import Hooks, checked_all, checked_hooks
+from estimator_bridge.legacy.exporters import Exporter, FinalExporter
 from estimator_bridge.legacy.tf_config import TaskType
-from estimator_bridge.runtime.program_types import Hook
+from estimator_bridge.runtime.program_types import Hook, InputFn
 from estimator_bridge.settings import render
 from estimator_bridge.settings.row import EXPORT
 from tf2_engine import log
@@ -26,19 +26,115 @@ _DELAY_SECS, _LONGEST_DELAY_SECS = 5, 60  # as in stock
 _Metrics = dict[str, Object]
 _Results = tuple[_Metrics | None, list[Object] | None]  # metrics, and the results of the exporters
 
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances"
+_ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
+_AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
+_TRAIN = {
+    "input_fn": requirements.CALLABLE,
+    "max_steps": requirements.optional(_ABOVE_ZERO),
+}
+_EVALUATION = {
+    "input_fn": requirements.CALLABLE,
+    "steps": requirements.optional(_ABOVE_ZERO),
+    "name": requirements.optional(requirements.STRING),
+    "start_delay_secs": _AT_LEAST_ZERO,
+    "throttle_secs": _AT_LEAST_ZERO,
+}
+
+
+@requirements.checked
+class TrainSpec(NamedTuple):
+    """How `train_and_evaluate` trains.
+
+    Attributes:
+        input_fn, hooks, saving_listeners: as for `train`.
+        max_steps: the global step to stop at; None trains until the input ends.
+
+    Raises:
+        InvalidSpec: `max_steps` is not positive.
+        WrongType: `input_fn` is not callable, or a hook or listener has the wrong type.
+    """
+
+    input_fn: InputFn
+    max_steps: int | None = None
+    hooks: Hooks = None
+    saving_listeners: Hooks = None
+
+    def _checked(self) -> TrainSpec:
+        requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
+        listeners = checked_all(self.saving_listeners, tf.train.CheckpointSaverListener, _LISTENERS)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), saving_listeners=listeners)
+
+
+@requirements.checked
+class EvalSpec(NamedTuple):
+    """How `train_and_evaluate` evaluates.
+
+    Attributes:
+        input_fn, steps, name, hooks: as for `evaluate`.
+        exporters: called after each evaluation, in this order.
+        start_delay_secs: seconds before an evaluator process starts; unused in other processes.
+        throttle_secs: the least number of seconds between the starts of two evaluations. The last
+            checkpoint is always evaluated.
+
+    Raises:
+        InvalidSpec: a number is out of range, or two exporters have the same name or one has none.
+        WrongType: `input_fn` is not callable, or a hook, an exporter or a name has the wrong type.
+    """
+
+    input_fn: InputFn
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Hooks = None
+    exporters: Object = None  # one or several; a tuple once checked
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+    def _checked(self) -> EvalSpec:
+        requirements.check_settings("EvalSpec", self._asdict(), _EVALUATION)
+        exporters = _checked_exporters(self.exporters)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOKS), exporters=exporters)
+
+
+def _is_exporter(thing: Object) -> bool:
+    return hasattr(thing, "name") and callable(getattr(thing, "export", None))
+
+
+def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
+    if not exporters:
+        return ()
+    alone = _is_exporter(exporters) or not isinstance(exporters, Iterable)
+    checked: tuple[Object, ...] = (exporters,) if alone else tuple(exporters)
+    if not all(map(_is_exporter, checked)):
+        raise errors.WrongType(
+            f"`EvalSpec`: `exporters` must be an Exporter, or several, got {exporters!r}."
+        )
+    names = [exporter.name for exporter in checked]
+    if not all(names):
+        raise errors.InvalidSpec(
+            f"`EvalSpec`: An Exporter cannot have a name that is `None` or empty, got {names}."
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise errors.InvalidSpec(f"`EvalSpec`: An Exporter must have a string name, got {names}.")
+    if len(set(names)) < len(names):
+        raise errors.InvalidSpec(
+            "`EvalSpec`: `exporters` must have unique names, which are also the names of their "
+            f"directories; got {names}."
+        )
+    return checked
+
 
 def train_and_evaluate(
-    estimator: Object, train_spec: specs.TrainSpec, eval_spec: specs.EvalSpec
+    estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> _Results | None:
-    """Trains an estimator and evaluates its checkpoints, always including the last one.
+    """Trains an estimator and evaluates its checkpoints, except the one it starts from.
 
-    The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
-    only trains, and an evaluator only evaluates.
+    In a cluster of TF_CONFIG, a chief only trains, and an evaluator only evaluates.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters; (None, None) if there
-        was no evaluation. In a cluster, only a "master" task returns them, and other tasks return
-        None.
+        was no evaluation. In a cluster, every task but a "master" returns None.
 
     Raises:
         WrongType: an argument has the wrong type.
@@ -46,7 +142,6 @@ def train_and_evaluate(
             workers.
         NoNewCheckpoint: an evaluation was due, but no checkpoint was written.
     """
-    _assert_eval_spec(eval_spec)
     return _TrainingExecutor(estimator, train_spec, eval_spec).run()
 
 
@@ -73,23 +168,18 @@ class _ContinuousEvalListener:
 
 
 class _TrainingExecutor:
-    """Runs `train_and_evaluate`. Libraries also create this class, to add hooks and a listener.
-
-    Args:
-        train_hooks: training hooks in addition to those of `train_spec`.
-        continuous_eval_listener: decides whether the evaluator of a cluster continues.
-    """
+    """Runs `train_and_evaluate`. Libraries also create this class, to add hooks and a listener."""
 
     def __init__(
         self,
         estimator: Object,
-        train_spec: specs.TrainSpec,
-        eval_spec: specs.EvalSpec,
+        train_spec: TrainSpec,
+        eval_spec: EvalSpec,
         train_hooks: Sequence[Hook] | None = None,
         continuous_eval_listener: _ContinuousEvalListener | None = None,
     ) -> None:
-        check_estimator("train_and_evaluate", estimator)
-        if not specs.is_train_spec(train_spec):
+        requirements.check_estimator("train_and_evaluate", estimator)
+        if not isinstance(train_spec, tuple) or not hasattr(train_spec, "saving_listeners"):
             raise errors.WrongType(
                 f"`train_spec` must have type `tf.estimator.TrainSpec`, got {train_spec!r}."
             )
@@ -139,18 +229,14 @@ class _TrainingExecutor:
 
 
 def _assert_eval_spec(eval_spec: Object) -> None:
-    if not specs.is_eval_spec(eval_spec):
+    if not isinstance(eval_spec, tuple) or not hasattr(eval_spec, "throttle_secs"):
         raise errors.WrongType(
             f"`eval_spec` must have type `tf.estimator.EvalSpec`, got {eval_spec!r}."
         )
 
 
 def start_delay(config: Object) -> float:
-    """Computes how many seconds a worker with its own training loop waits before it starts.
-
-    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs` (60 if
-    unset).
-    """
+    """Returns the seconds that worker i waits: 5 (i + 1), at most the config's maximum, or 60."""
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
     return float(max(0, min(longest, _DELAY_SECS * (config.task_id + 1))))
@@ -207,7 +293,7 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
 
 
 class _Evaluator:
-    def __init__(self, estimator: Object, eval_spec: specs.EvalSpec, max_steps: int | None) -> None:
+    def __init__(self, estimator: Object, eval_spec: EvalSpec, max_steps: int | None) -> None:
         self._estimator, self._spec, self._max_steps = estimator, eval_spec, max_steps
         self._evaluated: str | None = None
 
@@ -255,7 +341,7 @@ class _Evaluator:
         if self._is_last(last_step):
             return
         for exporter in self._spec.exporters:
-            if isinstance(exporter, exporters.FinalExporter):
+            if isinstance(exporter, FinalExporter):
                 line = render.warning(
                     *("final_exporter", EXPORT),
                     where=f"Exporter {exporter.name!r}: ",

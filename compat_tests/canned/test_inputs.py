@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import errors
-from estimator_bridge.canned.queues.row_queue import _array_of
+from estimator_bridge.canned.memory_inputs import _array_of
 from estimator_bridge.estimator import inputs
 
 if HAS_STOCK:

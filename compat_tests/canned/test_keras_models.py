@@ -15,7 +15,7 @@ from compat_tests.programs import converted, convertible_models
 from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors, estimator
-from estimator_bridge.canned.keras_models.converting import model_to_estimator
+from estimator_bridge.canned.keras_models import model_to_estimator
 from tf2_engine import tf_compat
 
 if HAS_STOCK:

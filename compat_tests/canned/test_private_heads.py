@@ -16,7 +16,7 @@ from compat_tests import goldens
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.support.graph_ops import ops_with_inputs
 from estimator_bridge import estimator
-from estimator_bridge.canned.heads import contrib_heads, private_heads
+from estimator_bridge.canned.heads import head_functions
 from estimator_bridge.run import install
 from estimator_bridge.run.tf1.view import TF1View
 from tf2_engine import tf_compat
@@ -196,7 +196,7 @@ def on_families(cases: Any) -> Iterator[Any]:
 def test_graphs_of_private_heads_are_those_of_stock(case: str, family: str) -> None:
     """In every mode each op has stock's name, type and inputs; so have the tensors of the spec."""
     labels, make = PRIVATE[case]
-    ours = described(estimator, family, make(private_heads), labels)
+    ours = described(estimator, family, make(head_functions), labels)
 
     assert ours == described(stock.ESTIMATOR, family, make(stock.PRIVATE_HEADS), labels)
 
@@ -206,7 +206,7 @@ def test_graphs_of_private_heads_are_those_of_stock(case: str, family: str) -> N
 def test_graphs_of_heads_of_contrib_are_those_of_tensorflow_1(case: str, family: str) -> None:
     """They are those of the private heads that `tf.contrib.estimator` made them of."""
     labels, make, make_of_private = CONTRIB[case]
-    ours = described(estimator, family, make(contrib_heads), labels)
+    ours = described(estimator, family, make(head_functions), labels)
 
     assert ours == described(stock.ESTIMATOR, family, make_of_private(stock.PRIVATE_HEADS), labels)
 
@@ -228,7 +228,7 @@ TRAINED = {
 }
 
 
-NAMES = json.loads(pathlib.Path(goldens.__file__).with_name("contrib_heads.json").read_text())
+NAMES = json.loads(pathlib.Path(goldens.__file__).with_name("head_functions.json").read_text())
 """What the source of TensorFlow 1.15's heads, on stock 2.15.1, names tensors in each mode."""
 
 
@@ -262,7 +262,7 @@ def test_heads_of_contrib_train_estimators_of_tensorflow_1(
 def test_tensors_of_several_labels_and_heads_have_the_names_of_tensorflow_1(case: str) -> None:
     """Programs log them by name; stock 2.15.1 has neither head to compare with."""
     labels, make = TRAINED[case]
-    found = described(estimator, "Linear", make(contrib_heads), labels)
+    found = described(estimator, "Linear", make(head_functions), labels)
     without_ops = {
         mode: {key: value for key, value in each.items() if key != "ops"}
         for mode, each in found.items()
@@ -277,7 +277,7 @@ def test_private_heads_are_called_as_those_of_stock(case: str) -> None:
     labels, make = PRIVATE[case]
     with tf.Graph().as_default():
         tf.train.create_global_step()
-        head = make(private_heads)
+        head = make(head_functions)
         features, targets = tf.data.make_initializable_iterator(input_fn(labels)).get_next()
         logits = tf.get_variable("logits", [_SIZE, head.logits_dimension])
         op = tf.no_op("own")
@@ -285,14 +285,14 @@ def test_private_heads_are_called_as_those_of_stock(case: str) -> None:
             *(features, "train", logits, targets, None, lambda loss: op), [tf.constant(0.5)]
         )
 
-    assert isinstance(head, private_heads._Head)
+    assert isinstance(head, head_functions._Head)
     assert spec.train_op is op
 
 
 def test_a_head_without_a_way_to_a_spec_says_so_as_in_stock() -> None:
     """Each of the two methods has stock's words, for a head that overrides neither."""
 
-    class Half(private_heads._Head):
+    class Half(head_functions._Head):
         """Overrides neither."""
 
     with pytest.raises(NotImplementedError, match="Subclasses of _Head must implement"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from compat_tests.references.tolerance import allowed
 from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
-from estimator_bridge.canned.heads.multi_head import MultiHead
+from estimator_bridge.canned.heads.composed_heads import MultiHead
 from estimator_bridge.canned.heads.multi_label import MultiLabelHead
 from estimator_bridge.canned.heads.regression import (
     LogisticRegressionHead,

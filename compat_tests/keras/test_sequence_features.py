@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from compat_tests.keras.test_heads import rounding
 from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
-from estimator_bridge.canned.heads.sequential_head import SequentialHead
+from estimator_bridge.canned.heads.composed_heads import SequentialHead
 from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours
 

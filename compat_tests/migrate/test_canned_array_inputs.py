@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support.whole_forms import migrate_to_keras
-from estimator_bridge.canned.queues.memory_inputs import numpy_input_fn
+from estimator_bridge.canned.memory_inputs import numpy_input_fn
 from estimator_bridge.migrate.blockers import Refused
 
 PROGRAM = """\

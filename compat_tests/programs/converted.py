@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from compat_tests.programs import convertible_models, jobs
 from estimator_bridge import estimator
-from estimator_bridge.canned.keras_models.converting import model_to_estimator
+from estimator_bridge.canned.keras_models import model_to_estimator
 
 export: Any = estimator.export
 

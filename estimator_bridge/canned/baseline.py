@@ -95,20 +95,15 @@ def _weight_key(args: Arguments) -> str | None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifier(Estimator):
-    """Predicts class frequencies, whatever the features are (`tf.compat.v1.estimator`).
+    """Predicts class frequencies, whatever the features are; arguments as in `DNNClassifier`.
 
-    The arguments are as in `DNNClassifier`. An optimizer that is given by name has a learning rate
-    of 0.3.
+    An optimizer that is given by name has a learning rate of 0.3.
     """
 
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class BaselineClassifierV2(EstimatorV2):
-    """Predicts class frequencies, whatever the features are (`tf.estimator` in TensorFlow 2).
-
-    The arguments are as in `DNNClassifierV2`. An optimizer that is given by name has a learning
-    rate of 0.3.
-    """
+    """`BaselineClassifier` for TensorFlow 2, with arguments as in `DNNClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
@@ -118,10 +113,7 @@ class BaselineEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class BaselineEstimatorV2(EstimatorV2):
-    """Trains a bias with any head.
-
-    The arguments are as in `DNNEstimatorV2` and `BaselineClassifierV2`.
-    """
+    """`BaselineEstimator` for TensorFlow 2, with arguments as in `DNNEstimatorV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
@@ -131,7 +123,4 @@ class BaselineRegressor(Estimator):
 
 @constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class BaselineRegressorV2(EstimatorV2):
-    """Predicts the mean label.
-
-    The arguments are as in `DNNRegressorV2` and `BaselineClassifierV2`.
-    """
+    """`BaselineRegressor` for TensorFlow 2, with arguments as in `DNNRegressorV2`."""

@@ -17,6 +17,7 @@ from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.program_types import Columns, ModelFn, ModelSpec
 from estimator_bridge.settings import render
 from estimator_bridge.settings.row import TRAINING
@@ -77,7 +78,6 @@ def constructor(
     version: Version,
     model_fn_of: Callable[[Object, Arguments], ModelFn],
     names: str,
-    base: type | None = None,
     *,
     trains_all: bool | None = None,
     **own_defaults: Object,
@@ -88,10 +88,8 @@ def constructor(
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the names of the arguments, in order. Estimators that take no `head` make one from
             the arguments in `CLASSIFIER` or `REGRESSOR`.
-        base: the canned estimator whose constructor this one replaces, if any.
         trains_all: whether the estimator also trains variables that an input_fn creates. None means
             True for estimators of TensorFlow 1, and False for others.
-        own_defaults: defaults of this estimator that differ from those of all estimators.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(
@@ -113,7 +111,8 @@ def constructor(
             model_fn = model_fn_of(_head(version, arguments), arguments)
             if not (version is V1 if trains_all is None else trains_all):
                 model_fn = _training_its_own(model_fn)
-            super(base or kind, self).__init__(  # type: ignore[arg-type]
+            Estimator.__init__(
+                self,
                 model_fn,
                 arguments.model_dir,
                 arguments.config,
@@ -154,15 +153,15 @@ def _head(version: Version, arguments: Arguments) -> Object:
     )
 
 
-def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
-    if isinstance(optimizer, str):
-        v1_class = getattr(tf.train, _classes_of(optimizer)[0])
+def v1_optimizer(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
+    if isinstance(opt, str):
+        v1_class = getattr(tf.train, _classes_of(opt)[0])
         if not learning_rate:
             raise errors.InvalidInput(
-                f"learning_rate must be specified when opt is string. Give one for {optimizer!r}."
+                f"learning_rate must be specified when opt is string. Give one for {opt!r}."
             )
         return v1_class(learning_rate=learning_rate)
-    optimizer = optimizer() if callable(optimizer) else optimizer
+    optimizer = opt() if callable(opt) else opt
     if not isinstance(optimizer, tf.train.Optimizer):
         raise errors.InvalidInput(
             f"The given object is not an Optimizer instance. Given: {optimizer}. Estimators of "
@@ -171,12 +170,12 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
     return optimizer
 
 
-def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
+def keras_optimizer(opt: Object, learning_rate: float | None = None) -> Object:
     optimizers = tf_compat.keras2().optimizers
-    if isinstance(optimizer, str):
-        settings = {} if learning_rate is None else {"learning_rate": learning_rate}
-        return getattr(optimizers.legacy, _classes_of(optimizer)[1])(**settings)
-    optimizer = optimizer() if callable(optimizer) else optimizer
+    if isinstance(opt, str):
+        settings = {"learning_rate": learning_rate} if learning_rate else {}
+        return getattr(optimizers.legacy, _classes_of(opt)[1])(**settings)
+    optimizer = opt() if callable(opt) else opt
     if isinstance(optimizer, optimizers.experimental.Optimizer):
         name = type(optimizer).__name__
         raise errors.InvalidInput(
@@ -192,12 +191,8 @@ def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Ob
     return optimizer
 
 
-def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
-    return v1_optimizer(opt, learning_rate)
-
-
-def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
-    return keras_optimizer(opt, learning_rate or None)
+# Stock's names, which programs use.
+get_optimizer_instance, get_optimizer_instance_v2 = v1_optimizer, keras_optimizer
 
 
 def counting_steps(optimizer: Object) -> Object:

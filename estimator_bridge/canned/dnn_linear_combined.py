@@ -9,15 +9,15 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned import constructor_arguments as arguments
 from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
-from estimator_bridge.canned.heads.head import MEAN, per_replica
-from estimator_bridge.canned.linear import default_rate
-from estimator_bridge.canned.linear_model import keras_linear, v1_linear
-from estimator_bridge.canned.network import (
+from estimator_bridge.canned.dnn import (
     NetworkSettings,
     add_layer_summaries,
     keras_logits,
     v1_logits,
 )
+from estimator_bridge.canned.heads.head import MEAN, per_replica
+from estimator_bridge.canned.linear import default_rate
+from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
@@ -106,10 +106,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of one part of the model, and the variables and optimizer with which it trains.
-
-    The optimizer is None except in training.
-    """
+    """The logits of one part of the model, and how it trains; `optimizer` is None elsewhere."""
 
     logits: Tensor
     optimizer: Object
@@ -179,20 +176,15 @@ def _check_not_synchronous(optimizer: Object) -> None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, trains_all=False)
 class DNNLinearCombinedClassifier(Estimator):
-    """Classifies with the sum of a linear model and a neural network (`tf.compat.v1.estimator`).
-
-    One of the two models may be left out.
+    """Classifies with the sum of a linear model and a neural network; one may be left out.
 
     Args:
-        linear_feature_columns: dense or categorical columns of the linear model.
+        linear_feature_columns, linear_sparse_combiner: as in `LinearClassifier`.
         linear_optimizer: as in `DNNClassifier`, but with a default learning rate of min(0.005, 1 /
             sqrt(number of columns)).
-        dnn_feature_columns: dense columns of the network.
         dnn_optimizer: as in `DNNClassifier`, but with a default learning rate of 0.001.
-        linear_sparse_combiner: as `sparse_combiner` in `LinearClassifier`.
 
-    The other arguments are the same as in `DNNClassifier`; those of the network have the prefix
-    dnn_.
+    The other arguments are as in `DNNClassifier`; those of the network have the prefix dnn_.
 
     Raises:
         InvalidInput: the value of an argument is not possible, or there are no columns at all.
@@ -201,19 +193,12 @@ class DNNLinearCombinedClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER)
 class DNNLinearCombinedClassifierV2(EstimatorV2):
-    """Classifies with a linear model and a neural network (`tf.estimator` in TensorFlow 2).
-
-    The arguments are as in `DNNLinearCombinedClassifier`, with optimizers as in `DNNClassifierV2`.
-    """
+    """`DNNLinearCombinedClassifier` with optimizers as in `DNNClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, trains_all=False)
 class DNNLinearCombinedEstimator(Estimator):
-    """Trains a linear model and a neural network with any head (`tf.compat.v1.estimator`).
-
-    Args:
-        head: computes loss, predictions, metrics and a train op from logits. It must take a
-            `train_op_fn`.
+    """Trains a linear model and a neural network with any head that takes a `train_op_fn`.
 
     The other arguments are the same as in `DNNLinearCombinedClassifier`.
     """
@@ -221,24 +206,18 @@ class DNNLinearCombinedEstimator(Estimator):
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR)
 class DNNLinearCombinedEstimatorV2(EstimatorV2):
-    """Trains a linear model and a neural network with any head (`tf.estimator` in TensorFlow 2).
+    """`DNNLinearCombinedEstimator` with optimizers as in `DNNClassifierV2`.
 
     As in stock, a strategy with several replicas treats the loss as a mean, even if the head
-    computes a sum. The arguments are as in `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
+    computes a sum.
     """
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, trains_all=False)
 class DNNLinearCombinedRegressor(Estimator):
-    """Predicts numbers with the sum of a linear model and a neural network.
-
-    The arguments are as in `DNNRegressor` and `DNNLinearCombinedClassifier`.
-    """
+    """Predicts numbers; see `DNNRegressor` and `DNNLinearCombinedClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressorV2(EstimatorV2):
-    """Predicts numbers with the sum of a linear model and a neural network.
-
-    The arguments are as in `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`.
-    """
+    """`DNNLinearCombinedRegressor` with optimizers as in `DNNClassifierV2`."""

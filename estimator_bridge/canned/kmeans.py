@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads.single_head import DEFAULT
+from estimator_bridge.canned.heads.head import DEFAULT
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -24,12 +24,10 @@ class KMeansClustering(Estimator):
     """Finds clusters of points, without labels.
 
     Args:
-        num_clusters: the number of clusters.
         initial_clusters: `RANDOM_INIT` (points of the first batches), `KMEANS_PLUS_PLUS_INIT`, the
             centers themselves, or a function that takes the points and the number of clusters and
             returns centers.
         distance_metric: `SQUARED_EUCLIDEAN_DISTANCE` or `COSINE_DISTANCE`.
-        seed: the seed for choosing initial clusters.
         use_mini_batch: True if a batch is only a part of the data, False if it is all of the data.
         mini_batch_steps_per_iteration: the number of steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
@@ -102,10 +100,7 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Sums the distances of the points in one batch, each from the closest center.
-
-        Euclidean distances are squared.
-        """
+        """Sums the distances of a batch's points to the closest centers; squared if Euclidean."""
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:

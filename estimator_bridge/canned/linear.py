@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -10,8 +11,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned import constructor_arguments as arguments
 from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
-from estimator_bridge.canned.sdca.ascent import sdca_spec
-from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
+from estimator_bridge.canned.sdca import LinearSDCA, check_sdca, sdca_spec
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, EstimatorV2
@@ -37,14 +37,10 @@ def linear_logit_fn_builder(
 ) -> Callable[[Features], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    The returned function creates variables in the open variable scope. The arguments are as in
+    The function creates variables in the open variable scope. For the arguments see
     `LinearClassifier`.
     """
-
-    def linear_logit_fn(features: Features) -> Tensor:
-        return v1_linear(feature_columns, units, sparse_combiner, features)
-
-    return linear_logit_fn
+    return functools.partial(v1_linear, feature_columns, units, sparse_combiner)
 
 
 def default_rate(largest: float, columns: Columns) -> float:
@@ -109,7 +105,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifier(Estimator):
-    """Classifies with a linear model (`tf.compat.v1.estimator`).
+    """Classifies with a linear model.
 
     Args:
         feature_columns: dense or categorical feature columns.
@@ -126,30 +122,20 @@ class LinearClassifier(Estimator):
 
 @constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifierV2(EstimatorV2):
-    """Classifies with a linear model (`tf.estimator` in TensorFlow 2).
+    """`LinearClassifier` for TensorFlow 2, with columns of `tf.feature_column`.
 
-    Args:
-        feature_columns: dense or categorical columns of `tf.feature_column`.
-        optimizer: as in `LinearClassifier`, but objects are of `tf.keras.optimizers.legacy`.
-
-    The other arguments are the same as in `LinearClassifier` and `DNNClassifierV2`.
+    Optimizers are of `tf.keras.optimizers.legacy`, and reductions as in `DNNClassifierV2`.
     """
 
 
 @constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimator(Estimator):
-    """Trains a linear model with any head.
-
-    The arguments are as in `DNNEstimator` and `LinearClassifier`.
-    """
+    """Trains a linear model with any head; see `DNNEstimator` and `LinearClassifier`."""
 
 
 @constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimatorV2(EstimatorV2):
-    """Trains a linear model with any head.
-
-    The arguments are as in `DNNEstimatorV2` and `LinearClassifierV2`.
-    """
+    """Trains a linear model with any head; see `DNNEstimatorV2` and `LinearClassifierV2`."""
 
 
 @constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")

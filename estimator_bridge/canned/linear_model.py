@@ -25,10 +25,7 @@ layers.
 
 
 class LinearResult(NamedTuple):
-    """The logits of a linear model, [batch, units], and its variables.
-
-    A variable that is split is a list of its parts.
-    """
+    """The logits of a linear model, [batch, units], and all parts of its variables."""
 
     logits: Tensor
     weights: list[Variable]
@@ -36,11 +33,7 @@ class LinearResult(NamedTuple):
 
 
 class LinearLayer(Layer):
-    """Computes logits: the sum of an example's category weights, weighted numbers, and the bias.
-
-    Raises:
-        InvalidInput: a column is neither dense nor categorical.
-    """
+    """Computes logits: the sum of an example's category weights, weighted numbers, and the bias."""
 
     def __init__(
         self, feature_columns: Columns, units: int, sparse_combiner: str, name: str
@@ -55,19 +48,15 @@ class LinearLayer(Layer):
                     f"Given: {column}."
                 )
         self.units, self._combiner = units, sparse_combiner
-        self._state = tf_compat.ColumnState(self, self.trainable)
+        self.state = tf_compat.ColumnState(self, self.trainable)
         self.bias: Object = None
-
-    @property
-    def state(self) -> Object:
-        return self._state
 
     @property
     def bias_parts(self) -> list[Variable]:
         return _parts([self.bias])
 
     def weights_of(self, column: Object) -> list[Variable]:
-        return _parts([self._state.get_variable(column, "weights")])
+        return _parts([self.state.get_variable(column, "weights")])
 
     def build(self, _: Object) -> None:
         zeros = keras.initializers.zeros()
@@ -75,8 +64,8 @@ class LinearLayer(Layer):
             for column in self._columns:
                 name = tf_compat.column_scope_name(column.name)
                 with tf_compat.variable_scope_only(name):
-                    column.create_state(self._state)
-                    self._state.create_variable(
+                    column.create_state(self.state)
+                    self.state.create_variable(
                         column,
                         name="weights",
                         dtype=tf.float32,
@@ -106,9 +95,9 @@ class LinearLayer(Layer):
                     weighted = tf_compat.weighted_sum(
                         column=column,
                         transformation_cache=cache,
-                        state_manager=self._state,
+                        state_manager=self.state,
                         sparse_combiner=self._combiner,
-                        weight_var=self._state.get_variable(column, "weights"),
+                        weight_var=self.state.get_variable(column, "weights"),
                     )
                 sums.append(weighted)
             tf_compat.check_batch_sizes(sums, self._columns)

@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned import constructor_arguments as arguments
 from estimator_bridge.canned.constructor_arguments import V2, Arguments, constructor
-from estimator_bridge.canned.heads.sequential_head import SequentialHead
-from estimator_bridge.canned.network import trained_variables
+from estimator_bridge.canned.dnn import trained_variables
+from estimator_bridge.canned.heads.composed_heads import SequentialHead
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
@@ -88,10 +88,8 @@ class RNNEstimator(Estimator):
     """Trains a recurrent network with any head (`tf.estimator.experimental`).
 
     Args:
-        sequence_feature_columns: sequence columns, whose values at a step are the network's input
-            at that step.
-        context_feature_columns: dense columns, whose values are appended to the input of every
-            step.
+        sequence_feature_columns: sequence columns; a step's values are the network's input there.
+        context_feature_columns: dense columns, appended to the input of every step.
         units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: a function that returns a cell or a list of cells; cannot be combined with
@@ -107,15 +105,12 @@ class RNNEstimator(Estimator):
     """
 
 
-@constructor(V2, _model_fn, _CLASSIFIER, RNNEstimator, optimizer="Adagrad", cell_type=USE_DEFAULT)
+@constructor(V2, _model_fn, _CLASSIFIER, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNClassifier(RNNEstimator):
-    """Classifies sequences, or their steps, with a recurrent network.
+    """Classifies sequences, or with return_sequences their steps.
 
-    Args:
-        sequence_mask: with return_sequences, the key of the mask of real steps, both in the
-            features and in the predictions.
-
-    The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
+    `sequence_mask` is the key of the mask of real steps, both in the features and in the
+    predictions. The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
     """
 
 

@@ -61,7 +61,7 @@ _PARSING = "canned.parsing_utils estimator_lib"
 _REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
 _STOPPING = "hooks.early_stopping"
-_INPUTS = "canned.queues.memory_inputs"
+_INPUTS = "canned.memory_inputs"
 _LOOP = "runtime.loop.train_and_evaluate"
 _OPTIMIZERS = "canned.constructor_arguments"
 _PRIVATE = "legacy.private_names"
@@ -84,7 +84,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ),
     ("canned.dnn", "experimental", "canned.dnn", "dnn_logit_fn_builder"),
     *(
-        ("canned.heads.private_heads", None, "canned.head", name)
+        ("canned.heads.head_functions", None, "canned.head", name)
         for name in (
             "LossSpec _Head _regression_head",
             "_binary_logistic_head_with_sigmoid_cross_entropy_loss",
@@ -94,11 +94,11 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.heads.classifier_heads", "", "head.binary_class_head", "BinaryClassHead"),
     ("canned.heads.head", "", "head.base_head", "Head"),
     ("canned.heads.classifier_heads", "", "head.multi_class_head", "MultiClassHead"),
-    ("canned.heads.multi_head", "", "head.multi_head", "MultiHead"),
+    ("canned.heads.composed_heads", "", "head.multi_head", "MultiHead"),
     ("canned.heads.multi_label", "", "head.multi_label_head", "MultiLabelHead"),
     ("canned.heads.regression", "", _REGRESSION, "LogisticRegressionHead RegressionHead"),
     ("canned.heads.regression", "", _REGRESSION, "PoissonRegressionHead"),
-    ("canned.keras_models.converting", None, "keras_lib", "model_to_estimator"),
+    ("canned.keras_models", None, "keras_lib", "model_to_estimator"),
     ("canned.kmeans", "experimental", "", "KMeans"),
     ("canned.kmeans", None, "canned.kmeans", "KMeansClustering"),
     ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
@@ -110,7 +110,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     (_INPUTS, "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
     (_INPUTS, "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("canned.rnn", "experimental", "canned.rnn", "RNNClassifier RNNEstimator"),
-    ("canned.sdca.linear_sdca", "experimental", "canned.linear", "LinearSDCA"),
+    ("canned.sdca", "experimental", "canned.linear", "LinearSDCA"),
     ("estimator", "", "estimator_lib", "export inputs"),
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),

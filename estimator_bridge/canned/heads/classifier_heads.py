@@ -9,12 +9,14 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
-from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
-from estimator_bridge.canned.heads.single_head import (
+from estimator_bridge.canned.heads.head import (
     CLASSIFY,
+    MEAN,
     REGRESS,
     Losses,
     LossFn,
+    Metrics,
+    Predictions,
     SingleHead,
     keras,
 )
@@ -81,7 +83,7 @@ class LabelClasses:
 
 
 class GraphLabelClasses(LabelClasses):
-    """Converts class names with the same ops as stock's heads of TensorFlow 1."""
+    """Makes class names with the ops of TensorFlow 1's heads."""
 
     def all_names(self, logits: Tensor) -> Tensor:
         batch = tf.shape(logits)[0]
@@ -158,7 +160,6 @@ class BinaryClassHead(SingleHead):
     Args:
         weight_column: a numeric feature column, or its key, with a weight for each example.
         thresholds: probabilities in (0, 1); accuracy, precision and recall are reported for each.
-        label_vocabulary: the two labels as strings.
         loss_reduction: one of `tf.losses.Reduction`, but not NONE.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch, 1].
         name: becomes a part of the names of metrics and summaries.
@@ -252,13 +253,8 @@ class MultiClassHead(SingleHead):
     """A head for more than two classes: the softmax of the logits has the classes' probabilities.
 
     The loss of an example is the sparse softmax cross entropy of its label and logits. Labels,
-    [batch, 1] or [batch], are integers in [0, n_classes), or strings of the vocabulary.
-
-    Args:
-        n_classes: the number of classes, more than 2.
-        label_vocabulary: the labels as strings, one for each class.
-
-    The other arguments are the same as in `BinaryClassHead`.
+    [batch, 1] or [batch], are integers in [0, n_classes), or strings of the vocabulary. Arguments
+    are as in `BinaryClassHead`.
     """
 
     _label_classes = LabelClasses

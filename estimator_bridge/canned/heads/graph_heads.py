@@ -1,7 +1,6 @@
 """The heads of TensorFlow 1's estimators, with losses, optimizers and metrics of `tf.compat.v1`.
 
-By default, the loss of these heads is the sum over a batch. They integrate the AUC in another way
-than Keras.
+By default, the loss is the sum over a batch. The AUC is integrated in another way than in Keras.
 """
 
 from __future__ import annotations
@@ -22,10 +21,15 @@ from estimator_bridge.canned.heads.classifier_heads import (
     predictions_of,
     threshold_keys,
 )
-from estimator_bridge.canned.heads.head import HeadCall, Predictions, check_one_way_to_train
+from estimator_bridge.canned.heads.head import (
+    HeadCall,
+    Losses,
+    Predictions,
+    SingleHead,
+    check_one_way_to_train,
+)
 from estimator_bridge.canned.heads.multi_label import MultiLabelHead
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.heads.single_head import Losses, SingleHead
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from tf2_engine import tf_compat

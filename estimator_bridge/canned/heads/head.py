@@ -1,9 +1,9 @@
-"""Defines `Head`, the base class of all heads, and how heads train with Keras optimizers."""
+"""The base classes of heads: `Head`, and `SingleHead` for one kind of labels."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.result_names import MetricKeys
-from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.host_calls import HostCall
 from estimator_bridge.runtime.program_types import Features
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
@@ -38,8 +39,7 @@ class HeadCall(NamedTuple):
 class Head(abc.ABC):
     """Computes loss, predictions, metrics and a train op from the logits of a model.
 
-    A subclass overrides the abstract members, and either `create_estimator_spec` or
-    `_create_tpu_estimator_spec`.
+    Subclasses also define `create_estimator_spec` or `_create_tpu_estimator_spec`.
     """
 
     @property
@@ -102,9 +102,8 @@ class Head(abc.ABC):
 
         Args:
             features: the features of the batch, among them the weights, if there are any.
-            mode: one of `ModeKeys`.
             logits: [..., logits_dimension]; for `MultiHead` also a dict by head name.
-            labels: the expected results; None in prediction.
+            labels: None in prediction.
             optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
             trainable_variables: the variables that the optimizer updates.
             train_op_fn: takes the loss and returns the train op.
@@ -119,20 +118,26 @@ class Head(abc.ABC):
         return self._estimator_spec(HeadCall(features, mode, logits, labels, *rest))
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
-        try:
-            spec = self._create_tpu_estimator_spec(**call._asdict())
-        except NotImplementedError:
-            raise NotImplementedError(
-                "Subclasses of Head must implement `create_estimator_spec()` or "
-                f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
-            ) from None
-        return spec.as_estimator_spec()
+        return spec_without_tpu("Head", self, **call._asdict())
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
         raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
     def _summary_key(self, key: str) -> str:
         return f"{key}/{self.name}" if self.name else key
+
+
+def spec_without_tpu(
+    base: str, head: Object, *arguments: Object, **by_name: Object
+) -> EstimatorSpec:
+    try:
+        spec = head._create_tpu_estimator_spec(*arguments, **by_name)
+    except NotImplementedError:
+        raise NotImplementedError(
+            f"Subclasses of {base} must implement `create_estimator_spec()` or "
+            f"_create_tpu_estimator_spec(). {type(head).__name__} has neither."
+        ) from None
+    return spec.as_estimator_spec()
 
 
 MEAN = "sum_over_batch_size"
@@ -166,15 +171,15 @@ def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
         if call.train_op_fn is not None:
             train_op = call.train_op_fn(loss)
         else:
-            check_keras_optimizer(call.optimizer)
+            _check_keras_optimizer(call.optimizer)
             head_checks.check_trainable(call.trainable_variables)
             of_replica = per_replica(loss, reduction)
             train_op = call.optimizer.get_updates(of_replica, call.trainable_variables)[0]
         return train_op if call.update_ops is None else tf.group(train_op, *call.update_ops)
 
 
-def check_keras_optimizer(optimizer: Object) -> None:
-    optimizers = tf_compat.keras2().optimizers
+def _check_keras_optimizer(optimizer: Object) -> None:
+    optimizers = keras.optimizers
     if not isinstance(optimizer, (optimizers.Optimizer, optimizers.legacy.Optimizer)):
         raise errors.InvalidInput(
             "The given optimizer is not a tf.keras.optimizers.Optimizer instance. Received "
@@ -191,3 +196,229 @@ def add_loss_summaries(
             tf.summary.scalar(
                 key_of(MetricKeys.LOSS_REGULARIZATION), tf.add_n(regularization_losses)
             )
+
+
+LossFn = Callable[..., Tensor]
+
+CLASSIFY, REGRESS, PREDICT = "classification", "regression", "predict"
+DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+keras = tf_compat.keras2()
+
+
+class Losses(NamedTuple):
+    """The losses and weights of a batch, for each example, [..., 1], or each logit.
+
+    Without a weight column, `weights` is 1.0. The labels have the form that the loss needs.
+    """
+
+    of_examples: Tensor
+    weights: Tensor | float
+    labels: Tensor
+
+
+class SingleHead(Head):
+    """Base class of heads with one kind of labels; subclasses define losses and predictions."""
+
+    _per_logit = False  # whether each logit has a loss, and may have a weight
+    _numeric_weights = True
+    _range_scope = "check_label_range"
+    _shapes_first = False  # order of label checks; see `head_checks.checked_labels`
+    _compared_predictions: Sequence[str] | None = None  # those that metrics use; None means all
+    _reductions: Sequence[str] = REDUCTIONS
+
+    def __init__(
+        self,
+        logits_dimension: int,
+        weight_column: Object,
+        loss_reduction: str,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
+    ) -> None:
+        head_checks.check_reduction(loss_reduction, self._reductions)
+        head_checks.check_loss_fn(loss_fn)
+        self._logits_dimension = logits_dimension
+        self._weight_column = weight_column
+        self._loss_reduction = loss_reduction
+        self._loss_fn = loss_fn
+        self._name = name
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def logits_dimension(self) -> int:
+        return self._logits_dimension
+
+    @property
+    def loss_reduction(self) -> str:
+        return self._loss_reduction
+
+    @property
+    def weight_column(self) -> Object:
+        return self._weight_column
+
+    def loss(
+        self,
+        labels: Nest,
+        logits: Tensor,
+        features: Features | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        # SUM_OVER_BATCH_SIZE divides by the number of losses, not by the sum of the weights.
+        with tf.name_scope("losses"):
+            logits = head_checks.checked_logits(logits, self.logits_dimension)
+            loss = self._reduced(self._losses(logits, labels, features or {}))
+            if regularization_losses is not None:
+                loss += tf.add_n(regularization_losses)
+        return loss
+
+    def predictions(
+        self, logits: Tensor, keys: Sequence[str] | None = None
+    ) -> dict[Object, Tensor]:
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
+        with tf.name_scope(None, "predictions", (logits,)):
+            return self._predictions(logits, keys)
+
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+        with tf.name_scope("metrics"):
+            key = MetricKeys.LOSS_MEAN
+            metrics = {key: keras.metrics.Mean(name=key), **self._metrics()}
+            if regularization_losses is not None:
+                key = MetricKeys.LOSS_REGULARIZATION
+                metrics[key] = keras.metrics.Mean(name=key)
+            metrics.update(self._later_metrics())
+        return {self._summary_key(key): metric for key, metric in metrics.items()}
+
+    def update_metrics(
+        self,
+        eval_metrics: Metrics,
+        features: Features,
+        logits: Tensor,
+        labels: Nest,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Metrics:
+        # As in stock, predictions are computed again, so their ops are `predictions/...` without
+        # the head.
+        predictions = self.predictions(logits, self._compared_predictions)
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
+        losses = self._losses(logits, labels, features or {})
+        self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
+            values=losses.of_examples, sample_weight=losses.weights
+        )
+        self._update(eval_metrics, predictions, labels, losses)
+        if regularization_losses is not None:
+            self._metric(eval_metrics, MetricKeys.LOSS_REGULARIZATION).update_state(
+                values=tf.add_n(regularization_losses)
+            )
+        self._update_later(eval_metrics, predictions, losses)
+        return eval_metrics
+
+    def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
+        call = HeadCall(*arguments, **by_name)
+        mode, regularization_losses = call.mode, call.regularization_losses
+        with tf.name_scope(self._name, "head"):
+            predictions = self.predictions(call.logits)
+            if mode == ModeKeys.PREDICT:
+                return self._predict_spec(predictions)
+            loss = self.loss(call.labels, call.logits, call.features, mode, regularization_losses)
+            if mode == ModeKeys.EVAL:
+                metrics = self._eval_metrics(call)
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
+            train_op = make_train_op(loss, self.loss_reduction, call)
+        add_loss_summaries(loss, regularization_losses, self._summary_key)
+        return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
+
+    def _predict_spec(self, predictions: Predictions) -> TPUEstimatorSpec:
+        outputs = self._export_outputs(predictions)
+        return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
+
+    def _eval_metrics(self, call: HeadCall) -> HostCall:
+        metrics = self.metrics(call.regularization_losses)
+
+        def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
+            return self.update_metrics(
+                metrics, call.features, logits, labels, call.regularization_losses
+            )
+
+        tensors = {"logits": call.logits}
+        if tf.is_tensor(call.labels):
+            tensors["labels"] = call.labels
+        return update, tensors
+
+    def _reduced(self, losses: Losses) -> Tensor:
+        return keras.__internal__.losses.compute_weighted_loss(
+            losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
+        )
+
+    def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
+        labels = self._checked_labels(logits, labels)
+        if self._loss_fn is None:
+            losses = self._losses_of_examples(labels, logits)
+        else:
+            width = self.logits_dimension if self._per_logit else 1
+            losses = head_checks.checked_losses(self._loss_fn, labels, logits, features, width)
+        weights = head_checks.checked_weights(
+            features,
+            self._weight_column,
+            logits,
+            per_logit=self._per_logit,
+            numeric=self._numeric_weights,
+        )
+        return Losses(losses, weights, labels)
+
+    def _dense_labels(self, labels: Nest, logits: Tensor, width: int) -> Tensor:
+        return head_checks.checked_labels(labels, logits, width, shapes_first=self._shapes_first)
+
+    def _metric(self, metrics: Metrics, key: str) -> Object:
+        return metrics[self._summary_key(key)]
+
+    def _update_mean(
+        self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
+    ) -> None:
+        values = tf.cast(values, tf.float32)
+        spread = tf_compat.broadcast_weights(weights, values)
+        self._metric(metrics, key).update_state(values=values, sample_weight=spread)
+
+    def _update_all(
+        self, metrics: Metrics, keys: Iterable[str], losses: Losses, predictions: Tensor
+    ) -> None:
+        _, weights, labels = losses
+        for key in keys:
+            self._metric(metrics, key).update_state(labels, predictions, sample_weight=weights)
+
+    @abc.abstractmethod
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor: ...
+
+    @abc.abstractmethod
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor: ...
+
+    @abc.abstractmethod
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
+        pass
+
+    def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        outputs = self._own_outputs(predictions)
+        default = next(iter(outputs.values()))
+        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
+        return {DEFAULT: default, **outputs, PREDICT: predict}
+
+    @abc.abstractmethod
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        """Makes the export outputs besides the one of all predictions; the first is the default."""
+
+    @abc.abstractmethod
+    def _metrics(self) -> Metrics:
+        pass
+
+    def _later_metrics(self) -> Metrics:
+        return {}
+
+    @abc.abstractmethod
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None: ...
+
+    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None: ...

@@ -94,8 +94,7 @@ def checked_labels(
     """Checks that labels are dense and have the shape of the logits, but a last axis of `width`.
 
     Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
-    `labels/Shape` computes the shape of the labels, as in TensorFlow 1; otherwise it computes the
-    shape of the logits.
+    `labels/Shape` is of the labels, as in TensorFlow 1; otherwise it is of the logits.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)

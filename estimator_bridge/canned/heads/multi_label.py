@@ -16,8 +16,16 @@ from estimator_bridge.canned.heads.classifier_heads import (
     predictions_of,
     threshold_keys,
 )
-from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
-from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
+from estimator_bridge.canned.heads.head import (
+    CLASSIFY,
+    MEAN,
+    Losses,
+    LossFn,
+    Metrics,
+    Predictions,
+    SingleHead,
+    keras,
+)
 from estimator_bridge.canned.result_names import (
     OF_CLASS,
     PROBABILITY_MEAN,
@@ -35,12 +43,8 @@ class MultiLabelHead(SingleHead):
     The loss of an example is the sigmoid cross entropy, averaged over the classes. Labels are zeros
     and ones, [batch, n_classes], or a SparseTensor with the class ids, or names, of each example.
 
-    Args:
-        n_classes: the number of classes, more than 1.
-        classes_for_class_based_metrics: ids or names of the classes for which metrics are also
-            reported separately.
-
-    The other arguments are the same as in `BinaryClassHead`.
+    `classes_for_class_based_metrics` are ids or names of classes for which metrics are also
+    reported separately. The other arguments are the same as in `BinaryClassHead`.
     """
 
     _compared_predictions = (PredictionKeys.PROBABILITIES,)

@@ -8,8 +8,16 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
-from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
-from estimator_bridge.canned.heads.single_head import REGRESS, Losses, LossFn, SingleHead, keras
+from estimator_bridge.canned.heads.head import (
+    MEAN,
+    REGRESS,
+    Losses,
+    LossFn,
+    Metrics,
+    Predictions,
+    SingleHead,
+    keras,
+)
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
@@ -24,7 +32,6 @@ class RegressionHead(SingleHead):
     label_dimension], or [batch] if label_dimension is 1; weights may have the shape of the labels.
 
     Args:
-        label_dimension: how many numbers to predict for an example.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch,
             label_dimension].
         inverse_link_fn: computes predictions from the logits; may be None.
@@ -87,13 +94,9 @@ class RegressionHead(SingleHead):
 
 
 class PoissonRegressionHead(RegressionHead):
-    """A head that predicts counts: a logit is the logarithm of a Poisson distribution's mean.
+    """A `RegressionHead` for counts: a logit is the logarithm of a Poisson distribution's mean.
 
-    Args:
-        compute_full_loss: whether to add Stirling's approximation of the constant term to the loss.
-
-    The other arguments are the same as in `RegressionHead`. The prediction is exp(logit), and the
-    loss is `tf.nn.log_poisson_loss`.
+    The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
     """
 
     def __init__(
@@ -114,9 +117,9 @@ class PoissonRegressionHead(RegressionHead):
 
 
 class LogisticRegressionHead(RegressionHead):
-    """A head that predicts probabilities: the sigmoids of the logits. Labels are in [0, 1].
+    """A `RegressionHead` for probabilities: the sigmoids of the logits. Labels are in [0, 1].
 
-    The loss is the sigmoid cross entropy; the arguments are the same as in `RegressionHead`.
+    The loss is the sigmoid cross entropy.
     """
 
     def __init__(

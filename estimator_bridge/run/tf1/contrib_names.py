@@ -152,7 +152,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "call_logit_fn dnn_logit_fn_builder linear_logit_fn_builder",
         f"{_V1}.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
         ".optimizers:": "clip_gradients_by_norm",
-        "estimator_bridge.canned.heads.contrib_heads:": "binary_classification_head "
+        "estimator_bridge.canned.heads.head_functions:": "binary_classification_head "
         "logistic_regression_head multi_class_head multi_head multi_label_head "
         "poisson_regression_head regression_head",
     },

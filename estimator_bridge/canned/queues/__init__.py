@@ -1,1 +1,0 @@
-"""Input functions that feed rows from memory through queues in the graph."""

@@ -1,1 +1,0 @@
-"""Linear models trained by stochastic dual coordinate ascent."""

@@ -18,7 +18,7 @@ from compat_tests.support.graph_ops import ops_with_inputs
 from estimator_bridge import estimator
 from estimator_bridge.canned.heads import head_functions
 from estimator_bridge.run import install
-from estimator_bridge.run.tf1.view import TF1View
+from estimator_bridge.run.tf1.running import TF1View
 from tf2_engine import tf_compat
 
 if HAS_STOCK:

@@ -23,7 +23,7 @@ from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.cluster import task_software, tasks
-from estimator_bridge.runtime.saving import slices
+from estimator_bridge.runtime.saving import job_saver
 
 BATCH, CORES = 8, 2
 LARGE, SMALL = (30_001, 5), (53, 4)
@@ -43,7 +43,7 @@ def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> 
     if not servers:
         return
     # The servers end with the process, and hear of no end before.
-    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, **_: None)
+    patch.setattr(tasks, "tell_all_at_exit", lambda cluster, **_: None)
     patch.setattr(task_software, "_devices_with_native_ops", lambda cluster: frozenset())
     cluster = _running(servers, workers)
     config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
@@ -144,7 +144,7 @@ def train(
     """
     with pytest.MonkeyPatch.context() as patch:
         start_cluster(patch, servers, workers)
-        patch.setattr(slices, "SLICE_BYTES", options.pop("slice_bytes", slices.SLICE_BYTES))
+        patch.setattr(job_saver, "SLICE_BYTES", options.pop("slice_bytes", job_saver.SLICE_BYTES))
         estimator(folder, **options).train(input_fn, max_steps=steps)
     return str(folder / f"model.ckpt-{steps}")
 
@@ -152,7 +152,7 @@ def train(
 def evaluate(folder: pathlib.Path, servers: int, **options: Any) -> Mapping[str, float]:
     with pytest.MonkeyPatch.context() as patch:
         start_cluster(patch, servers)
-        patch.setattr(slices, "SLICE_BYTES", options.pop("slice_bytes", slices.SLICE_BYTES))
+        patch.setattr(job_saver, "SLICE_BYTES", options.pop("slice_bytes", job_saver.SLICE_BYTES))
         metrics: Mapping[str, float] = estimator(folder, **options).evaluate(input_fn, steps=2)
     return metrics
 

@@ -27,7 +27,7 @@ v1 = tf.compat.v1
 
 def set_task(patch: pytest.MonkeyPatch, job: str, number: int) -> None:
     """Makes this process a task, of which nobody hears."""
-    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, workers_train: None)
+    patch.setattr(tasks, "tell_all_at_exit", lambda cluster, workers_train: None)
     chief = "master" if job == "master" else "chief"
     cluster = {chief: ["a:1"], **ADDRESSES}
     patch.setenv(

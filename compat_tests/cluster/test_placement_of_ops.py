@@ -22,7 +22,7 @@ fc = tf.feature_column
 
 def set_task(patch: pytest.MonkeyPatch) -> None:
     """Makes this process the chief, of tasks that hear nothing of its end."""
-    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, workers_train: None)
+    patch.setattr(tasks, "tell_all_at_exit", lambda cluster, workers_train: None)
     config = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from compat_tests.cluster.tables_on_servers import LARGE, estimator, input_fn, start_cluster
 from estimator_bridge import errors
 from estimator_bridge.runtime.cluster import tasks
-from estimator_bridge.runtime.saving import slices
-from estimator_bridge.runtime.saving.job_saver import add_job_saver
-from estimator_bridge.runtime.saving.slices import cut, rows_at_once
+from estimator_bridge.runtime.saving import job_saver
+from estimator_bridge.runtime.saving.job_saver import add_job_saver, cut, rows_at_once
 from estimator_bridge.runtime.step.model_step import new_graph
 from tf2_engine import sharding, tf_compat
 from tf2_engine.placement import LAYOUTS, TableSize, place_tables
@@ -80,7 +79,7 @@ def test_no_table_passes_through_one_place(
     Measured by a trace of the ops that ran: on which task, and of what size their results are.
     """
     start_cluster(monkeypatch, SERVERS)
-    monkeypatch.setattr(slices, "SLICE_BYTES", SLICE_BYTES)
+    monkeypatch.setattr(job_saver, "SLICE_BYTES", SLICE_BYTES)
     job = estimator(tmp_path, layout=layout)._job("train", input_fn, None, None)
     traces = {}
     with new_graph(None, job.device_fn()):
@@ -126,7 +125,7 @@ def test_a_checkpoint_in_one_piece_is_read_once(
     """A large tensor that another Saver stored whole is restored in one go, and then in slices."""
     from estimator_bridge.runtime.saving.job_saver import JobSaver
 
-    monkeypatch.setattr(slices, "SLICE_BYTES", 256)
+    monkeypatch.setattr(job_saver, "SLICE_BYTES", 256)
     values = np.arange(400.0, dtype=np.float32).reshape(100, 4)
     with tf.Graph().as_default(), v1.Session() as session:
         table = v1.get_variable("table", initializer=values, use_resource=True)

@@ -14,8 +14,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors, estimator
 from estimator_bridge.defaults import DEFAULTS, INPUT_HOSTS_VARIABLE
 from estimator_bridge.runtime.estimator import cores_and_hosts
-from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
-from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+from estimator_bridge.runtime.input.feeding import THIS_PROCESS, CoreLayout, read_per_core
 from estimator_bridge.runtime.step.clients import following
 from estimator_bridge.runtime.step.model_step import new_graph
 from tf2_engine import tf_compat
@@ -108,7 +107,7 @@ def test_an_input_fn_is_told_of_its_host(
 
 def test_hosts_of_workers_have_their_devices() -> None:
     """A context says where the host of a call, of a number and of a core is."""
-    from estimator_bridge.runtime.estimator.tpu_context import TPUContext
+    from estimator_bridge.runtime.estimator.cores_and_hosts import TPUContext
 
     cores = CoreLayout(CORES, Modes.PER_HOST_V1, hosts=WORKERS)
     context = TPUContext(cores, input_fn_call=1)

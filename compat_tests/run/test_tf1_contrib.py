@@ -25,7 +25,7 @@ from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.run import install
 from estimator_bridge.run.tf1 import contrib_names
-from estimator_bridge.run.tf1.view import TF1View, seen_by_programs
+from estimator_bridge.run.tf1.running import TF1View, seen_by_programs
 from tf2_engine import tf_compat
 
 tf1 = tf.compat.v1

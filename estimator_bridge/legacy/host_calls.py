@@ -88,9 +88,9 @@ def _read_before_counting(tensors: Nest) -> Nest:
         is_number = isinstance(tensor, tf.Tensor) and (
             tensor.dtype.is_floating or tensor.dtype.is_integer
         )
-        if not is_number or variable.op not in _sources(tensor.op):
+        if not is_number or variable.op not in sources(tensor.op):
             return tensor
-        if _sources(tensor.op, control=True).intersection(updates):
+        if sources(tensor.op, control=True).intersection(updates):
             return tensor  # the program itself reads the step after the update
         # A variable that is not a resource is updated in place, which would also change the tensor.
         copied = tf.raw_ops.DeepCopy(x=tensor)
@@ -106,11 +106,12 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
         kind = op.type.removesuffix("VariableOp")
         if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:
             continue
-        if kind != "Assign" or variable in _sources(op.inputs[1].op):
+        if kind != "Assign" or variable in sources(op.inputs[1].op):
             yield op
 
 
-def _sources(op: Op, control: bool = False) -> set[Op]:
+def sources(op: Op, control: bool = False) -> set[Op]:
+    """Finds the ops on which an op depends, the op itself too; `control` follows control edges."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

@@ -165,7 +165,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("estimator.export", "export", _OUTPUT, "ClassificationOutput EvalOutput ExportOutput"),
     ("estimator.export", "export", _OUTPUT, "PredictOutput RegressionOutput"),
     ("runtime.estimator.tpu_estimator", "tpu", _TPU_ESTIMATOR, "TPUEstimator"),
-    ("runtime.estimator.tpu_context", None, _TPU_CONTEXT, "TPUContext"),
+    ("runtime.estimator.cores_and_hosts", None, _TPU_CONTEXT, "TPUContext"),
     ("legacy.estimator_spec", "tpu", _TPU_ESTIMATOR, "TPUEstimatorSpec"),
     ("legacy.run_config", "tpu", f"{_TPU_CONFIG} {_TPU_ESTIMATOR}", "InputPipelineConfig"),
     ("legacy.run_config", "tpu", _TPU_CONFIG, "RunConfig TPUConfig"),

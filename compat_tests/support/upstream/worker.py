@@ -65,7 +65,7 @@ def _limit(job: dict[str, Any], name: str) -> float:
 def put_the_bridge_in_place() -> None:
     """Makes the modules of stock's package, and `tf.contrib.summary`, lead to the bridge."""
     from estimator_bridge.run import install
-    from estimator_bridge.run.tf1.view import TF1View
+    from estimator_bridge.run.tf1.running import TF1View
 
     install.install(replace=True)
     for name in _ABSENT:

@@ -32,7 +32,9 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_config tpu.python.tpu.tpu_estimator": {
         _TPU: "InputPipelineConfig RunConfig TPUConfig",
     },
-    "tpu.python.tpu.tpu_context": {"estimator_bridge.runtime.estimator.tpu_context:": "TPUContext"},
+    "tpu.python.tpu.tpu_context": {
+        "estimator_bridge.runtime.estimator.cores_and_hosts:": "TPUContext"
+    },
     "tpu": {
         f"{_V1}.tpu": "CrossShardOptimizer batch_parallel bfloat16_scope core cross_replica_sum "
         "initialize_system outside_compilation replicate rewrite shard shutdown_system",

@@ -1,15 +1,24 @@
-"""Context managers in which a program finds TensorFlow 1."""
+"""Makes a TensorFlow 1 program, and only the program, find TensorFlow 1."""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import dis
+import functools
+import importlib
+import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import FrameType, ModuleType
 
-from estimator_bridge.run.tf1 import detection, reading
-from estimator_bridge.run.tf1.view import TF1View, seen_by_programs
+from estimator_bridge import errors
+from estimator_bridge.run.namespaces import load, refusal
+from estimator_bridge.run.tf1 import contrib_names, detection, reading
+from estimator_bridge.run.tf1.libraries import Libraries
 from tf2_engine import tf_compat
+from tf2_engine.types import Object
 
 
 @contextlib.contextmanager
@@ -92,3 +101,184 @@ def remedy_for(error: BaseException) -> str | None:
     if name is None:
         return None
     return f"the program fails for {name}, which only TensorFlow 1 has. Run it with --tf1."
+
+
+VERSION = "1.15.5"
+"""The `tf.__version__` that programs see: the last release that has the names of TensorFlow 1."""
+
+_ROOT = "tensorflow"
+_CONTRIB = f"{_ROOT}.contrib"
+
+# Packages of TensorFlow that are not attributes of a public module; the view has them unchanged.
+_PACKAGES = ("compiler", "core", "lite", "python", "tools")
+
+
+class ContribModule(ModuleType):
+    """The module at a path below `tf.contrib`. Its names are loaded on first use."""
+
+    def __init__(self, path: str, view: TF1View) -> None:
+        super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
+        self.__path__: list[str] = []  # imports find only what the view has
+        self._path, self._view = path, view
+        self.__all__ = sorted(contrib_names.MODULES[path])
+
+    def __getattr__(self, name: str) -> Object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        path = f"{self._path}.{name}".removeprefix(".")
+        target = contrib_names.MODULES[self._path].get(name)
+        if path in contrib_names.EMPTY and _is_imported(sys._getframe(1)):
+            return self._view.module(f"{_CONTRIB}.{path}")
+        try:
+            if target is not None:
+                value = _load(target, path)
+            elif path in contrib_names.MODULES and path not in contrib_names.EMPTY:
+                value = self._view.module(f"{_CONTRIB}.{path}")
+            else:
+                raise errors.UnsupportedImport(contrib_names.refusal(path), name=name)
+        except errors.UnsupportedImport as error:
+            raise refusal(str(error), name) from error
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        below = contrib_names.submodules(self._path)
+        return sorted({*super().__dir__(), *self.__all__, *below})
+
+
+class TF1View(ModuleType):
+    """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
+
+    Attributes that a program sets stay on this module. The submodules are TensorFlow's own, so
+    attributes set on them are seen by everyone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_ROOT, "TensorFlow 1, as far as TensorFlow 2 still has it.")
+        self._v1 = importlib.import_module("tensorflow.compat.v1")
+        self._modules: dict[str, ModuleType] = {_ROOT: self, f"{_ROOT}.compat.v1": self}
+        self.__path__: list[str] = list(importlib.import_module(_ROOT).__path__)
+        self.__version__ = self.VERSION = VERSION
+        self.compat = _Compat(self)
+
+    def __getattr__(self, name: str) -> Object:
+        if name == "contrib":
+            return self.module(_CONTRIB)
+        if name in _PACKAGES:
+            return importlib.import_module(f"{_ROOT}.{name}")
+        try:
+            return getattr(self._v1, name)
+        except AttributeError:
+            raise AttributeError(
+                f"module 'tensorflow' has no attribute {name!r}. `estimator-bridge run --tf1` "
+                "makes the module from tf.compat.v1 of TensorFlow 2, which lacks this name."
+            ) from None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._v1), "contrib"})
+
+    def module(self, path: str) -> ModuleType:
+        if path not in self._modules:
+            self._modules[path] = self._find(path)
+        return self._modules[path]
+
+    def _find(self, path: str) -> ModuleType:
+        if f"{path}.".startswith(f"{_CONTRIB}."):
+            below = path.removeprefix(_CONTRIB).removeprefix(".")
+            if below not in contrib_names.MODULES:
+                raise errors.UnsupportedImport(contrib_names.refusal(below), name=path)
+            whole = contrib_names.WHOLE.get(below)
+            module: ModuleType = _load(whole, below) if whole else ContribModule(below, self)
+            return module
+        names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
+        if names[0] not in (*_PACKAGES, "compat"):
+            # Public modules are those of version 1. Many are attributes that cannot be imported.
+            root: Object = self
+            target = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
+            if isinstance(target, ModuleType):
+                return target
+        return importlib.import_module(path)
+
+
+class _Compat(ModuleType):
+    """The view's `tf.compat`. Its `v1` is the view itself, as in TensorFlow 1."""
+
+    def __init__(self, view: TF1View) -> None:
+        super().__init__(f"{_ROOT}.compat")
+        self.v1 = view
+        self._compat = importlib.import_module(f"{_ROOT}.compat")
+
+    def __getattr__(self, name: str) -> Object:
+        return getattr(self._compat, name)
+
+
+def _is_imported(frame: FrameType) -> bool:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
+def _load(target: str, path: str) -> Object:
+    package = target.partition(":")[0].partition(".")[0]
+    try:
+        return load(target)
+    except ModuleNotFoundError as error:
+        if error.name != package or package != "tf_slim":
+            raise
+        raise errors.UnsupportedImport(
+            f"`tf.contrib.{path}` needs the package {package}, which is not installed. Install it: "
+            f"pip install {package}.",
+            name=package,
+        ) from error
+
+
+@contextlib.contextmanager
+def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
+    """Makes `import tensorflow` in the program's modules return `view`, inside the context.
+
+    The bridge and libraries still get TensorFlow itself. The project of `script` counts as the
+    program's, not as a library.
+    """
+    # Only this function learns which module imports. A finder on sys.meta_path, or another entry in
+    # sys.modules, would change TensorFlow for libraries too.
+    stock_import, stock_import_module = builtins.__import__, importlib.import_module
+    libraries = Libraries(script)
+
+    def import_(
+        name: str,
+        globals: Mapping[str, Object] | None = None,
+        locals: Mapping[str, Object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if level or not _is_tensorflow(name) or not _is_of_program(globals, libraries):
+            return stock_import(name, globals, locals, fromlist or (), level)
+        module = view.module(name)
+        if not fromlist:
+            return view
+        for each in () if isinstance(module, ContribModule) else fromlist:
+            if each != "*" and not hasattr(module, each):
+                with contextlib.suppress(ImportError):  # the import itself will say what is missing
+                    setattr(module, each, view.module(f"{name}.{each}"))
+        return module
+
+    def import_module(name: str, package: str | None = None) -> ModuleType:
+        caller = sys._getframe(1).f_globals
+        if _is_tensorflow(name) and _is_of_program(caller, libraries):
+            return view.module(name)
+        return stock_import_module(name, package)
+
+    builtins.__import__, importlib.import_module = import_, import_module
+    try:
+        yield
+    finally:
+        builtins.__import__, importlib.import_module = stock_import, stock_import_module
+
+
+def _is_tensorflow(name: str) -> bool:
+    return name == _ROOT or name.startswith(f"{_ROOT}.")
+
+
+def _is_of_program(variables: Mapping[str, Object] | None, libraries: Libraries) -> bool:
+    path = (variables or {}).get("__file__")
+    if (variables or {}).get("__name__") == "__main__":
+        return True
+    return isinstance(path, str) and not libraries.have(path)

@@ -26,13 +26,11 @@ _SECONDS_OF_SILENCE = 30.0  # after this time the log names the tasks that have 
 
 
 class TaskReport(NamedTuple):
-    """What a task reports about its software.
+    """What a task reports about its software. The last two are None in older versions.
 
     Attributes:
-        tasks: the addresses in the task's TF_CONFIG, by job; None if the task has an older version
-            of this package.
+        tasks: the addresses in the task's TF_CONFIG, by job.
         trains: whether the task runs a training loop of its own, as it does without use_tpu=True.
-            None if the task has an older version of this package.
     """
 
     tensorflow: str = "unknown"
@@ -75,10 +73,9 @@ def of_this_process() -> TaskReport:
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Lists the devices of the tasks that have native ops; empty if this process lacks them.
+    """Waits for all tasks, and lists the devices with native ops; none if this process lacks them.
 
-    Waits until all tasks have started. Raises InvalidInput if a task has other versions, another
-    TF_CONFIG, or a training loop of its own.
+    Raises InvalidInput if a task has other versions, another TF_CONFIG, or trains by itself.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))

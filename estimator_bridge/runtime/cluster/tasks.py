@@ -1,7 +1,7 @@
 """Reads the tasks of a cluster from TF_CONFIG, starts this task's server, and ends the tasks.
 
-The chief tells all other tasks when its program ends. Parameter servers, and workers that only run
-the chief's ops, then exit. Workers with their own training loop stop after the current step.
+When the chief's program ends, parameter servers, and workers that only run the chief's ops, exit.
+Workers with their own training loop stop after the current step.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ _LONG_PATIENCE_MS = 60_000  # the same, for telling a worker that it has to trai
 
 _STARTING = threading.Lock()
 
-LEAVING_SECS = 10.0
-"""Parameter servers run for this long after the chief has ended, so that workers can finish
-steps.
-"""
+LEAVING_SECS = 10.0  # so long parameter servers outlive the chief, for workers to finish a step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +80,6 @@ class Cluster:
     def target(self) -> str:
         with _STARTING:  # several threads connect to other tasks
             return str(_server(self).target)
-
-    def tell_all_at_exit(self, *, workers_train: bool) -> None:
-        _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
         self.target()
@@ -229,7 +223,7 @@ def _server(cluster: Cluster) -> Object:
 
 
 @functools.cache
-def _tell_all_at_exit(cluster: Cluster, workers_train: bool) -> None:
+def tell_all_at_exit(cluster: Cluster, *, workers_train: bool) -> None:
     atexit.register(cluster.tell_all, workers_train=workers_train)
 
 
@@ -238,10 +232,10 @@ class ChiefHasEnded(Exception):
 
 
 class WorkerEnd:
-    """Waits in a worker for the end of the chief, and tells the chief when the worker has stopped.
+    """Sets the event `come` in a worker once the chief has ended; then the worker leaves.
 
     If the worker's step does not end soon after the chief, the process exits, because the results
-    of the step would not be saved. The event `come` is set once the chief has ended.
+    of the step would not be saved.
     """
 
     def __init__(self, cluster: Cluster) -> None:

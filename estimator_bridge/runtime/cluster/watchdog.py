@@ -25,11 +25,8 @@ VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
 """Environment variable: for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default of `VARIABLE`: five minutes.
-
-Temporary problems are shorter. A virtual machine that is moved to another host pauses for seconds,
-a network file system or TCP retries for a minute or two, and a restarted task imports TensorFlow
-for up to a minute on a busy machine.
+"""The default of `VARIABLE`: longer than temporary problems. A virtual machine that moves pauses
+for seconds, TCP retries for a minute or two, and importing TensorFlow takes up to a minute.
 """
 
 STATUS = os.EX_TEMPFAIL
@@ -41,12 +38,12 @@ _LONGEST_INTERVAL = 10.0  # seconds between two polls of a task
 
 @dataclasses.dataclass
 class Watched:
-    """A task, and how many seconds it has been silent (None before its first answer)."""
+    """A task of a cluster."""
 
     name: str
     address: str
     device: str
-    silent: float | None = None
+    silent: float | None = None  # seconds without an answer; None before the first one
 
 
 class Silences:
@@ -69,10 +66,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads from the environment how many seconds a task may be silent.
-
-    Returns None for the setting 0: a task may then be silent forever.
-    """
+    """Reads from the environment how long a task may be silent; None, for 0, is forever."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)

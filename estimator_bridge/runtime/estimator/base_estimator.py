@@ -49,8 +49,7 @@ class Estimator:
     Args:
         model_fn: takes features and any of labels, mode, config and params; returns an
             EstimatorSpec or a TPUEstimatorSpec.
-        model_dir: the directory of checkpoints and events. None takes the one in `config`, or a new
-            temporary directory.
+        model_dir: None takes the one in `config`, or a new temporary directory.
         params: passed on to model_fn and input_fn.
         warm_start_from: initial values for a model_dir without a checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
@@ -84,7 +83,7 @@ class Estimator:
         if self._cluster is not None:
             self._check_cluster(self._cluster)
             if self._cluster.is_chief:
-                self._cluster.tell_all_at_exit(workers_train=not self._is_in_graph())
+                tasks.tell_all_at_exit(self._cluster, workers_train=not self._is_in_graph())
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:
@@ -115,7 +114,23 @@ class Estimator:
             self._config = self._config.replace(**values)
 
     def _assert_members_are_not_overridden(self) -> None:
-        _check_members(type(self))
+        kind = type(self)
+        if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            return
+        overridden = sorted(
+            name
+            for name in vars(kind)
+            if not name.startswith("__")
+            and name not in _OVERRIDABLE
+            and any(
+                name in vars(base) for base in kind.__mro__[1:-1] if issubclass(base, Estimator)
+            )
+        )
+        if overridden:
+            raise errors.InvalidInput(
+                f"Subclasses of Estimator cannot override members of Estimator, but {kind} does "
+                f"override {overridden}. Give them other names."
+            )
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
         return tf.train.create_global_step(graph)
@@ -156,8 +171,8 @@ class Estimator:
 
         Args:
             input_fn: takes any of params, config and mode.
-            steps: the number of steps to add. None trains until the input ends.
-            max_steps: the global step at which to stop; cannot be combined with `steps`.
+            steps: how many steps to add. None trains until the input ends.
+            max_steps: the global step at which to stop, instead of `steps`.
 
         Raises:
             InvalidInput: `steps` or `max_steps` is invalid, or this process is an evaluator.
@@ -216,16 +231,12 @@ class Estimator:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Object]:
-        """Evaluates a checkpoint.
+        """Returns the metrics of a checkpoint, the mean "loss" and the "global_step".
 
         Args:
-            input_fn: as for `train`.
             steps: the number of batches. None evaluates until the input ends.
             checkpoint_path: None takes the latest checkpoint, or initial values if there is none.
             name: a suffix for the directory of events, so that several evaluations do not mix.
-
-        Returns:
-            The value of each metric, the mean loss as "loss", and the step as "global_step".
 
         Raises:
             InvalidInput: `steps` is invalid, or the name of a metric is already taken.
@@ -254,7 +265,6 @@ class Estimator:
 
         Args:
             predict_keys: the keys of the predictions to yield. None yields all.
-            input_fn, checkpoint_path: as for `evaluate`.
             yield_single_examples: False yields whole batches.
 
         Raises:
@@ -280,17 +290,15 @@ class Estimator:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel of TensorFlow's own ops and returns its directory as bytes.
+        """Writes a SavedModel into a new directory, named by the time; returns the path as bytes.
+
+        The SavedModel has only TensorFlow's own ops.
 
         Args:
-            export_dir_base: the directory in which a new directory, named by the time, is created
-                for the SavedModel.
             serving_input_receiver_fn: returns the tensors to feed, and the features computed from
                 them.
             assets_extra: maps paths below `assets.extra` to the files that are copied there.
-            as_text: whether to write the graph as text.
             checkpoint_path: None takes the latest checkpoint.
-            experimental_mode: the mode in which to call the model_fn.
             table_dtype: how to store the tables of the embedding config: "float32", "float16",
                 "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
                 gives bounds on the errors. Stock has no such option.
@@ -524,21 +532,4 @@ class EstimatorV2(Estimator):
         raise AttributeError(
             "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Please use "
             "`export_saved_model`, or `tf.compat.v1.estimator.Estimator`."
-        )
-
-
-def _check_members(kind: type) -> None:
-    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return
-    overridden = sorted(
-        name
-        for name in vars(kind)
-        if not name.startswith("__")
-        and name not in _OVERRIDABLE
-        and any(name in vars(base) for base in kind.__mro__[1:-1] if issubclass(base, Estimator))
-    )
-    if overridden:
-        raise errors.InvalidInput(
-            f"Subclasses of Estimator cannot override members of Estimator, but {kind} does "
-            f"override {overridden}. Give them other names."
         )

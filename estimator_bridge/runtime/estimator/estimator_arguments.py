@@ -57,9 +57,7 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Reads the distribution strategy of each mode.
-
-    The strategy of prediction is None, so that predictions keep the order of the input.
+    """Reads the strategy of each mode; None for predictions, which keep the order of the input.
 
     With `between_graph`, TensorFlow 1's ParameterServerStrategy gives None too, because a cluster
     in TF_CONFIG already trains as this strategy does.

@@ -20,10 +20,9 @@ from estimator_bridge.runtime.cluster import task_software
 from estimator_bridge.runtime.cluster.tasks import Cluster
 from estimator_bridge.runtime.estimator import cores_and_hosts, estimator_arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
-from estimator_bridge.runtime.estimator.tpu_context import TPUContext
+from estimator_bridge.runtime.estimator.cores_and_hosts import TPUContext
 from estimator_bridge.runtime.input import model_parallelism
-from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
-from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+from estimator_bridge.runtime.input.feeding import THIS_PROCESS, CoreLayout, read_per_core
 from estimator_bridge.runtime.loop.training_session import Schedule, report_interval
 from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
@@ -63,30 +62,24 @@ class TPUEstimator(Estimator):
     `arithmetic`, `layout` and `wire`.
 
     Args:
-        model_fn, model_dir: as for `Estimator`.
-        config: a TPU RunConfig.
         params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size" and
             "use_tpu", and with use_tpu=True also "context", a `TPUContext`.
-        train_batch_size, eval_batch_size, predict_batch_size: the number of samples in a global
-            batch.
+        train_batch_size, eval_batch_size, predict_batch_size: samples in a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
             in training and evaluation. None splits along the first axis.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
             of TensorFlow's own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
-        embedding_config_spec: the tables, features and optimizer; an object of stock's class or of
-            the bridge's.
-        export_saved_model_api_version: 1 or 2; has no effect, because these versions differ only in
-            graphs for TPUs.
+        embedding_config_spec: the tables, features and optimizer, of stock's class or the bridge's.
+        export_saved_model_api_version: 1 or 2; has no effect here.
         quirks: "stock" or "documented"; overrides the spec's `quirks`.
-        engine: the device of the tables with use_tpu=True: "host" (the default), "software_tpu", or
-            a host driver.
-        arithmetic: how the host computes with use_tpu=True: "tpu" (the default) as the first TPU
-            generations do, or "sparsecore" as TPU v5p, v6e and TPU7x do; see docs/sparsecore.md.
-        layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
-            (the default) in contiguous parts, or "octaves", which balances the load even if the
-            first rows are the frequent ones. The layout changes no results but initial values.
+        engine: the device of the tables: "host" (the default), "software_tpu", or a host driver.
+        arithmetic: how the host computes: "tpu" (the default) as the first TPU generations do, or
+            "sparsecore" as TPU v5p, v6e and TPU7x do; see docs/sparsecore.md.
+        layout: how rows of large tables are spread over parameter servers: "div" (the default) in
+            contiguous parts, or "octaves", which balances the load even if the first rows are the
+            frequent ones. The layout changes no results but initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             default: the smaller of these two), or "summed", which rounds differently; see
             docs/clusters.md.
@@ -262,7 +255,9 @@ class TPUEstimator(Estimator):
         def read() -> Object:
             arguments = items(input_size, next(calls))
             batch = self._call(input_fn, mode, arguments)
-            self._check_asks(input_fn, arguments.get("context"))
+            is_asked = not on_engine or arguments["context"].host_was_asked_for
+            if len(cores.hosts) > 1 and not is_asked:
+                self._tell(cores_and_hosts.all_read_the_same(input_fn, len(cores.hosts)))
             return batch
 
         def model(features: Nest, labels: Nest) -> ModelSpec:
@@ -296,8 +291,8 @@ class TPUEstimator(Estimator):
     def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
         """Whether every host calls the input_fn for its own part of the cores.
 
-        If the number of hosts is not set, the result is True in a cluster if the input_fn asks
-        which host calls it. To find out, this method calls the input_fn once in a separate graph.
+        If the number of hosts is not set, this depends on whether the input_fn asks which host
+        calls it. To find out, this method calls the input_fn once in a separate graph.
         """
         if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True
@@ -306,12 +301,6 @@ class TPUEstimator(Estimator):
         with tf.Graph().as_default():
             self._call(input_fn, mode, {"batch_size": size, "context": context})
         return context.host_was_asked_for
-
-    def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
-        if context is None or context.num_hosts == 1:
-            return
-        if not context.host_was_asked_for:
-            self._tell(cores_and_hosts.all_read_the_same(input_fn, context.num_hosts))
 
     def _warn_of_python(
         self, input_fn: InputFn, num_hosts: int, names: Sequence[str], num_bytes: int

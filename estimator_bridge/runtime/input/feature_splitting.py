@@ -27,8 +27,8 @@ class CoreInput:
         ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
             per position], or a Tensor [n] with one id per sample.
         weights: by feature, a float32 SparseTensor [n, length]; None means that all weights are 1.
-        features: all other features, nests of [n, ...], and the lengths of sequence features, int64
-            [n]. The model_fn gets these.
+        features: what the model_fn gets: all other features, nests of [n, ...], and the lengths of
+            sequence features, int64 [n].
     """
 
     ids: dict[str, Ids]
@@ -39,10 +39,7 @@ class CoreInput:
 def split_features(
     features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
 ) -> CoreInput:
-    """Separates the ids and weights in one core's batch from the other features.
-
-    `notify` is called with a line for each feature whose ids the engine reads in an unexpected way.
-    """
+    """Separates ids and weights from other features; warns of ids that are read unexpectedly."""
     if not isinstance(features, Mapping):
         raise errors.WrongType(
             f"With an embedding config the input_fn must give features as a dict, got {features!r}."
@@ -234,7 +231,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Also returns the number of samples before padding, int64, or None if the batch is known to be
-    full. The op fails at run time if the batch has more than `size` samples.
+    full. The op fails if there are more than `size` samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

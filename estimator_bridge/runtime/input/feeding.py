@@ -7,23 +7,27 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Final, TypeAlias, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feature_splitting import split_batch
-from estimator_bridge.runtime.input.hosts import (
-    THIS_PROCESS,
-    NotifyOfPython,
-    PythonInputHook,
-    make_on,
-    wait_for_each_other,
-)
-from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput
+from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput, RunContext, RunValues
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import log, tf_compat
-from tf2_engine.types import Ids, Nest, Object, Op, Session, Tensor
+from tf2_engine.types import Graph, Ids, Nest, Object, Op, Session, Tensor
+
+THIS_PROCESS: Final = "/device:CPU:0"
+"""The only host of a job without a cluster, or of a cluster whose chief reads all input."""
+
+NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
+"""Is called with the names of the ops that call Python, and the number of bytes that a step
+reads.
+"""
+
+_Result = TypeVar("_Result")
 
 # (0 for features or 1 for labels, path within them). Sorting gives the order of stock's infeed.
 _Place = tuple[int, tuple[str | int, ...]]
@@ -61,10 +65,10 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Makes the layout for predictions: cores split each batch, or one core takes it whole.
+        """Makes the layout for predictions, in which one core takes whole batches.
 
-        One core takes whole batches in input modes that give each core its own batch, because
-        otherwise predictions would not be in the order of the input.
+        Only PER_HOST_V1 splits each batch: with a batch per core, the predictions would not be in
+        the order of the input.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -127,8 +131,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
     batch: PER_HOST_V2 calls the input_fn once per host, PER_SHARD_V1 once per core. BROADCAST gives
-    all cores the same batch. `notify_of_python` is called if other tasks should read the input, but
-    the input calls Python.
+    all cores the same batch. `notify_of_python` is called if the input calls Python, so that other
+    hosts cannot read it.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (
@@ -215,11 +219,10 @@ def _features_and_labels(batch: Object) -> Batch:
 def _split_along(
     batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[Batch]:
-    """Splits each tensor of features and labels along the axis given for this tensor.
+    """Splits each tensor along its axis in `axes`: first the features, sorted by key, then labels.
 
-    As in stock, `axes` has an entry for each tensor in a TPU's infeed: first the features, sorted
-    by key, and then the labels. Ids and weights of embeddings are not in the infeed and are split
-    along axis 0.
+    Ids and weights of embeddings have no entry, since they are not in a TPU's infeed. They are
+    split along axis 0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
@@ -300,3 +303,80 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
             f"divided evenly among {num_cores} cores. Change the batch size or the cores."
         )
     return list(tf.split(tensor, num_cores, axis))
+
+
+def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
+    """Calls a function that creates ops on a host's device; also names those that call Python.
+
+    If there are any of these, all ops stay in this process.
+    """
+    graph = tf.get_default_graph()
+    num_ops = len(graph.get_operations())
+    with tf.device(_placing(graph, host)):
+        result = make()
+    if host == THIS_PROCESS:
+        return result, []
+    ops = graph.get_operations()[num_ops:]
+    in_python = tf_compat.ops_in_python(ops)
+    if in_python:
+        tf_compat.move_ops(ops, host, THIS_PROCESS)
+    return result, in_python
+
+
+def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
+    """Makes a device function for a host. Ops in a dataset's functions run where the dataset is."""
+    of_host = tf.DeviceSpec.from_string(host)
+
+    def place(op: tf.Operation) -> str:
+        if op.graph is not graph:
+            return str(op.device)
+        return str(of_host.make_merged_spec(tf.DeviceSpec.from_string(op.device)).to_string())
+
+    return place
+
+
+def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
+    tensors = [tensor for batch in batches for tensor in _tensors(batch)]
+    ready = tf.group(*tensors)
+
+    def wait(leaf: Nest) -> Nest:
+        if leaf is None:
+            return None
+        with tf.control_dependencies([ready]):
+            return tf.nest.map_structure(tf.identity, leaf, expand_composites=True)
+
+    return [tf.nest.map_structure(wait, batch) for batch in batches]
+
+
+class PythonInputHook(tf.train.SessionRunHook):
+    """Reports, after the first session call, how many bytes this process reads for all hosts."""
+
+    def __init__(
+        self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython
+    ) -> None:
+        self._in_python, self._batches, self._notify = in_python, batches, notify
+        self._is_done = False
+
+    def begin(self) -> None:
+        counts = [_num_bytes(tensor) for batch in self._batches for tensor in _tensors(batch)]
+        self._num_bytes = tf.add_n(counts)
+
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
+        return None if self._is_done else tf.train.SessionRunArgs(self._num_bytes)
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._notify(self._in_python, int(run_values.results))
+
+
+def _tensors(batch: Batch) -> Iterator[Tensor]:
+    for leaf in tf.nest.flatten(batch, expand_composites=True):
+        if leaf is not None:
+            yield tf.convert_to_tensor(leaf)
+
+
+def _num_bytes(tensor: Tensor) -> Tensor:
+    if tensor.dtype == tf.string:
+        return tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64))
+    return tf.size(tensor, out_type=tf.int64) * tensor.dtype.size

@@ -1,7 +1,4 @@
-"""Checks the settings of model parallelism. Each replica then runs as a whole.
-
-A TPU splits a replica over several cores, which computes the same results.
-"""
+"""Checks the settings of model parallelism. Replicas run whole, with the results of split ones."""
 
 from __future__ import annotations
 

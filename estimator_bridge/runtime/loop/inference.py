@@ -173,8 +173,7 @@ def _length(batch: Mapping[str, Nest]) -> int:
 class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps; must be the last hook in the list.
 
-    If `update` is given, all steps but the last run inside the first session call, so that other
-    hooks run only once.
+    With `update`, the first session call runs all steps, so that other hooks run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -197,10 +196,6 @@ class _StopAfterHook(tf.train.SessionRunHook):
 
 
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
-    """Writes an event with the metrics and one with the checkpoint's path, under stock's tags.
-
-    A metric whose value is bytes is a serialized summary.
-    """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())
     shown = ", ".join(f"{name} = {v!s}" for name, v in pairs if not isinstance(v, bytes))

@@ -35,23 +35,18 @@ class StepHook(tf.train.SessionRunHook):
     def step_if_due(
         self, timer: tf.train.SecondOrStepTimer, run_context: RunContext, run_values: RunValues
     ) -> int | None:
-        """Returns the global step after a session call if the timer is due then; else None.
-
-        The step that was fetched may be the value before or after the call, so the step is read
-        again.
-        """
+        # The step that was fetched may be the value before or after the call.
         if not timer.should_trigger_for_step(run_values.results + 1):
             return None
         step = int(run_context.session.run(self.fetched))
         return step if timer.should_trigger_for_step(step) else None
 
 
-_STEPS = 100
-"""`UnmovedStep` warns after this many steps."""
+_STEPS = 100  # after so many `UnmovedStep` warns
 
 
 class UnmovedStep:
-    """Warns once if the global step has not changed during the first hundred steps.
+    """Warns once if the global step has not changed in 100 steps.
 
     Before that, the train_op may be accumulating gradients for a later step.
     """

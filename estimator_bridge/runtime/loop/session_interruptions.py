@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.legacy.host_calls import sources
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import ModelStep
 from tf2_engine import interruptions, log, tf_compat
@@ -72,32 +73,17 @@ class Progress:
 
 
 def _inputs_of(train_op: Op) -> list[Op]:
-    seen = {train_op}
-    waiting = [train_op]
-    while waiting:
-        op = waiting.pop()
-        above = {*(tensor.op for tensor in op.inputs), *op.control_inputs} - seen
-        seen |= above
-        waiting.extend(above)
-    return sorted(
-        (
-            op
-            for op in seen
-            if op.type.startswith(_INPUT_OPS) and not tf_compat.is_in_control_flow(op)
-        ),
-        key=lambda op: op.name,
-    )
+    ops = [op for op in sources(train_op, control=True) if op.type.startswith(_INPUT_OPS)]
+    unconditional = [op for op in ops if not tf_compat.is_in_control_flow(op)]
+    return sorted(unconditional, key=lambda op: op.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves a checkpoint from the watching thread, but without the state of the input.
-
-    `path` is the checkpoint's path without the step.
-    """
+    """Saves a checkpoint from the watching thread, but without the state of the input."""
 
     step: Tensor
-    path: str
+    path: str  # without the step
     scaffold: tf.train.Scaffold
     before_save: Callable[[Session], None] | None
 

@@ -33,16 +33,13 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Says when training ends: after a number of steps, at a global step, or when the input ends.
-
-    `report_interval` says how often hooks that count their calls report; None takes the interval of
-    the config.
-    """
+    """When training ends: after a number of steps, at a global step, or when the input ends."""
 
     steps: int | None
     last_step: int | None
     batch_size: int | None = None  # samples per global batch, for reports
-    report_interval: Mapping[str, int] | None = None  # `every_n_iter` or `every_n_secs`
+    # `every_n_iter` or `every_n_secs`, for hooks that count their calls; None is the config's.
+    report_interval: Mapping[str, int] | None = None
     loop: IterationsPerLoop | None = None  # steps or seconds of a device loop, one call for hooks
     host_call_every: int = 1  # in a loop the host call runs in steps 0, k, 2k, ...
 
@@ -56,8 +53,7 @@ def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[s
 class DeviceLoopHook(tf.train.SessionRunHook):
     """Runs all steps of a loop except the last one, which the session call itself runs.
 
-    It must be the last hook. The other hooks then run once per loop, and fetch tensors of the last
-    step, as they do with stock's loop on the device.
+    It must be the last hook. As with stock's loop, other hooks then see only the last step.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
@@ -115,10 +111,10 @@ def train(
     schedule: Schedule,
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> np.floating | None:
-    """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
+    """Trains until something stops it or the input ends; returns the loss of the last step.
 
     If the input ends inside a device loop, the finished steps are counted and saved; stock raises
-    OutOfRangeError. Returns the loss of the last step, or None.
+    OutOfRangeError.
     """
     config, stop = job.config, StopHook()
     with (
@@ -260,10 +256,7 @@ class _StepRateHook(StepHook):
                 self._writer.add_summary(tf.Summary(value=[value]), step)
 
 
-_POLL_SECS = 1.0
-"""How many seconds a worker waits before it looks again for the chief's variables. TensorFlow's
-own sessions wait 30.
-"""
+_POLL_SECS = 1.0  # between looks for the chief's variables; TensorFlow's own sessions wait 30
 
 
 def _worker_session(

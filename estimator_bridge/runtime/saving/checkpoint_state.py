@@ -19,11 +19,8 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 
 
 def check_writable(directory: str) -> None:
-    """Raises CannotWrite if files cannot be created in a directory, which need not exist yet.
-
-    Only permissions on the local file system are checked; no file is written.
-    """
-    if "://" in directory:
+    """Raises CannotWrite if this process may not write to a directory, which need not exist."""
+    if not is_local(directory):
         return
     nearest = os.path.abspath(directory)
     while not os.path.exists(nearest):
@@ -43,8 +40,8 @@ def check_writable(directory: str) -> None:
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    Unlike `tf.train.latest_checkpoint`, it raises UnreadableCheckpoint if the state file is damaged
-    or the checkpoint is missing, so that training does not start from scratch.
+    If the state file is damaged or the checkpoint missing, it raises UnreadableCheckpoint, so that
+    training does not start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
@@ -126,9 +123,8 @@ def _is_model(path: str) -> bool:
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)
-        return (
-            tf.GraphKeys.GLOBAL_STEP in reader.tensors
-        )  # without it, an input pipeline's checkpoint
+        # An input pipeline's checkpoint has no step.
+        return tf.GraphKeys.GLOBAL_STEP in reader.tensors
 
 
 def _offer(model_dir: str) -> str:

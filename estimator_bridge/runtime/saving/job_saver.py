@@ -1,21 +1,21 @@
-"""Saves and restores the variables of jobs, and the state of hooks that save with the model."""
+"""Saves and restores the variables of jobs, in slices, and the state of hooks that save too."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, object_graph
-from estimator_bridge.runtime.saving import checkpoint_state, slices
+from estimator_bridge.runtime.saving import checkpoint_state
 from estimator_bridge.runtime.saving.checkpoint_state import reading
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
-from tf2_engine import log, tf_compat
+from tf2_engine import log, sharding, tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 
@@ -30,10 +30,7 @@ class BeforeSave(tf.train.CheckpointSaverListener):
 
 
 class SavingHook(tf.train.SessionRunHook):
-    """A hook whose state is saved with the model's checkpoints.
-
-    The hook's `after_create_session` runs before the first checkpoint is saved.
-    """
+    """A hook whose state is saved with the model's checkpoints; it starts before the first one."""
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
 
@@ -42,8 +39,7 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored. Otherwise a job that is killed while it
-      saves would lose this checkpoint.
+    * It never overwrites the checkpoint that it restored, which would be lost if the job is killed.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that the checkpoint lacks get their initial values.
     * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
@@ -81,7 +77,7 @@ class JobSaver(tf.train.Saver):
         others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         if self._saves_all:
             every = [*tf.global_variables(), *others]
-            self._var_list = slices.in_slices(every, self._tables, slices.SLICE_BYTES)
+            self._var_list = in_slices(every, self._tables, SLICE_BYTES)
         super().build()
         if self._tables.strategy == "mod":
             self._by_mod = RowsByMod(self._tables)
@@ -99,7 +95,7 @@ class JobSaver(tf.train.Saver):
             else:
                 present.append(variable)
         # Reading a slice means reading the whole stored piece that contains its rows.
-        most_bytes = None if self._in_one_piece else slices.SLICE_BYTES
+        most_bytes = None if self._in_one_piece else SLICE_BYTES
         if self._in_one_piece:
             every = [*tf.global_variables(), *others]
             self._in_large_pieces = self._saver_of(every, most_bytes)
@@ -110,7 +106,7 @@ class JobSaver(tf.train.Saver):
             self._initialize_missing = tf.variables_initializer(parts)
 
     def _saver_of(self, objects: Sequence[Object], most_bytes: int | None) -> tf.train.Saver:
-        saved = slices.in_slices(objects, self._tables, most_bytes)
+        saved = in_slices(objects, self._tables, most_bytes)
         return tf.train.Saver(saved, sharded=True, builder=tf_compat.SaverBuilderOfSlices())
 
     def _is_slot(self, variable: Variable) -> bool:
@@ -266,7 +262,7 @@ def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
 
 def _has_large_pieces(reader: Reader) -> bool:
     return any(
-        slices.is_large_piece(piece.size, tensor.row_size)
+        is_large_piece(piece.size, tensor.row_size)
         for tensor in reader.tensors.values()
         if tensor.shape
         for piece in tensor.slices
@@ -279,3 +275,98 @@ def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
         if name not in known and tables.is_slot(name, shape):
             zeros = tf.zeros_initializer()
             tf.get_variable(name, shape, tf.float32, zeros, trainable=False, use_resource=True)
+
+
+SLICE_BYTES = 40 << 20
+"""The largest size of a slice.
+
+glibc keeps freed blocks of up to 32 MiB (M_MMAP_THRESHOLD_MAX) in its heaps. Slices are larger, so
+their memory returns to the system. Up to three slices, of a session that ends and of the next one,
+are in memory together: about a hundred megabytes.
+"""
+
+_LARGE_PIECE = 2  # slices
+
+_ALIGNED_ROWS = 16
+"""A slice is stored without a copy if its number of rows is a multiple of this, whatever the
+size of a row.
+"""
+
+Ranges = Sequence[tuple[int, int]]
+"""Ranges of consecutive rows in a stored tensor: (first row, number of rows)."""
+
+
+def in_slices(
+    objects: Sequence[Object], tables: TableVariables, most_bytes: int | None
+) -> list[Object]:
+    """Prepares variables and other objects for a Saver: large variables are cut into slices.
+
+    Parts of a table in "mod" order stay whole, because the order of their rows follows from the
+    number of the part. Without `most_bytes`, each range of rows is one slice.
+    """
+    parts: dict[str, list[Variable]] = {}
+    saved: list[Object] = []
+    for each in objects:
+        if tf_compat.row_ranges(each) is None:
+            saved.append(each)
+        else:
+            parts.setdefault(tf_compat.checkpoint_key(each), []).append(each)
+    for key, variables in parts.items():
+        rows = None if _is_by_mod(key, variables, tables) else _slice_rows(variables, most_bytes)
+        if rows is None:
+            saved += variables
+        else:
+            saved += [
+                tf_compat.VariableInSlices(each, tuple(cut(tf_compat.row_ranges(each) or (), rows)))
+                for each in variables
+            ]
+    return saved
+
+
+def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
+    """Whether a stored piece is too large to be read again for each slice cut from it."""
+    return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
+
+
+def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
+    for start, count in ranges:
+        for first in range(0, count, rows):
+            yield start + first, min(rows, count - first)
+
+
+def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
+    """Computes the number of rows per slice; None if the ranges need not be cut.
+
+    The slices are never such that each host has one slice of equal size, because a reader could not
+    tell whether these parts are in "div" or "mod" order.
+    """
+    rows = max(1, most_bytes // max(1, row_bytes))
+    if all(count <= rows for _, count in ranges):
+        return None
+    if rows > _ALIGNED_ROWS:
+        rows -= rows % _ALIGNED_ROWS
+    total = sum(count for _, count in ranges)
+    while rows > 1:
+        counts = tuple(count for _, count in cut(ranges, rows))
+        if counts != sharding.shard_rows(total, len(counts)):
+            break
+        rows -= _ALIGNED_ROWS if rows > _ALIGNED_ROWS else 1
+    return rows
+
+
+def _is_by_mod(key: str, parts: Sequence[Variable], tables: TableVariables) -> bool:
+    shape = tf_compat.checkpoint_shape(parts[0])
+    by_mod = tables.strategy == "mod" and len(parts) > 1
+    return by_mod and shape is not None and tables.is_table_or_slot(key, shape)
+
+
+def _slice_rows(parts: Sequence[Variable], most_bytes: int | None) -> int | None:
+    of_parts = [tf_compat.row_ranges(part) or () for part in parts]
+    ranges = sorted(each for ranges in of_parts for each in ranges)
+    rows = None
+    if most_bytes is not None:
+        row_bytes = parts[0].dtype.size * parts[0].shape[1:].num_elements()
+        rows = rows_at_once(ranges, row_bytes, most_bytes)
+    if rows is None and any(len(ranges) > 1 for ranges in of_parts):
+        rows = max(count for _, count in ranges)
+    return rows

@@ -47,9 +47,9 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    The directory appears only when the SavedModel is complete, so a server never loads an
-    incomplete one. Each mode in `receiver_fns` gets a graph. `table_dtypes` has the types of table
-    variables that are not stored as float32; its keys are names without scopes.
+    The directory appears only when the SavedModel is complete. Each mode in `receiver_fns` gets a
+    graph. `table_dtypes` has the types of table variables, by name without scope, that are not
+    stored as float32.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

@@ -87,8 +87,7 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Makes the variables of the default graph start from the values in a checkpoint.
 
     Unlike in `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's
-    tables. Slots of tables get initial values, unless a list in the settings names the slots. Rows
-    are copied in the order in which they are stored.
+    tables. Slots of tables get initial values, unless a list in the settings names the slots.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -133,9 +132,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes a VocabInfo whose initializer works for the new rows or columns of a variable.
 
-    TensorFlow computes the shape of new rows in the session, but some initializers, such as
-    variance scaling, need a static shape. Such initializers are called with the shape of the whole
-    variable.
+    TensorFlow computes their shape in the session, but some initializers, such as variance scaling,
+    need a static shape. They are called with the shape of the whole variable.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -1,8 +1,8 @@
 """Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
 A custom gradient records each activation's gradient. Each activation also depends on a trainable
-dummy variable. The dummy variable has the same name as in stock, so `minimize`, `compute_gradients`
-and the checkpoint keys of slots work as in stock.
+dummy variable with stock's name, so that optimizers and the checkpoint keys of slots work as in
+stock.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def initialize_dummies() -> Op:
 class ActivationProxy:
     """Holds the activations that the model reads on one core, by feature key, and their gradients.
 
-    Args:
-        shapes: [batch, (T,) dim] of each activation.
-        dummies: the dummy variable of each feature's table. With None, no gradients are recorded.
+    `shapes` are [batch, (T,) dim]. Without the `dummies` of the features' tables, no gradients are
+    recorded.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:

@@ -22,7 +22,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
     """Makes a device function for the model ops of each core, which run on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
-    stay in the chief, because only the chief has the functions.
+    stay in the chief, which has the functions.
     """
     strategy = _Balanced(len(cluster.servers))
 
@@ -36,10 +36,9 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 
 
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
-    """Makes a device function that places ops without a device on the device of their inputs.
+    """Places ops without a device on the device of their inputs.
 
-    Otherwise these ops would run on the client, and every activation and gradient would be sent
-    there.
+    Otherwise every activation and gradient would be sent to the client.
     """
 
     def device_of(op: Object) -> str:
@@ -103,10 +102,7 @@ class InGraph(Client):
 
 
 class BetweenGraph(Client):
-    """The chief or a worker with a graph of its own, as in stock without a TPU.
-
-    Tasks share the parameter servers' variables by name, and train asynchronously.
-    """
+    """The chief or a worker with a graph of its own. Tasks share variables by name."""
 
     cluster: Cluster
 

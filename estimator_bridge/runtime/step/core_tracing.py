@@ -1,7 +1,7 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
-As in stock, the model_fn is called only once. Variables and other state belong to core 0. Only core
-0 assigns to variables and runs UPDATE_OPS, because on a TPU, too, checkpoints have core 0's values.
+Variables and other state belong to core 0. Only core 0 assigns to variables and runs UPDATE_OPS,
+because on a TPU, too, checkpoints have core 0's values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Sum:
 
 
 class CoreTracer:
-    """Traces the model with core 0's batch, and then copies its ops for each other core."""
+    """Traces the model on core 0, copies its ops for each other core, and joins their sums."""
 
     def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
         self._cores = cores
@@ -113,7 +113,7 @@ class CoreTracer:
     ) -> dict[str, Tensor]:
         """Copies all ops on which `wanted` depend; returns the copied tensors by name.
 
-        `replaced` maps names of core 0's tensors to the tensors that replace them in the copy.
+        `replaced` has, by name, what stands for a tensor of core 0 in the copy.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}

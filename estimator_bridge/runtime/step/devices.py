@@ -25,10 +25,7 @@ HOST: Final = "host"
 Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver that keeps the tables on hosts
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
-LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
-"""The layouts that a user can choose for large tables on parameter servers. A spec may also ask
-for "mod".
-"""
+_LAYOUTS: tuple[Layout, ...] = ("div", "octaves")  # a spec may also ask for "mod"
 
 
 def wire_of(wire: Wire | None) -> Wire:
@@ -41,8 +38,8 @@ def wire_of(wire: Wire | None) -> Wire:
 
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
     chosen = DEFAULTS.layout if layout is None else layout
-    if chosen not in LAYOUTS:
-        names = " or ".join(map(repr, LAYOUTS))
+    if chosen not in _LAYOUTS:
+        names = " or ".join(map(repr, _LAYOUTS))
         raise errors.InvalidInput(f"`layout` must be {names}, got {chosen!r}.")
     if strategy != "mod":
         return chosen
@@ -57,7 +54,12 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
 
 def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     chosen: Engine = DEFAULTS.engine if engine is None else engine
-    check_engine(chosen)
+    if isinstance(chosen, str) and chosen not in (HOST, SOFTWARE_TPU):
+        raise errors.InvalidInput(
+            f"`engine`={chosen!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
+            "on any machine, or on 'software_tpu'. On a TPU, use the engine without an estimator: "
+            "tf2_engine.TPUEmbedding under a TPUStrategy."
+        )
     if arithmetic is not None and arithmetic not in get_args(Arithmetic):
         names = " or ".join(map(repr, get_args(Arithmetic)))
         raise errors.InvalidInput(f"`arithmetic` must be {names}, got {arithmetic!r}.")
@@ -82,15 +84,6 @@ def arithmetic_of(engine: Engine) -> Arithmetic:
     return engine.arithmetic if isinstance(engine, Driver) else "tpu"
 
 
-def check_engine(engine: Engine) -> None:
-    if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
-        raise errors.InvalidInput(
-            f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
-            "on any machine, or on 'software_tpu'. On a TPU, use the engine without an estimator: "
-            "tf2_engine.TPUEmbedding under a TPUStrategy."
-        )
-
-
 class Device(abc.ABC):
     """The engine as a part of a step's graph."""
 
@@ -102,10 +95,7 @@ class Device(abc.ABC):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Looks up a batch after the ops in `after`.
-
-        Returns the activations, and an op that the step must run.
-        """
+        """Looks up a batch after the ops in `after`. The step must also run the returned op."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
@@ -136,10 +126,7 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on a software TPU; each core receives activations and sends gradients.
-
-    A process has only one software TPU, which the running session takes over; see `_HoldHook`.
-    """
+    """The engine on a software TPU. A process has only one, which sessions share by `_HoldHook`."""
 
     holds_tables = True
 
@@ -181,10 +168,9 @@ class _SoftwareTpuDevice(Device):
 
 
 class _HoldHook(tf.train.SessionRunHook):
-    """Takes over the software TPU for a session: configures it and loads the variables' values.
+    """Takes over the software TPU for a session, for example from an evaluation that has ended.
 
-    For example, an evaluation takes the software TPU from the training session, which takes it back
-    afterwards.
+    It configures the TPU and loads the variables' values.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
@@ -213,7 +199,7 @@ class _HoldHook(tf.train.SessionRunHook):
 def make_device(
     engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Chooses a driver, and builds the engine that `make` returns for it in the default graph.
+    """Builds the engine that `make` returns for a driver.
 
     `shapes` are the shapes of the features' activations without the last dimension.
     """

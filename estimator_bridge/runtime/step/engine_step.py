@@ -25,8 +25,7 @@ from estimator_bridge.runtime.input.feature_splitting import (
     split_batch,
     split_features,
 )
-from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook
-from estimator_bridge.runtime.input.hosts import NotifyOfPython
+from estimator_bridge.runtime.input.feeding import CoreLayout, NotifyOfPython, SessionStartHook
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy, devices
 from estimator_bridge.runtime.step.core_tracing import CoreTracer, sum_in_order
@@ -43,7 +42,7 @@ from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import EngineSpec, TPUEmbedding, structure, tf_compat
 from tf2_engine.batch import FeatureBatch
-from tf2_engine.types import Graph, Object, Op, Session, Tensor, TensorLike
+from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,21 +97,7 @@ def _build(
     specs = _trace(mode, embedding.batches, model_fn, settings.cores, embedding.proxies)
     update = embedding.connect()
     step = _step(mode, specs, [*embedding.device.hooks, *hooks])
-    if mode != ModeKeys.TRAIN:
-        return step
-    train_op = tf.group(step.train_op, update)
-    setattr(tf.get_default_graph(), _ATTRIBUTE, embedding.tables_of_step(train_op))
-    return dataclasses.replace(
-        step,
-        train_op=train_op,
-        input_hooks=(
-            SessionStartHook(activation_proxy.initialize_dummies),
-            *embedding.start_hooks(),
-            *step.input_hooks,
-        ),
-        before_save=embedding.before_save(),
-        end_of_loop=embedding.end_of_loop(train_op),
-    )
+    return embedding.trained(step, update) if mode == ModeKeys.TRAIN else step
 
 
 _ATTRIBUTE = "_tables_of_step"
@@ -120,10 +105,7 @@ _ATTRIBUTE = "_tables_of_step"
 
 @dataclasses.dataclass(frozen=True)
 class TablesOfStep:
-    """The engine of a step, and for each core the inputs and the gradients that the step sends.
-
-    Hooks that summarize tables find this object through the graph of the step.
-    """
+    """The engine of a step, and each core's inputs and gradients, for hooks of the same graph."""
 
     engine: TPUEmbedding
     inputs: Sequence[CoreInput]
@@ -227,32 +209,32 @@ class _Embedding:
         self._gradients = gradients
         return tf.group(device.update(gradients), enqueued)
 
-    def tables_of_step(self, train_op: Op) -> TablesOfStep:
-        is_current = not self.device.holds_tables
-        return TablesOfStep(self.device.engine, self._inputs, self._gradients, train_op, is_current)
-
-    def start_hooks(self) -> list[Hook]:
-        if not self._spec.pipeline_execution_with_tensor_core or not self._settings.cores.devices:
-            return []
-        # Workers of a cluster may still have an update of the previous session, whose steps are
-        # repeated.
-        return [SessionStartHook(self.device.engine.load)]
-
-    def before_save(self) -> Callable[[Session], None] | None:
-        if not (self._is_behind or self._spec.profile_data_directory):
-            return None
-        retrieve = self.device.engine.retrieve()
-        return lambda session: self.device.retrieve(session, retrieve)
-
-    def end_of_loop(self, train_op: Op) -> Op:
-        if not self._is_behind:
-            return None
-        with tf.control_dependencies([train_op]):
-            return tf.group(self.device.engine.retrieve())
-
-    @property
-    def _is_behind(self) -> bool:
-        return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
+    def trained(self, step: ModelStep, update: Op) -> ModelStep:
+        device, is_pipelined = self.device, self._spec.pipeline_execution_with_tensor_core
+        train_op = tf.group(step.train_op, update)
+        tables = TablesOfStep(
+            device.engine, self._inputs, self._gradients, train_op, not device.holds_tables
+        )
+        setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
+        hooks = [SessionStartHook(activation_proxy.initialize_dummies)]
+        if is_pipelined and self._settings.cores.devices:
+            # Workers of a cluster may still have an update of the previous session, whose steps are
+            # repeated.
+            hooks.append(SessionStartHook(device.engine.load))
+        before_save = end_of_loop = None
+        is_behind = is_pipelined or device.holds_tables
+        if is_behind or self._spec.profile_data_directory:
+            before_save = functools.partial(device.retrieve, retrieve=device.engine.retrieve())
+        if is_behind:
+            with tf.control_dependencies([train_op]):
+                end_of_loop = tf.group(device.engine.retrieve())
+        return dataclasses.replace(
+            step,
+            train_op=train_op,
+            input_hooks=(*hooks, *step.input_hooks),
+            before_save=before_save,
+            end_of_loop=end_of_loop,
+        )
 
     def _sent(
         self,

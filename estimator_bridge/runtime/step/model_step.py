@@ -34,11 +34,7 @@ _NEEDED_FIELDS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelStep:
-    """One step of training, evaluation or prediction.
-
-    `end_of_loop` is the train_op for the last step of a loop, which also updates the table
-    variables; None means `train_op`.
-    """
+    """One step of training, evaluation or prediction."""
 
     loss: Tensor | None = None
     train_op: Op = None
@@ -52,15 +48,12 @@ class ModelStep:
     chief_hooks: tuple[Hook, ...] = ()
     host_call: Nest = None  # ops of the host call, which a loop runs if no hook does
     before_save: Callable[[Session], None] | None = None  # updates the table variables
-    end_of_loop: Op = None
+    end_of_loop: Op = None  # runs in the last step of a loop: trains and updates table variables
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Combines the specs of all cores into a step. The specs may be of stock's classes.
-
-    The tensors of a host call see the global step as it was before the training step.
-    """
+    """Combines the specs of all cores, which may be of stock's classes, into a step."""
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
     metrics = getattr(spec, "eval_metric_ops", None) or {}
@@ -93,8 +86,7 @@ _V1_SUMMARIES = {
 def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
     """Calls the host function of core 0's spec with the tensors of all cores.
 
-    With `on_engine`, functions that write TensorFlow 1 summaries are refused, because nothing would
-    write these summaries.
+    On the engine, functions must not make summaries of TensorFlow 1, which nothing would write.
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
@@ -186,12 +178,10 @@ def new_graph(
     strategy: Strategy | None = None,
     resource_step: bool | None = True,
 ) -> Iterator[Graph]:
-    """Opens a graph with a seed, a global step and, inside it, the scope of a strategy.
+    """Opens a graph with a seed and a global step, in the scope of a strategy.
 
     If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
-
-    Raises:
-        OutOfOrder: this process is a fork of one that has opened such a graph before; see `forks`.
+    Raises OutOfOrder in a fork of a process that has opened such a graph; see `forks`.
     """
     forks.check()
     with (

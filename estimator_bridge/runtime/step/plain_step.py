@@ -52,10 +52,7 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica and joins the replicas' train_ops or metrics.
-
-    TensorFlow 1's optimizers sum the replicas' gradients and scale the loss.
-    """
+    """Traces the model for each replica; optimizers sum their gradients and scale the loss."""
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
     steps: list[ModelStep] = []
@@ -100,9 +97,8 @@ def _group(ops: list[Op]) -> Op:
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
     """Replaces ids by activations, for features that are configured by dicts.
 
-    Each table is a trainable float32 variable, [vocabulary_size, dimension]. It has the same name
-    as with use_tpu=True, so jobs with and without use_tpu=True can continue from each other's
-    checkpoints.
+    Each table is a trainable float32 variable, [vocabulary_size, dimension], with the same name as
+    under use_tpu=True, so that jobs can continue from each other's checkpoints.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
@@ -141,10 +137,10 @@ def _check_trainable(legacy: LegacySpec) -> None:
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Converts a receiver's features to the features that the exported model takes.
+    """Looks up a receiver's features that are configured by dicts.
 
-    Features configured by dicts are looked up. With quirks="documented", sequences are cut as in
-    training, to SparseTensors [batch, max_sequence_length, ...].
+    With quirks="documented", sequences of other features are cut as in training, to SparseTensors
+    [batch, max_sequence_length, ...].
     """
     if legacy.form == "dict":
         notify(render.warning("config_dicts", EXPORT, where=""))

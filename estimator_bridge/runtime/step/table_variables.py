@@ -22,9 +22,7 @@ from tf2_engine.types import Graph, Tensor, Variable
 NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """For each graph of a step: maps table names to the names of variables, without scopes."""
 
-TABLES = (
-    "tpu_embedding_table_shards"  # a collection of the variables that contain rows, but not slots
-)
+TABLES = "tpu_embedding_table_shards"  # a collection of the variables with rows, without slots
 Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 
 
@@ -50,7 +48,7 @@ class TableVariables:
 
 
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Determines the name of each table's variable; the result is keyed by table name.
+    """Maps each table to the name of its variable.
 
     `scopes` maps the name of a variable without its scope to (scope, name within the scope).
     """
@@ -83,10 +81,9 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
 
 
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
-    """Makes a factory for table variables that Savers, hooks and programs can find.
+    """Makes a factory for table variables: global, not trainable, and saved as one tensor `<name>`.
 
-    Shards are named `<name>/part_0` to `<name>/part_<n-1>`. They are in GLOBAL_VARIABLES but not
-    trainable. A checkpoint stores all shards of a table as one tensor `<name>`.
+    The shards are named `<name>/part_0` to `<name>/part_<n-1>`.
     """
 
     def make(

@@ -17,7 +17,6 @@ import tensorflow as tf
 from estimator_bridge import errors, estimator
 from estimator_bridge.defaults import CORES_VARIABLE, DEFAULTS
 from estimator_bridge.runtime.estimator import cores_and_hosts
-from estimator_bridge.runtime.input import model_parallelism
 
 tf1 = tf.compat.v1
 Config = estimator.tpu.TPUConfig
@@ -200,7 +199,7 @@ def test_a_split_model_runs_whole(tmp_path: pathlib.Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize("per_replica", [1, 2, 4, 8, 16, 32, 64, 128])
 def test_replicas_have_cores_of_their_own(per_replica: int) -> None:
     """Every core of the TPU that is made up belongs to one replica."""
-    assignment = model_parallelism.device_assignment(3, per_replica)
+    assignment = cores_and_hosts.device_assignment(3, per_replica)
     cores = assignment.core_assignment.reshape(-1, 4)
 
     assert assignment.core_assignment.shape == (3, per_replica, 4)
@@ -223,7 +222,7 @@ def test_partitions_that_do_not_fit_are_refused(dims: Any, words: str) -> None:
     """Partitions that do not fit are refused in the words of stock's errors, with the values."""
     config = parallel(input_partition_dims=dims, per_host_input_for_training=V2)
     batch = tf.TensorSpec([BATCH, SIZE])
-    check = model_parallelism.checked(lambda features, labels: None, config)
+    check = cores_and_hosts.with_checked_partition(lambda features, labels: None, config)
 
     with pytest.raises(ValueError, match=words):
         check({"x": batch}, batch)

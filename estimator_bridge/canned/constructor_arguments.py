@@ -209,14 +209,13 @@ def _classes_of(name: str) -> tuple[str, str]:
     return _OPTIMIZERS[name]
 
 
-def layer_partitioner(config: RunConfig | None) -> Object:
-    return tf.min_max_variable_partitioner(max_partitions=config.num_ps_replicas if config else 0)
+def layer_partitioner(config: RunConfig | None, **limits: int) -> Object:
+    most = config.num_ps_replicas if config else 0
+    return tf.min_max_variable_partitioner(max_partitions=most, **limits)
 
 
 def input_partitioner(config: RunConfig | None) -> Object:
-    return tf.min_max_variable_partitioner(
-        max_partitions=config.num_ps_replicas if config else 0, min_slice_size=_LARGE_SLICE
-    )
+    return layer_partitioner(config, min_slice_size=_LARGE_SLICE)
 
 
 def check_features(features: Nest) -> None:

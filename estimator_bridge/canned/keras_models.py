@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -211,15 +210,7 @@ def _save_weights(source: KerasSource, config: RunConfig, folder: str) -> str:
 _FEATURES, _WEIGHTS = "features", "sample_weights"
 
 
-class KerasBatch(NamedTuple):
-    """A batch in the form that a Keras model takes; `weights` of examples may be None."""
-
-    inputs: Nest
-    targets: list[Tensor] | None
-    weights: Nest
-
-
-def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
+def _read_batch(model: Object, features: Nest, labels: Nest) -> tuple[Nest, Nest, Nest]:
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
         features, weights = features[_FEATURES], features[_WEIGHTS]
@@ -231,10 +222,10 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
         names = _names(model, "input_names", "input", features)
         inputs = _in_order(features, names, "features", "inputs")
     names = _names(model, "output_names", "output", labels)
-    return KerasBatch(inputs, _in_order(labels, names, "labels", "outputs"), weights)
+    return inputs, _in_order(labels, names, "labels", "outputs"), weights
 
 
-def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
+def _weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
     if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):
@@ -385,7 +376,7 @@ def clone(
     """
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)
-    batch = keras_batch(model, features, labels)
+    inputs, targets, weights = _read_batch(model, features, labels)
     is_compiled = mode != ModeKeys.PREDICT
     step = None
     if is_compiled:
@@ -393,16 +384,16 @@ def clone(
         keras.__internal__.backend.track_variable(step)
     copy = keras.__internal__.models.clone_and_build_model(
         model,
-        batch.inputs,
-        batch.targets,
+        inputs,
+        targets,
         source.custom_objects,
         compile_clone=is_compiled,
         in_place_reset=not tf_compat.is_graph_network(model),
         optimizer_iterations=step,
         optimizer_config=optimizer_settings,
     )
-    if batch.weights is not None:
-        tf_compat.weigh_losses(copy, weights_by_output(batch.weights, copy.output_names))
+    if weights is not None:
+        tf_compat.weigh_losses(copy, _weights_by_output(weights, copy.output_names))
     return copy
 
 

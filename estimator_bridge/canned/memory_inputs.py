@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -205,82 +203,35 @@ Feed = Callable[[], Mapping[Tensor, Array]]
 """Returns the next rows by placeholder; raises OutOfRangeError when there are no more."""
 
 
-class FeedingRunner(tf.train.QueueRunner):
+class _FeedingSession:
+    """A session that runs an enqueue op with the op's next rows. Equal for the same session."""
+
+    def __init__(self, session: Session, feeds: Mapping[Op, Feed]) -> None:
+        self._session, self._feeds = session, feeds
+
+    def __getattr__(self, name: str) -> Object:
+        return getattr(self._session, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FeedingSession) and other._session is self._session
+
+    def __hash__(self) -> int:
+        return hash(self._session)
+
+    def make_callable(self, op: Op) -> Callable[[], None]:
+        return lambda: self._session.run(op, self._feeds[op]())
+
+
+class _FeedingRunner(tf.train.QueueRunner):
     """Fills a queue from Python: each enqueue op has a thread and a function that feeds it."""
 
-    def __init__(self, queue: Object, enqueue_ops: Sequence[Op], feeds: Sequence[Feed]) -> None:
-        super().__init__(
-            queue,
-            list(enqueue_ops),
-            queue_closed_exception_types=(tf.errors.OutOfRangeError, tf.errors.CancelledError),
-        )
-        self._feeds = list(feeds)
-        self._guard = threading.Lock()
-        self._running: dict[Session, int] = {}
-        self._failures: list[Exception] = []
+    def __init__(self, queue: Object, feeds: Mapping[Op, Feed]) -> None:
+        closed = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+        super().__init__(queue, list(feeds), queue_closed_exception_types=closed)
+        self._feeds = feeds
 
-    @property
-    def exceptions_raised(self) -> list[Exception]:
-        return self._failures
-
-    def create_threads(
-        self,
-        sess: Session,
-        coord: tf.train.Coordinator | None = None,
-        daemon: bool = False,
-        start: bool = False,
-    ) -> list[threading.Thread]:
-        with self._guard:
-            if self._running.get(sess):
-                return []
-            self._running[sess] = len(self.enqueue_ops)
-            self._failures = []
-        threads = [
-            threading.Thread(target=self._fill, args=(sess, op, feed, coord))
-            for op, feed in zip(self.enqueue_ops, self._feeds, strict=True)
-        ]
-        if coord is not None:
-            threads.append(threading.Thread(target=self._cancel_at_stop, args=(sess, coord)))
-        for thread in threads:
-            if coord is not None:
-                coord.register_thread(thread)
-            thread.daemon = daemon
-            if start:
-                thread.start()
-        return threads
-
-    def _fill(
-        self, session: Session, op: Op, feed: Feed, coord: tf.train.Coordinator | None
-    ) -> None:
-        try:
-            while coord is None or not coord.should_stop():
-                session.run(op, feed())
-        except self.queue_closed_exception_types:
-            self._end(session, close=True)
-        except Exception as error:  # any error of a feed must end the step, not only the thread
-            self._end(session, close=False)
-            if coord is not None:
-                coord.request_stop(error)
-            else:
-                log.error("A thread that fills a queue failed: %s", error)
-                self._failures.append(error)
-                raise
-        else:
-            self._end(session, close=False)
-
-    def _end(self, session: Session, close: bool) -> None:
-        with self._guard:
-            self._running[session] -= 1
-            is_last = self._running[session] == 0
-        if close and is_last:
-            # If the session is closed already, there is no queue to close.
-            with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                session.run(self.close_op)
-
-    def _cancel_at_stop(self, session: Session, coord: tf.train.Coordinator) -> None:
-        coord.wait_for_stop()
-        with contextlib.suppress(tf.errors.OpError, RuntimeError):
-            session.run(self.cancel_op)
+    def create_threads(self, sess: Session, *arguments: Object, **by_name: Object) -> list[Object]:
+        return super().create_threads(_FeedingSession(sess, self._feeds), *arguments, **by_name)
 
 
 class Rows(NamedTuple):
@@ -393,12 +344,12 @@ def next_batch(
         else:
             least = 0
             queue = tf.queue.FIFOQueue(capacity, dtypes=rows.dtypes, shapes=rows.shapes)
-        enqueue_ops, feeds = [], []
+        feeds = {}
         for _ in range(num_threads):
             placeholders = [tf.placeholder(dtype) for dtype in rows.dtypes]
-            enqueue_ops.append(queue.enqueue_many(placeholders))
-            feeds.append(_RowFeed(placeholders, rows, batch_size, shuffle, num_epochs))
-        tf.train.add_queue_runner(FeedingRunner(queue, enqueue_ops, feeds))
+            feed = _RowFeed(placeholders, rows, batch_size, shuffle, num_epochs)
+            feeds[queue.enqueue_many(placeholders)] = feed
+        tf.train.add_queue_runner(_FeedingRunner(queue, feeds))
         filled = tf.cast(tf.maximum(0, queue.size() - least), tf.float32)
         room = capacity - least
         tf.summary.scalar(

@@ -75,8 +75,7 @@ def check_positive_integer(value: Object, name: str) -> None:
         raise errors.InvalidInput(f"{name} must be positive, got {value}.")
 
 
-def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
-    return argument_names(fn)
+fn_args = argument_names
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:

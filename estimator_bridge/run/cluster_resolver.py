@@ -1,10 +1,4 @@
-"""Stand-ins, for machines without a TPU, for `TPUClusterResolver` and the calls that take one.
-
-resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
-tf.config.experimental_connect_to_cluster(resolver)
-tf.tpu.experimental.initialize_tpu_system(resolver)
-strategy = tf.distribute.TPUStrategy(resolver)
-"""
+"""Stand-ins for `TPUClusterResolver`, `TPUStrategy` and the like, for machines without a TPU."""
 
 from __future__ import annotations
 
@@ -93,10 +87,7 @@ class _Kind(type):
 
 
 def strategy_in_place_of(stock: type) -> type:
-    """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere.
-
-    `run --cores` sets the number of software cores, by default one.
-    """
+    """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere."""
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:
         if not _is_without_tpu(tpu_cluster_resolver):

@@ -1,8 +1,4 @@
-"""Makes legacy programs find the bridge under the names that they import.
-
-`install` adds the names that the installed TensorFlow lacks. It replaces stock's names only on
-request.
-"""
+"""Makes legacy programs find the bridge under the names that they import."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ class Installed(NamedTuple):
 
 
 def install(replace: bool = False) -> list[str]:
-    """Adds the names of `stock_names` that the installed TensorFlow lacks.
+    """Adds the names of stock that the installed TensorFlow lacks, and returns these names.
 
     On TF 2.16 and later this function also makes TensorFlow load Keras 2, which legacy programs
     need, unless TF_USE_LEGACY_KERAS is set. Call this function before the first use of `tf.keras`.
@@ -44,9 +40,6 @@ def install(replace: bool = False) -> list[str]:
     Args:
         replace: also replace stock's estimator if it is installed, and make `TPUClusterResolver`
             work without a TPU.
-
-    Returns:
-        The names that now come from the bridge.
 
     Raises:
         TooLate: Keras 3 is already loaded.
@@ -67,7 +60,7 @@ def install(replace: bool = False) -> list[str]:
 
 
 def installed() -> list[Installed]:
-    """Lists all names that come from the bridge now, in the order in which they were added."""
+    """Lists all names that come from the bridge, in the order in which they were added."""
     return list(_installed)
 
 

@@ -64,10 +64,9 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 def refusal(message: str, name: str) -> errors.EngineError:
-    """Makes the error that a module's `__getattr__` raises for a missing name.
+    """Makes the error that a module's `__getattr__` raises for a missing name: an AttributeError.
 
-    The error is an AttributeError, so that `hasattr` works. For `from module import name` the error
-    is an ImportError, because Python would drop the message of an AttributeError.
+    For `from module import name` it is an ImportError: Python would drop the message of another.
     """
     caller = sys._getframe(2)
     error: errors.EngineError = errors.Unsupported(message)
@@ -79,8 +78,7 @@ def refusal(message: str, name: str) -> errors.EngineError:
 class AliasModule(ModuleType):
     """Takes the place of one of stock's modules, and refuses names that the bridge lacks.
 
-    `stock` is TensorFlow's own module of this path, if the bridge replaces only some names of this
-    module.
+    If only some names are replaced, `stock` is the module that has the others.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class _Lacking(type):
 
 
 class LeftOutModules:
-    """An import finder that raises an error with the reason if a module of stock was left out."""
+    """An import finder that says why the bridge lacks a module of stock."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(f"{root}." for root in roots)

@@ -1,8 +1,4 @@
-"""TensorFlow's public names, for commands that read a program without running it.
-
-If TensorFlow is not installed, a module that is built from a list of TensorFlow's names replaces
-it.
-"""
+"""TensorFlow's public names, also without TensorFlow, for commands that only read a program."""
 
 from __future__ import annotations
 
@@ -34,15 +30,11 @@ same), and pairs old=new of keywords. A keyword with nothing after "=" is droppe
 
 
 class Upgrade(NamedTuple):
-    """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
-
-    `order` is the new order of the parameters, empty if the order stays the same. `keywords` maps
-    each old keyword to the new one, or to "" if the keyword is dropped.
-    """
+    """The name in TensorFlow 2 that replaces a name of TensorFlow 1."""
 
     name: str
-    order: tuple[str, ...] = ()
-    keywords: Mapping[str, str] = {}
+    order: tuple[str, ...] = ()  # of the parameters; empty if it stays the same
+    keywords: Mapping[str, str] = {}  # from old to new; "" if the keyword is dropped
 
 
 @functools.cache

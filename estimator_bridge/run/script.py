@@ -18,14 +18,11 @@ _MAIN = "__main__.py"
 
 
 class StartedProgram(NamedTuple):
-    """A program as Python would start it: a script, a folder with a `__main__.py`, or a module.
-
-    `folder` is the first folder in which Python looks for modules that the program imports.
-    """
+    """A program as Python would start it: a script, a folder with a `__main__.py`, or a module."""
 
     name: str
     file: str
-    folder: str
+    folder: str  # the first one in which Python looks for modules
     is_module: bool = False
     package: str = ""
 
@@ -65,9 +62,9 @@ class Found(NamedTuple):
 
 
 def find_module(name: str) -> Found | None:
-    """Finds a module as Python would, starting in the current folder.
+    """Finds a module as Python would, but without importing its packages: they may need the bridge.
 
-    The packages that contain the module are not imported, because they may need the bridge.
+    The search starts in the current folder.
     """
     top, *below = name.split(".")
     try:
@@ -106,10 +103,7 @@ def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
     # Python, too, puts the folder of the program first.
     sys.path.insert(0, program.folder)
     if program.is_module:
-        sys.argv = [
-            "-m",
-            *arguments,
-        ]  # the arguments that Python shows while it imports the packages
+        sys.argv = ["-m", *arguments]  # which Python shows while it imports the packages
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [program.name, *arguments]

@@ -15,14 +15,13 @@ from tf2_engine.types import Object
 
 @contextlib.contextmanager
 def stock_on_software_tpu() -> Iterator[None]:
-    """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
+    """Makes stock's `TPUEstimator(use_tpu=True)` run on a software TPU of one core.
 
-    The software TPU has one core on one host. A `num_shards` of `TPUConfig` is replaced by None,
-    with a warning.
+    A `num_shards` of `TPUConfig` is replaced by None, with a warning.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
-        InvalidSpec, CannotBuild: the software TPU cannot run here; the message says why.
+        InvalidSpec, CannotBuild: the software TPU cannot run here.
     """
     estimator = stock_estimator()
     from tf2_engine import soft_tpu
@@ -56,11 +55,7 @@ def stock_on_software_tpu() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
-    """Makes the software TPU the default engine of the bridge's TPUEstimators inside the context.
-
-    Raises:
-        InvalidSpec, CannotBuild: the software TPU cannot run here.
-    """
+    """Makes the software TPU the default engine of the bridge's TPUEstimators; raises as above."""
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu
 

@@ -23,11 +23,11 @@ class Symbol(NamedTuple):
     """A name of stock that the bridge provides.
 
     Attributes:
-        home: where the bridge defines the name: "module" or "module:attribute".
-        namespace: the public namespace of the name below `tf.estimator`; None if only private
-            modules have the name.
-        home_v2: where the bridge defines the same name of `tf.compat.v2.estimator`.
-        modules: the private modules of stock that contain the name: full paths, or paths below
+        home, home_v2: where the bridge defines the name of `tf.compat.v1.estimator`, and that of
+            `tf.compat.v2.estimator`: "module" or "module:attribute".
+        namespace: the public namespace below `tf.estimator`; None if only private modules have the
+            name.
+        modules: stock's private modules with the name: full paths, or paths below
             `tensorflow_estimator.python.estimator`.
     """
 

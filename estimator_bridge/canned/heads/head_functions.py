@@ -19,10 +19,10 @@ from estimator_bridge.canned.heads.graph_heads import (
     GraphRegressionHead,
     train_op_without_updates,
 )
-from estimator_bridge.canned.heads.head import HeadCall, SingleHead, spec_without_tpu
+from estimator_bridge.canned.heads.head import Head, HeadCall, SingleHead, spec_without_tpu
 from estimator_bridge.canned.heads.regression import LogisticRegressionHead, PoissonRegressionHead
 from estimator_bridge.canned.result_names import MetricKeys
-from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from estimator_bridge.runtime.program_types import Features
 from tf2_engine.types import Nest, Object, Op, Tensor
 
@@ -73,8 +73,7 @@ class _Head:
         }
         return spec_without_tpu("_Head", self, features, mode, logits, labels, **rest)
 
-    def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
-        raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
+    _create_tpu_estimator_spec = Head._create_tpu_estimator_spec
 
 
 class _PrivateHead(GraphHead, _Head):

@@ -111,8 +111,7 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
     """Whether an unknown part of a condition depends on the installed TensorFlow.
 
-    Args:
-        attributes: names of object attributes that depend on the installed TensorFlow.
+    `attributes` are the names of attributes of objects that depend on it.
     """
     if isinstance(test, ast.BoolOp):
         unknown = (each for each in test.values if truth(each, known) is None)

@@ -20,9 +20,9 @@ _IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'
 def find_use(script: str, folder: str | None = None) -> Use | None:
     """Finds the first use of a name that only TensorFlow 1 has, in a script and its imports.
 
-    Code that does not run with TensorFlow 2 does not count. If the program has code that uses
-    `tf.compat.v1` when it finds TensorFlow 2, only names that every run uses count. Imported
-    modules are read if they are in `folder` or on PYTHONPATH, and belong to no library.
+    Code that does not run with TensorFlow 2 does not count. If the program uses `tf.compat.v1` when
+    it finds TensorFlow 2, only names that every run uses count. Modules in `folder` or on
+    PYTHONPATH are read, unless they belong to a library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))

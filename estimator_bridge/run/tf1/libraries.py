@@ -1,7 +1,4 @@
-"""Distinguishes a program's files from the files of libraries.
-
-Libraries are the standard library, the bridge, and everything that an installer installed.
-"""
+"""Distinguishes a program's files from Python's, the bridge's and those of installed packages."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class Libraries:
-    """The libraries that a program may import.
-
-    The project and package of `script` are not libraries, even if they are installed.
-    """
+    """The libraries that a program may import; never the project and package of `script`."""
 
     def __init__(self, script: str | None = None) -> None:
         self._script = os.path.realpath(script) if script else None

@@ -64,38 +64,29 @@ class Use(NamedTuple):
 
 
 class FoundUse(NamedTuple):
-    """A use, and the error that it raises with TensorFlow 2.
-
-    `is_sure` is true if every run of the scope reaches the use, whichever branches it takes.
-    """
+    """A use, and the error that it raises with TensorFlow 2."""
 
     use: Use
     scope: Scope
     error: str
-    is_sure: bool
+    is_sure: bool  # whether every run of the scope reaches the use
 
 
 class Mention(NamedTuple):
-    """A reference of code to a name or to the file of a module.
-
-    Attributes:
-        is_reached: whether a run with TensorFlow 2 can get from the start of the scope to the
-            mention.
-        is_sure: whether every run of the scope gets to the mention.
-    """
+    """A reference of code to a name or to the file of a module."""
 
     name: str
     scope: Scope
-    is_reached: bool
-    is_sure: bool
+    is_reached: bool  # whether a run of the scope with TensorFlow 2 can get to the mention
+    is_sure: bool  # whether every run of the scope does
 
 
 class Reading(ast.NodeVisitor):
     """Collects the uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
     `find` takes a module's name, the importing file and the level of a relative import, and returns
-    the reading of the module, or None if the module does not belong to the program. `adapts` is
-    true if the module uses `tf.compat.v1` when it finds TensorFlow 2.
+    the module's reading, or None for a library. `adapts` is true if the module uses `tf.compat.v1`
+    when it finds TensorFlow 2.
     """
 
     def __init__(
@@ -320,7 +311,7 @@ class Reading(ast.NodeVisitor):
         """Reads alternative blocks; returns whether all leave, by return, break or continue.
 
         `before` are the known values before every block but the first. With `is_sure`, every run
-        with TensorFlow 2 executes the first block.
+        executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)

@@ -23,10 +23,7 @@ from tf2_engine.types import Object
 
 @contextlib.contextmanager
 def as_tf1(script: str | None = None) -> Iterator[None]:
-    """Makes a program import TensorFlow 1 inside the context, and disables TensorFlow 2's behavior.
-
-    The effect of `disable_v2_behavior` cannot be undone and stays after the context.
-    """
+    """Makes a program import TensorFlow 1, and disables TensorFlow 2's behavior for good."""
     import tensorflow as tf
 
     tf.compat.v1.disable_v2_behavior()
@@ -51,8 +48,7 @@ def as_needed(
     """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
 
     If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
-    program fails. `folder` is the folder from which the program imports, by default the folder of
-    the script.
+    program fails. `folder` is where the program imports from, by default the script's folder.
     """
     use = None
     if tf1 is None:
@@ -149,8 +145,7 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
 
-    Attributes that a program sets stay on this module. The submodules are TensorFlow's own, so
-    attributes set on them are seen by everyone.
+    The submodules are TensorFlow's own, so everyone sees attributes that a program sets on them.
     """
 
     def __init__(self) -> None:
@@ -232,10 +227,9 @@ def _load(target: str, path: str) -> Object:
 
 @contextlib.contextmanager
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
-    """Makes `import tensorflow` in the program's modules return `view`, inside the context.
+    """Makes `import tensorflow` return `view` in the modules of the program or its project.
 
-    The bridge and libraries still get TensorFlow itself. The project of `script` counts as the
-    program's, not as a library.
+    The bridge and libraries still get TensorFlow itself.
     """
     # Only this function learns which module imports. A finder on sys.meta_path, or another entry in
     # sys.modules, would change TensorFlow for libraries too.

@@ -118,13 +118,7 @@ class Cluster:
     def say_workers_train(self) -> None:
         for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
-            threading.Thread(target=self._put, args=arguments, daemon=True).start()
-
-    def tell_own(self) -> None:
-        self._put(self.own_device, _END, _ENDED)
-
-    def say_left(self) -> None:
-        self._put(self.chief, _LEFT, self.task_id)
+            threading.Thread(target=self.put, args=arguments, daemon=True).start()
 
     def tell_all(self, *, workers_train: bool) -> None:
         workers = self.other_workers
@@ -151,16 +145,14 @@ class Cluster:
                     time.sleep(0.05)
 
     def _tell(self, devices: Sequence[str]) -> None:
-        threads = [
-            threading.Thread(target=self._put, args=(each, _END, _ENDED)) for each in devices
-        ]
+        threads = [threading.Thread(target=self.put, args=(each, _END, _ENDED)) for each in devices]
         for thread in threads:
             thread.daemon = True
             thread.start()
         for thread in threads:
             thread.join(_PATIENCE_MS / 1000)
 
-    def _put(self, device: str, name: str, number: int, patience_ms: int = _PATIENCE_MS) -> None:
+    def put(self, device: str, name: str, number: int, patience_ms: int = _PATIENCE_MS) -> None:
         try:
             with tf.Graph().as_default(), self.session(device) as session:
                 options = tf.RunOptions(timeout_in_ms=patience_ms)
@@ -270,11 +262,11 @@ class WorkerEnd:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)  # A session that waits for other tasks cannot be interrupted.
-        self._cluster.say_left()
+        self._cluster.put(self._cluster.chief, _LEFT, self._cluster.task_id)
 
     def _leave_at_exit(self) -> None:
         if not self.come.is_set():
-            self._cluster.tell_own()
+            self._cluster.put(self._cluster.own_device, _END, _ENDED)
         self._thread.join(LEAVING_SECS)
 
 

@@ -21,7 +21,6 @@ from estimator_bridge.runtime.cluster.tasks import Cluster
 from estimator_bridge.runtime.estimator import cores_and_hosts, estimator_arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.cores_and_hosts import TPUContext
-from estimator_bridge.runtime.input import model_parallelism
 from estimator_bridge.runtime.input.feeding import THIS_PROCESS, CoreLayout, read_per_core
 from estimator_bridge.runtime.loop.training_session import Schedule, report_interval
 from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
@@ -244,7 +243,7 @@ class TPUEstimator(Estimator):
         assignment = None
         if tpu_config.num_cores_per_replica is not None:
             assignment = functools.partial(
-                model_parallelism.device_assignment, cores.count, tpu_config.num_cores_per_replica
+                cores_and_hosts.device_assignment, cores.count, tpu_config.num_cores_per_replica
             )
 
         def items(size: int | None, input_fn_call: int | None = None) -> dict[str, Object]:
@@ -275,7 +274,7 @@ class TPUEstimator(Estimator):
             *(legacy, cores, self._engine_of(mode), self._tell, input_size, model_size),
             functools.partial(self._warn_of_python, input_fn, len(cores.hosts)),
         )
-        partitioned = model_parallelism.checked(model, tpu_config)
+        partitioned = cores_and_hosts.with_checked_partition(model, tpu_config)
         return build_engine_step(mode, read, partitioned, settings)
 
     def _cores_of_step(self, input_fn: InputFn, mode: str) -> CoreLayout:
@@ -427,9 +426,9 @@ class TPUEstimator(Estimator):
             check("TPUEstimator", _BATCH_SIZE_ARGUMENT[mode], size, *POSITIVE_INT)
         tpu_config = self._config.tpu_config
         if tpu_config.num_cores_per_replica is not None:
-            model_parallelism.check_input_mode(tpu_config)
+            cores_and_hosts.check_input_of_split_model(tpu_config)
         if tpu_config.num_cores_per_replica not in (None, 1):
-            self._note(model_parallelism.note(tpu_config))
+            self._note(cores_and_hosts.not_split_note(tpu_config))
         modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
         if self._embedding_config_spec and tpu_config.per_host_input_for_training not in modes:
             raise errors.InvalidInput(

@@ -26,11 +26,10 @@ class SparseColumn:
     """A column of ids. A feature contains ids, or values to hash or find in a vocabulary.
 
     Attributes:
-        name: the key of the feature.
+        name, weights: the keys of the features with ids and weights.
         length: the number of ids.
         keys: the vocabulary; None hashes strings and numbers.
         is_integerized: whether the feature contains the ids themselves.
-        weights: the key of the feature with the weights.
     """
 
     name: str
@@ -301,10 +300,10 @@ def embedding_column(
 
     Args:
         initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as
-            in TensorFlow 1.15. In `tf.feature_column` the default depends on the dimension.
+            in TensorFlow 1.15.
 
     Raises:
-        InvalidInput: a checkpoint is given; use `tf.train.init_from_checkpoint`.
+        InvalidInput: a checkpoint is given.
     """
     if ckpt_to_load_from is not None or tensor_name_in_ckpt is not None:
         raise errors.InvalidInput(
@@ -332,7 +331,6 @@ def input_from_feature_columns(
 
     Args:
         weight_collections: more graph collections to which tables are added.
-        trainable: whether the tables are trainable.
         cols_to_outs: a dict that is filled with the tensor of each column.
 
     Raises:

@@ -29,9 +29,7 @@ class HParams:
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")
 
-    Args:
-        model_structure: an object that is stored with the settings and has no effect.
-        **kwargs: names and values of settings; the type of a list is the type of its elements.
+    The type of a list is the type of its elements. `model_structure` has no effect.
 
     Raises:
         InvalidInput: a name is taken, a value does not fit the type, or a list is empty.
@@ -108,10 +106,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Returns a setting, or `default` if there is no such setting.
-
-        If the setting exists, `default` must fit its type.
-        """
+        """Returns a setting, whose type `default` must fit; or `default` if there is none."""
         if key not in self._types:
             return default
         kind, is_list = self._types[key]

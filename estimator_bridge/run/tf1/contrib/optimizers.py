@@ -127,10 +127,9 @@ class _Wrapper(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(_Wrapper):
-    """Keeps moving averages of variables. A `swapping_saver` saves averages in place of variables.
+    """Keeps moving averages of the variables that `opt` updates; see `swapping_saver`.
 
     Args:
-        opt: the optimizer that updates the variables.
         average_decay, num_updates: as in `tf.train.ExponentialMovingAverage`.
         sequential_update: whether the averages are updated after the variables.
     """
@@ -171,8 +170,7 @@ class MovingAverageOptimizer(_Wrapper):
     ) -> tf.train.Saver:
         """Makes a saver that stores each average under its variable's name, and vice versa.
 
-        Raises:
-            InvalidInput: there are no averages, because `apply_gradients` was not called yet.
+        Raises InvalidInput before `apply_gradients` was called.
         """
         if not self._swaps:
             raise errors.InvalidInput(
@@ -288,8 +286,8 @@ class NadamOptimizer(tf.train.AdamOptimizer):
         w <- w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
         rate = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
 
-    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. The
-    arguments and slots are the same as for `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
+    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move.
+    Reference: Dozat, 2016.
     """
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Op:

@@ -91,11 +91,7 @@ def from_estimator(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Exports an estimator's latest checkpoint, and loads the export with `from_saved_model`.
-
-    Args:
-        output_key: the key of the model's `export_outputs`; None is "serving_default".
-    """
+    """Exports an estimator's latest checkpoint, and loads the signature `output_key` of it."""
     with tempfile.TemporaryDirectory() as folder:
         exported = estimator.export_saved_model(folder, serving_input_receiver_fn)
         return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)

@@ -131,9 +131,7 @@ def stack_bidirectional_dynamic_rnn(
 ) -> tuple[Tensor, tuple[Nest, ...], tuple[Nest, ...]]:
     """Stacks layers of `bidirectional_dynamic_rnn`. Each reads both outputs of the previous layer.
 
-    Returns:
-        The concatenated outputs of the last layer, and each layer's final forward and backward
-        states.
+    Returns the last layer's outputs, concatenated, and each layer's forward and backward states.
     """
     none = [None] * len(cells_fw)
     layers = zip(

@@ -81,10 +81,7 @@ class WrongCaller(EngineError, RuntimeError):
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:
-    """Makes the error for a program that Python 3 cannot read.
-
-    `error` comes from Python's parser or decoder, or from LibCST.
-    """
+    """Makes the error for a program that Python's parser or decoder, or LibCST, cannot read."""
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
     reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name

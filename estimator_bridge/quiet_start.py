@@ -1,8 +1,4 @@
-"""Hides TensorFlow's startup messages in the commands of this project.
-
-Loading TensorFlow prints lines about oneDNN, CUDA and the CPU, some of them before TensorFlow reads
-its log level.
-"""
+"""Hides TensorFlow's startup messages, some of which it prints before it reads its log level."""
 
 from __future__ import annotations
 

@@ -85,7 +85,6 @@ def constructor(
     """Returns a decorator that gives a canned estimator its constructor.
 
     Args:
-        model_fn_of: makes the model_fn from the head and the arguments.
         names: the names of the arguments, in order. Estimators that take no `head` make one from
             the arguments in `CLASSIFIER` or `REGRESSOR`.
         trains_all: whether the estimator also trains variables that an input_fn creates. None means

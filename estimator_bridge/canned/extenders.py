@@ -1,4 +1,4 @@
-"""Defines `add_metrics` and `call_logit_fn`, with which programs build estimators of their own."""
+"""`add_metrics` and `call_logit_fn`, with which programs build estimators of their own."""
 
 from __future__ import annotations
 

@@ -288,19 +288,14 @@ Outputs = Mapping[str, Callable[[Tensor], Object]]
 
 @dataclasses.dataclass(frozen=True)
 class KerasSource:
-    """A compiled Keras model, and the options of the estimator that trains it.
-
-    Attributes:
-        by_object: whether checkpoints have keys of `tf.train.Checkpoint`, not variable names.
-        optimizer_settings: the config of the model's optimizer, or a list of configs.
-    """
+    """A compiled Keras model, and the options of the estimator that trains it."""
 
     model: Object
     custom_objects: Mapping[str, Object] | None
-    by_object: bool
+    by_object: bool  # whether checkpoints have keys of `tf.train.Checkpoint`, not variable names
     metric_names: Mapping[str, str] | None
     export_outputs: Outputs | None
-    optimizer_settings: Object
+    optimizer_settings: Object  # the config of the model's optimizer, or a list of configs
 
     def model_fn(self, features: Nest, labels: Nest, mode: str) -> EstimatorSpec:
         model = clone(self, mode, features, labels, self.optimizer_settings)
@@ -370,10 +365,7 @@ def clone(
     labels: Nest = None,
     optimizer_settings: Object = None,
 ) -> Object:
-    """Copies the model into the default graph, and compiles it unless it only predicts.
-
-    Without features, the inputs of the copy are placeholders.
-    """
+    """Copies the model into the default graph. Without features, its inputs are placeholders."""
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)
     inputs, targets, weights = _read_batch(model, features, labels)

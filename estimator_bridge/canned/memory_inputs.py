@@ -290,10 +290,7 @@ def _array_of(column: Object, name: Object) -> Array:
 
 
 class _RowFeed:
-    """Feeds consecutive rows to a queue, for `num_epochs` epochs or without end.
-
-    With `random_start`, an epoch starts at a random row, and goes on with the first after the last.
-    """
+    """Feeds rows in order; with `random_start` an epoch starts at any row, and wraps around."""
 
     def __init__(
         self,

@@ -212,10 +212,6 @@ def _checked_scaffold(scaffold: Object) -> Object:
 
 
 def _checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
-    """Converts each metric to a pair (value, update op).
-
-    Adds the variables of Keras metrics to the collections that sessions initialize.
-    """
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):

@@ -62,17 +62,14 @@ class Found(NamedTuple):
 
 
 def find_module(name: str) -> Found | None:
-    """Finds a module as Python would, but without importing its packages: they may need the bridge.
-
-    The search starts in the current folder.
-    """
+    """Finds a module as Python would from the current folder, but without importing anything."""
     top, *below = name.split(".")
     try:
         spec = PathFinder.find_spec(top, [os.getcwd(), *sys.path]) or find_spec(top)
     except ValueError:  # a name that cannot be a module, such as "" or "__main__"
         return None
     for each in below:
-        # Only the last name is searched: to find a dotted name, Python would import its package.
+        # To find a dotted name, Python would import its package, which may need the bridge.
         folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
         spec = PathFinder.find_spec(each, folders) if folders and each else None
     if spec is None:

@@ -55,7 +55,10 @@ def stock_on_software_tpu() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
-    """Makes the software TPU the default engine of the bridge's TPUEstimators; raises as above."""
+    """Makes the software TPU the default engine of the bridge's TPUEstimators.
+
+    Raises InvalidSpec or CannotBuild if it cannot run here.
+    """
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu
 

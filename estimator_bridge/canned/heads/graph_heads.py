@@ -172,10 +172,7 @@ class GraphRegressionHead(GraphHead, RegressionHead):
 
 
 class GraphMultiLabelHead(GraphHead, MultiLabelHead):
-    """TensorFlow 1's head for classes that do not exclude each other; see `MultiLabelHead`.
-
-    It does not predict class names.
-    """
+    """TensorFlow 1's `MultiLabelHead`, which does not predict class names."""
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
         count = self.logits_dimension

@@ -101,11 +101,10 @@ class Head(abc.ABC):
         """Makes the EstimatorSpec of a model_fn.
 
         Args:
-            features: the features of the batch, among them the weights, if there are any.
+            features: the features of the batch, among them any weights.
             logits: [..., logits_dimension]; for `MultiHead` also a dict by head name.
             labels: None in prediction.
             optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
-            trainable_variables: the variables that the optimizer updates.
             train_op_fn: takes the loss and returns the train op.
             update_ops: ops to run with the train op, such as those of batch normalization.
             regularization_losses: scalars that are added to the loss.

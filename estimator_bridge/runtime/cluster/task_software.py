@@ -26,19 +26,14 @@ _SECONDS_OF_SILENCE = 30.0  # after this time the log names the tasks that have 
 
 
 class TaskReport(NamedTuple):
-    """What a task reports about its software. The last two are None in older versions.
-
-    Attributes:
-        tasks: the addresses in the task's TF_CONFIG, by job.
-        trains: whether the task runs a training loop of its own, as it does without use_tpu=True.
-    """
+    """What a task reports about its software. The last two are None in older versions."""
 
     tensorflow: str = "unknown"
     package: str = "unknown"
     native_sources: str = "unknown"
     has_native_ops: bool | str = "unknown"
-    tasks: Mapping[str, Sequence[str]] | None = None
-    trains: bool | None = None
+    tasks: Mapping[str, Sequence[str]] | None = None  # the addresses in TF_CONFIG, by job
+    trains: bool | None = None  # whether the task runs a training loop, as without use_tpu=True
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:

@@ -1,8 +1,7 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
 Sessions recover when a process dies, but if a machine freezes they wait forever, and cannot even
-be cancelled. So a thread polls every task, and ends the chief if a task is silent for too long.
-The system that restarts tasks also restarts the chief.
+be cancelled. So a thread polls every task. Whatever restarts tasks also restarts the chief.
 """
 
 from __future__ import annotations

@@ -56,9 +56,8 @@ class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
     With `use_tpu=False`, the model's own optimizer trains the tables. With `use_tpu=True`, the
-    TF2 engine contains the tables. The engine runs on the host, emulates `TPUConfig.num_shards`
-    cores, and computes with a TPU's arithmetic. Options of `run` change the defaults of `engine`,
-    `arithmetic`, `layout` and `wire`.
+    TF2 engine contains the tables, emulates `TPUConfig.num_shards` cores, and computes with a TPU's
+    arithmetic. Options of `run` change the defaults of `engine`, `arithmetic`, `layout` and `wire`.
 
     Args:
         params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size" and

@@ -1,7 +1,6 @@
 """Ends training when a signal arrives: after the current step, or while the step waits for input.
 
-A step is cancelled only if nothing but its input ops has run, which counters of arrived batches and
-finished steps show.
+Counters of arrived batches and finished steps show whether only input ops have run.
 """
 
 from __future__ import annotations

@@ -199,10 +199,7 @@ class _HoldHook(tf.train.SessionRunHook):
 def make_device(
     engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Builds the engine that `make` returns for a driver.
-
-    `shapes` are the shapes of the features' activations without the last dimension.
-    """
+    """Builds the engine; `shapes` are those of activations without the last dimension."""
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
         embedding.build_for(shapes)

@@ -84,10 +84,7 @@ _V1_SUMMARIES = {
 
 
 def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
-    """Calls the host function of core 0's spec with the tensors of all cores.
-
-    On the engine, functions must not make summaries of TensorFlow 1, which nothing would write.
-    """
+    """Calls the host function of core 0's spec with the tensors of all cores."""
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
         where = f"TPUEstimatorSpec.{field}[1]"
@@ -96,7 +93,7 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     before = len(graph.get_operations())
     result = call_host_fn((function, tensors))
     for op in graph.get_operations()[before:]:
-        if on_engine and op.type in _V1_SUMMARIES:
+        if on_engine and op.type in _V1_SUMMARIES:  # nothing would write them
             raise errors.InvalidInput(
                 f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
                 "tf.compat.v2.summary with a writer of its own."

@@ -76,8 +76,7 @@ def _checked_batch(features: Features, weight_key: str | None) -> tuple[Tensor, 
 
 
 def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
-    # The variable is created before the checks, so that its initial value does not wait for the
-    # input.
+    # The variable was created before, so that its initial value does not wait for the input.
     with tf.control_dependencies(checks):
         return tf.multiply(bias, tf.ones([batch, size]))
 

@@ -144,8 +144,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
         arguments.check_features(features)
         trained = _keras_parts(args, network, head.logits_dimension, features, mode)
         if mode == ModeKeys.TRAIN:
-            # Only one optimizer may increment the global step; a second one counts its steps
-            # separately.
+            # Only one optimizer may increment the global step.
             arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:

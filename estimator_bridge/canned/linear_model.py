@@ -163,8 +163,7 @@ def _parts(variables: Object) -> list[Variable]:
 
 def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) -> None:
     if units > 1:
-        # Keras variables are not split, and stock passes the bias itself. Otherwise stock passes a
-        # list.
+        # Stock passes a list of parts, except in Keras, where variables are not split.
         bias = result.bias[0] if is_keras else result.bias
         tf.summary.histogram("bias", bias)
     else:

@@ -63,8 +63,7 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
         )
         network = _RecurrentNetwork(layer, head.logits_dimension, columns, context)
         is_training = mode == ModeKeys.TRAIN
-        # As in stock, the optimizer is created before the network, so that random ops get the same
-        # seeds.
+        # As in stock, the optimizer is created first, so that random ops get the same seeds.
         optimizer = _optimizer(args.optimizer) if is_training else None
         arguments.check_features(features)
         logits, mask = network(features, training=is_training)

@@ -143,9 +143,7 @@ def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
     return filled
 
 
-# Each check returns its argument with defaults filled in. It raises InvalidSpec if the mode needs a
-# missing argument or an object belongs to another graph, and WrongType for objects of the wrong
-# type.
+# Each check returns its argument with defaults filled in.
 
 
 def _checked_train_op(train_op: Object, mode: str | None) -> Op:

@@ -195,8 +195,7 @@ class BestExporter(_SavedModelExporter):
         step = (eval_result or {}).get(tf.GraphKeys.GLOBAL_STEP)
         best = self._best_of(result for at, result in results if at != step)
         if quirks == "documented":
-            # Without an earlier export, the first model is exported even if earlier results were
-            # better.
+            # The first model is exported even if earlier results were better.
             self._has_exported, self._best = has_exports, best if has_exports else None
             return
         is_known = has_exports and not self._has_exported and bool(eval_result)

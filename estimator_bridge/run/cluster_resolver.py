@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from estimator_bridge import defaults
 
-# Classes of soft_tpu derive from TensorFlow's, so it must be imported before their names are
-# replaced.
+# Classes of soft_tpu derive from TensorFlow's, so it is imported before their names are replaced.
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Message, Object, Strategy
 

@@ -28,8 +28,7 @@ def is_2_15() -> bool:
 
 
 def how_to_install_keras() -> str:
-    # TensorFlow 2.22 has no matching tf_keras. The tf_keras of 2.21 works if pip ignores its
-    # dependencies.
+    # TensorFlow 2.22 has no tf_keras. That of 2.21 works if pip ignores its dependencies.
     if tensorflow_version() < (2, 22):
         return "pip install tf_keras"
     return "pip install --no-deps tf_keras==2.21.0"

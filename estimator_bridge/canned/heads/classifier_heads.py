@@ -225,16 +225,14 @@ class BinaryClassHead(SingleHead):
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
-        # Stock computes the probabilities again, and uses them for the metrics after the
-        # regularization.
+        # Stock computes the probabilities again, and uses these from here on.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
         self._update_all(metrics, of_ids, losses, predictions[PredictionKeys.CLASS_IDS])
         self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, chances, losses.weights)
         self._update_mean(metrics, MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
-        # The baseline is the accuracy of always predicting the more frequent class, from the mean
-        # label.
+        # The baseline is the accuracy of always predicting the more frequent class.
         label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
         baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
         baseline.add_update(tf.no_op())  # An Estimator requires metrics to have an update.

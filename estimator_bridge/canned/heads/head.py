@@ -299,8 +299,7 @@ class SingleHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        # As in stock, predictions are computed again, so their ops are `predictions/...` without
-        # the head.
+        # As in stock, predictions are computed again, by ops `predictions/...` outside the head.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})

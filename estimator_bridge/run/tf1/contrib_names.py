@@ -18,10 +18,9 @@ _RESOLVERS = (
     "cluster_resolver.python.training.cluster_resolver"
 )
 
-# Maps modules below `tensorflow.contrib` to homes, and homes to names. A home is the module that
-# defines the names; if it begins with a dot, it is a module of the bridge. "old=new" is a name that
-# its home calls `new`. Private modules that defined the names are included, because programs import
-# from them.
+# Maps modules below `tensorflow.contrib`, private ones too, to homes, and homes to names. A home is
+# the module that defines the names; one that begins with a dot is a module of the bridge. "old=new"
+# is a name that its home calls `new`.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
     "tpu.python.tpu.tpu_estimator tpu.python.tpu._tpu_estimator_embedding": {

@@ -69,8 +69,7 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        # As in stock, a program that overrides this method, even by a static one, may override any
-        # member.
+        # As in stock, programs that override this, even by a static method, may override anything.
         type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)

@@ -275,8 +275,7 @@ def _padded_leaf(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
         return leaf
     if isinstance(leaf, tf.SparseTensor):
         shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
-        # The new shape does not depend on the number of samples, so the check needs its own
-        # dependency.
+        # The new shape does not depend on `missing`, whose check has to run.
         with tf.control_dependencies([missing]):
             return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
     if isinstance(leaf, tf.RaggedTensor):

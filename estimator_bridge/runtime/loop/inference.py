@@ -102,8 +102,7 @@ def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
 
 
 def _device_fn(job: EstimatorJob) -> DeviceFunction | None:
-    # As in stock, the config's device function is only for training. A cluster needs one in every
-    # graph.
+    # As in stock, the config's device function is for training. A cluster always needs one.
     return None if job.client.cluster is None else job.device_fn()
 
 

@@ -55,8 +55,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
         path = str(content.model_checkpoint_path)
         if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # V1 has one file
             return path
-        # A job that trains at the same time may have replaced the checkpoint after the state was
-        # read.
+        # Another job may have replaced the checkpoint after the state was read.
         if path == previous:
             raise errors.UnreadableCheckpoint(
                 f"{path}.index: there is no such file, but {state} says that it is the latest "

@@ -50,8 +50,7 @@ class CoreTracer:
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
-                # Ragged tensors are rebuilt because they cache tensors, which a copy would not
-                # replace.
+                # New ragged tensors have no cached tensors, which a copy would not replace.
                 batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
                 self._numbers = [tf.constant(core) for core in range(self._cores.count)]
                 number = self._numbers[0]

@@ -142,8 +142,7 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
-        # The step is read before the train_op increments it, and before the lookup, because rates
-        # may depend on the step.
+        # Rates may depend on the step, so it is read before the lookup and the train_op.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
@@ -218,8 +217,7 @@ class _Embedding:
         setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
         hooks = [SessionStartHook(activation_proxy.initialize_dummies)]
         if is_pipelined and self._settings.cores.devices:
-            # Workers of a cluster may still have an update of the previous session, whose steps are
-            # repeated.
+            # Workers may still have an update of the previous session, whose steps are repeated.
             hooks.append(SessionStartHook(device.engine.load))
         before_save = end_of_loop = None
         is_behind = is_pipelined or device.holds_tables

@@ -60,7 +60,6 @@ def model_to_estimator(
             f"{keras_model!r} and {keras_model_path!r}."
         )
     if keras_model is not None:
-        _check_kind(keras_model)
         _check_is_copied(keras_model, custom_objects)
     config = read_config(config, model_dir)
     model: Object = keras_model
@@ -68,7 +67,11 @@ def model_to_estimator(
         assert keras_model_path is not None
         model = keras.models.load_model(os.fspath(keras_model_path), custom_objects)
     by_object = _is_by_object(checkpoint_format, model)
-    _check_is_compiled(model)
+    if not getattr(model, "optimizer", None):
+        raise errors.InvalidInput(
+            "The given keras model has not been compiled yet. Please compile the model with "
+            "`model.compile()` before calling `model_to_estimator()`."
+        )
     source = KerasSource(
         model=model,
         custom_objects=custom_objects,
@@ -81,16 +84,13 @@ def model_to_estimator(
     return kind(source.model_fn, config=config, warm_start_from=_first_checkpoint(source, config))
 
 
-def _check_kind(model: Object) -> None:
+def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None) -> None:
     if not isinstance(model, keras.Model):
         raise errors.InvalidInput(
             f"`keras_model` is not a model of Keras 2, but of {type(model).__module__}."
             f"{type(model).__name__}. Make it with `tf_keras`, or with `tf.keras` and the "
             "environment variable TF_USE_LEGACY_KERAS=1."
         )
-
-
-def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None) -> None:
     if tf_compat.is_graph_network(model) or isinstance(model, keras.models.Sequential):
         return
     try:
@@ -117,14 +117,6 @@ def _is_by_object(checkpoint_format: str | None, model: Object) -> bool:
             f"checkpoint_format='{_BY_NAME}' for {type(model).__name__}."
         )
     return by_object
-
-
-def _check_is_compiled(model: Object) -> None:
-    if not getattr(model, "optimizer", None):
-        raise errors.InvalidInput(
-            "The given keras model has not been compiled yet. Please compile the model with "
-            "`model.compile()` before calling `model_to_estimator()`."
-        )
 
 
 def _optimizer_settings(model: Object) -> Object:

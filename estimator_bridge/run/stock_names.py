@@ -281,9 +281,7 @@ MOVED = (
 """Names that TensorFlow moved: the old private module, the name, and the new module."""
 
 MOVED_MODULES: Mapping[str, Names] = {
-    "tensorflow.python.training.tracking": {
-        "graph_view": "tensorflow.python.checkpoint.graph_view",
-    },
+    "tensorflow.python.training.tracking": {"graph_view": "tensorflow.python.checkpoint.graph_view"}
 }
 """Maps each package to the modules that TensorFlow moved out of it, with the new paths."""
 

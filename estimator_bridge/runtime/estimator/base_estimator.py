@@ -24,11 +24,7 @@ from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, Model
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
 from estimator_bridge.runtime.step import clients
-from estimator_bridge.runtime.step.model_step import (
-    EstimatorJob,
-    ModelStep,
-    default_session_config,
-)
+from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, default_session_config
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log, small_types

@@ -203,11 +203,7 @@ class TPUEstimator(Estimator):
             # With "mod" each server saves its own part, so checkpoints have the spec's row order.
             native = functools.partial(task_software.native_devices, self._cluster)
             return PsDriver(
-                workers,
-                self._cluster.servers,
-                layout=self._layout,
-                wire=self._wire,
-                native=native,
+                workers, self._cluster.servers, layout=self._layout, wire=self._wire, native=native
             )
         return self._engine
 

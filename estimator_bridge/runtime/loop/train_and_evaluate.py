@@ -30,10 +30,7 @@ _HOOKS = "All hooks must be `SessionRunHook` instances"
 _LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances"
 _ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
 _AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
-_TRAIN = {
-    "input_fn": requirements.CALLABLE,
-    "max_steps": requirements.optional(_ABOVE_ZERO),
-}
+_TRAIN = {"input_fn": requirements.CALLABLE, "max_steps": requirements.optional(_ABOVE_ZERO)}
 _EVALUATION = {
     "input_fn": requirements.CALLABLE,
     "steps": requirements.optional(_ABOVE_ZERO),

@@ -257,7 +257,8 @@ class Ascent:
         examples, settings = self._examples, self._optimizer
         with tf.name_scope("sdca/minimize"):
             keys = tf.raw_ops.SdcaFprint(input=examples.names)
-            ids = [_distinct_ids(values.ids) for values in examples.sparse]
+            uniques = [tf.unique(tf.cast(values.ids, tf.int32))[0] for values in examples.sparse]
+            ids = [tf.cast(each, tf.int64) for each in uniques]
             state, sparse, dense = tf.raw_ops.SdcaOptimizerV2(
                 sparse_example_indices=[values.examples for values in examples.sparse],
                 sparse_feature_indices=[values.ids for values in examples.sparse],
@@ -370,10 +371,6 @@ def _copies(parts: Sequence[Variable]) -> Parts:
 def _whole(parts: Parts) -> Tensor:
     values = [tf.convert_to_tensor(part) for part in parts]
     return tf.concat(values, axis=0) if len(values) > 1 else values[0]
-
-
-def _distinct_ids(ids: Tensor) -> Tensor:
-    return tf.cast(tf.unique(tf.cast(ids, tf.int32))[0], tf.int64)
 
 
 def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:

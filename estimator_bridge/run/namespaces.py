@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 from estimator_bridge import errors
@@ -68,11 +68,13 @@ def refusal(message: str, name: str) -> errors.EngineError:
 
     For `from module import name` it is an ImportError: Python would drop the message of another.
     """
-    caller = sys._getframe(2)
-    error: errors.EngineError = errors.Unsupported(message)
-    if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
-        error = errors.UnsupportedImport(message, name=name)
-    return error
+    if imports_from(sys._getframe(2)):
+        return errors.UnsupportedImport(message, name=name)
+    return errors.Unsupported(message)
+
+
+def imports_from(frame: FrameType) -> bool:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 class AliasModule(ModuleType):

@@ -330,7 +330,9 @@ class SingleHead(Head):
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _predict_spec(self, predictions: Predictions) -> TPUEstimatorSpec:
-        outputs = self._export_outputs(predictions)
+        own = self._own_outputs(predictions)
+        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
+        outputs = {DEFAULT: next(iter(own.values())), **own, PREDICT: predict}
         return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
 
     def _eval_metrics(self, call: HeadCall) -> HostCall:
@@ -396,12 +398,6 @@ class SingleHead(Head):
     @abc.abstractmethod
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
         pass
-
-    def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        outputs = self._own_outputs(predictions)
-        default = next(iter(outputs.values()))
-        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
-        return {DEFAULT: default, **outputs, PREDICT: predict}
 
     @abc.abstractmethod
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:

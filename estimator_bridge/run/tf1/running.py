@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dis
 import functools
 import importlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from estimator_bridge import errors
-from estimator_bridge.run.namespaces import load, refusal
+from estimator_bridge.run.namespaces import imports_from, load, refusal
 from estimator_bridge.run.tf1 import contrib_names, detection, reading
 from estimator_bridge.run.tf1.libraries import Libraries
 from tf2_engine import tf_compat
@@ -123,7 +122,7 @@ class ContribModule(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path = f"{self._path}.{name}".removeprefix(".")
         target = contrib_names.MODULES[self._path].get(name)
-        if path in contrib_names.EMPTY and _is_imported(sys._getframe(1)):
+        if path in contrib_names.EMPTY and imports_from(sys._getframe(1)):
             return self._view.module(f"{_CONTRIB}.{path}")
         try:
             if target is not None:
@@ -205,10 +204,6 @@ class _Compat(ModuleType):
 
     def __getattr__(self, name: str) -> Object:
         return getattr(self._compat, name)
-
-
-def _is_imported(frame: FrameType) -> bool:
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _load(target: str, path: str) -> Object:

@@ -211,7 +211,14 @@ _SHAPES = {
 }
 
 
-def not_split_note(config: TPUConfig) -> str:
+def check_model_parallelism(config: TPUConfig) -> str:
+    """Checks the input mode; returns what users should know about replicas of several cores."""
+    if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
+        raise errors.InvalidInput(
+            "Model parallelism only supports per host input for training: "
+            f"TPUConfig.num_cores_per_replica={config.num_cores_per_replica} with PER_SHARD_V1. "
+            "Set per_host_input_for_training to PER_HOST_V2."
+        )
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
@@ -220,15 +227,6 @@ def not_split_note(config: TPUConfig) -> str:
         "and its input are not split here. Each replica computes its whole model, with the same "
         "results."
     )
-
-
-def check_input_of_split_model(config: TPUConfig) -> None:
-    if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
-        raise errors.InvalidInput(
-            "Model parallelism only supports per host input for training: "
-            f"TPUConfig.num_cores_per_replica={config.num_cores_per_replica} with PER_SHARD_V1. "
-            "Set per_host_input_for_training to PER_HOST_V2."
-        )
 
 
 def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:

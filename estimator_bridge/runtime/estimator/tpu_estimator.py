@@ -421,9 +421,9 @@ class TPUEstimator(Estimator):
             check("TPUEstimator", _BATCH_SIZE_ARGUMENT[mode], size, *POSITIVE_INT)
         tpu_config = self._config.tpu_config
         if tpu_config.num_cores_per_replica is not None:
-            cores_and_hosts.check_input_of_split_model(tpu_config)
-        if tpu_config.num_cores_per_replica not in (None, 1):
-            self._note(cores_and_hosts.not_split_note(tpu_config))
+            note = cores_and_hosts.check_model_parallelism(tpu_config)
+            if tpu_config.num_cores_per_replica > 1:
+                self._note(note)
         modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
         if self._embedding_config_spec and tpu_config.per_host_input_for_training not in modes:
             raise errors.InvalidInput(

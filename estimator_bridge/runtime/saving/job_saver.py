@@ -261,8 +261,9 @@ def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
 
 
 def _has_large_pieces(reader: Reader) -> bool:
+    """Whether a stored piece is too large to be read again for each slice cut from it."""
     return any(
-        is_large_piece(piece.size, tensor.row_size)
+        piece.size > max(2 * SLICE_BYTES, tensor.row_size)
         for tensor in reader.tensors.values()
         if tensor.shape
         for piece in tensor.slices
@@ -284,8 +285,6 @@ glibc keeps freed blocks of up to 32 MiB (M_MMAP_THRESHOLD_MAX) in its heaps. Sl
 their memory returns to the system. Up to three slices, of a session that ends and of the next one,
 are in memory together: about a hundred megabytes.
 """
-
-_LARGE_PIECE = 2  # slices
 
 _ALIGNED_ROWS = 16
 """A slice is stored without a copy if its number of rows is a multiple of this, whatever the
@@ -321,11 +320,6 @@ def in_slices(
                 for each in variables
             ]
     return saved
-
-
-def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Whether a stored piece is too large to be read again for each slice cut from it."""
-    return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
 def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:

@@ -42,7 +42,7 @@ class CoreTracer:
         self._graph = tf.get_default_graph()
         self._structure, inputs = batches[0], [_leaves(batch) for batch in batches]
         self._inputs = inputs if cores.count > 1 else []
-        self._sums: list[_Sum] = []
+        self.sums: list[_Sum] = []
 
     @contextlib.contextmanager
     def trace(self) -> Iterator[Batch]:
@@ -68,23 +68,19 @@ class CoreTracer:
         replaced[self._numbers[0].name] = self._numbers[core]
         leaves = tf.nest.flatten(results, expand_composites=True)
         with self._cores.on(core):
-            for each in self._sums:
+            for each in self.sums:
                 each.totals.append(_total_of(each.terms[0]))
                 replaced[each.totals[0].name] = each.totals[core]
             tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
-            terms = [each.terms[0] for each in self._sums]
+            terms = [each.terms[0] for each in self.sums]
             copies = self._copies(core, replaced, [*terms, *tensors])
-        for each in self._sums:
+        for each in self.sums:
             each.terms.append(copies[each.terms[0].name])
         leaves = [copies[leaf.name] if isinstance(leaf, tf.Tensor) else leaf for leaf in leaves]
         return tf.nest.pack_sequence_as(results, leaves, expand_composites=True)
 
-    @property
-    def has_sums(self) -> bool:
-        return bool(self._sums)
-
     def join(self) -> None:
-        for each in self._sums:
+        for each in self.sums:
             for group in each.groups:
                 total = sum_in_order([each.terms[core] for core in group])
                 for core in group:
@@ -104,7 +100,7 @@ class CoreTracer:
             )
         groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
         total = _total_of(term)
-        self._sums.append(_Sum([term], [total], groups.tolist()))
+        self.sums.append(_Sum([term], [total], groups.tolist()))
         return total
 
     def _copies(

@@ -303,7 +303,7 @@ def _trace(
     tracer.join()
     # Stock cannot find sums inside TensorFlow 2's control flow either.
     sees_sums = not tf.control_flow_v2_enabled()
-    if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.has_sums:
+    if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.sums:
         raise errors.InvalidInput(
             "CrossShardOptimizer must be used for model training on TPUs of several cores: the "
             "train_op sums no gradients over them. Wrap the optimizer in tf.tpu."

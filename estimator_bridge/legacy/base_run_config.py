@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from estimator_bridge.legacy.tf_config import Task, TFConfig, read_task, tf_config
+from estimator_bridge.legacy.tf_config import TFConfig, read_task, tf_config
 from tf2_engine.arguments import typed
 from tf2_engine.types import Message, Object, Strategy
 
@@ -38,12 +38,8 @@ class ConfigProperty(property):
         self._attribute = f"_{name}"
 
 
-class _OfTask(property):
-    def __init__(self, doc: str) -> None:
-        super().__init__(lambda config: getattr(config._task, self._attribute), doc=doc)
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._attribute = name
+class _OfTask(ConfigProperty):
+    """A property that TF_CONFIG sets, not an argument."""
 
 
 _INT = requirements.Requirement(lambda value: not isinstance(value, int), "{name} must be integer")
@@ -102,12 +98,12 @@ class RunConfig:
     session_creation_timeout_secs = ConfigProperty("Seconds to wait for a session.", _ABOVE_ZERO)
     checkpoint_save_graph_def = ConfigProperty("Whether the graph is saved beside the checkpoints.")
 
-    cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
+    cluster_spec = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
     task_type = _OfTask('"worker", "ps", "chief", "master" or "evaluator".')
     task_id = _OfTask("The position of this process among those of its type.")
     is_chief = _OfTask("Whether this process saves checkpoints.")
-    master: property = _OfTask("The address of the training session; '' is this process.")
-    evaluation_master: property = _OfTask("The address of the evaluation session.")
+    master = _OfTask("The address of the training session; '' is this process.")
+    evaluation_master = _OfTask("The address of the evaluation session; '' is this process.")
     num_ps_replicas = _OfTask("The number of parameter servers.")
     num_worker_replicas = _OfTask("The number of workers and chiefs.")
     global_id_in_cluster = _OfTask("The number of this task; None for an evaluator.")
@@ -148,7 +144,7 @@ class RunConfig:
         if save_checkpoints_steps is UNSET and save_checkpoints_secs is UNSET:
             settings["save_checkpoints_secs"] = 600
         self._set({name: None if each is UNSET else each for name, each in settings.items()})
-        self._task: Task = read_task(config)
+        vars(self).update({f"_{name}": value for name, value in vars(read_task(config)).items()})
 
     def _set(self, settings: Mapping[str, Object]) -> None:
         for name, value in settings.items():
@@ -184,9 +180,7 @@ class RunConfig:
         return f"<{type(self).__name__} {settings}>"
 
 
-_SETTINGS = {
-    name: each for name, each in vars(RunConfig).items() if isinstance(each, ConfigProperty)
-}
+_SETTINGS = {name: each for name, each in vars(RunConfig).items() if type(each) is ConfigProperty}
 
 
 def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:

@@ -151,22 +151,18 @@ class RunConfig(base_run_config.RunConfig):
                 f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given. "
                 "Give one of them."
             )
-        self._tpu_config = tpu_config or TPUConfig()
-        self._cluster = cluster
-        self._master = self._task.master if master is None else master
-        self._evaluation_master = self._task.evaluation_master
+        self._tpu_config, self._cluster = tpu_config or TPUConfig(), cluster
+        if master is not None:
+            self._master = master
         if cluster:
-            self._master = cluster.master()
+            self._use_cluster(cluster)
         if evaluation_master is not None:
             self._evaluation_master = evaluation_master
         elif not self._evaluation_master and self.task_type != TaskType.EVALUATOR:
             self._evaluation_master = self._master
-        self._cluster_spec = self._task.cluster_spec
-        if cluster:
-            self._use_cluster(cluster)
 
     def _use_cluster(self, cluster: Object) -> None:
-        self._cluster_spec = cluster.cluster_spec()
+        self._master, self._cluster_spec = cluster.master(), cluster.cluster_spec()
         if self._session_config is None:
             self._session_config = tf.compat.v1.ConfigProto(
                 allow_soft_placement=True, isolate_session_state=True
@@ -181,9 +177,6 @@ class RunConfig(base_run_config.RunConfig):
 
     tpu_config = ConfigProperty("The `TPUConfig`.")
     cluster = ConfigProperty("The cluster resolver; or None.")
-    cluster_spec = ConfigProperty("The `tf.train.ClusterSpec`.")
-    master = ConfigProperty("The address of training sessions; '' is this process.")
-    evaluation_master = ConfigProperty("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
         tpu_config = settings.pop("tpu_config", self._tpu_config)

@@ -304,14 +304,11 @@ class Estimator:
             InvalidSpec: there is no such type or table, or a row is out of the type's range.
             NotTrained: there is no checkpoint.
         """
-        functions = {
-            experimental_mode: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
-        }
-        dtypes = self._table_dtypes(table_dtype, experimental_mode)
-        return self._export(
-            *(export_dir_base, functions, assets_extra, as_text, checkpoint_path),
-            table_dtypes=dtypes,
-        )
+        receiver_fn = estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
+        options = {"assets_extra": assets_extra, "as_text": as_text}
+        options["table_dtypes"] = self._table_dtypes(table_dtype, experimental_mode)
+        functions = {experimental_mode: receiver_fn}
+        return self._export(export_dir_base, functions, checkpoint_path, **options)
 
     def export_savedmodel(
         self,
@@ -323,12 +320,11 @@ class Estimator:
         strip_default_attrs: bool = False,
     ) -> bytes:
         """Exports like `export_saved_model`, but keeps op attributes that have default values."""
-        functions = {
-            ModeKeys.PREDICT: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
-        }
-        return self._export(
-            export_dir_base, functions, assets_extra, as_text, checkpoint_path, strip_default_attrs
-        )
+        receiver_fn = estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
+        options = {"assets_extra": assets_extra, "as_text": as_text}
+        options["strip_default_attrs"] = strip_default_attrs
+        functions = {ModeKeys.PREDICT: receiver_fn}
+        return self._export(export_dir_base, functions, checkpoint_path, **options)
 
     def experimental_export_all_saved_models(
         self,
@@ -339,9 +335,8 @@ class Estimator:
         checkpoint_path: str | None = None,
     ) -> bytes:
         """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`."""
-        return self._export(
-            export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
-        )
+        options = {"assets_extra": assets_extra, "as_text": as_text}
+        return self._export(export_dir_base, input_receiver_fn_map, checkpoint_path, **options)
 
     def eval_dir(self, name: str | None = None) -> str:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
@@ -477,11 +472,8 @@ class Estimator:
         self,
         export_dir_base: PathLike,
         receiver_fns: Mapping[str, ReceiverFn],
-        assets_extra: Mapping[str, str] | None,
-        as_text: bool,
         checkpoint_path: str | None,
-        strip_default_attrs: bool = True,
-        table_dtypes: Mapping[str, str] | None = None,
+        **options: Object,
     ) -> bytes:
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None and self._warm_start is not None:
@@ -493,10 +485,7 @@ class Estimator:
             self._config,
             checkpoint or self._checkpoint_of_training(),
             tables=self._tables(),
-            table_dtypes=table_dtypes or {},
-            assets_extra=assets_extra,
-            as_text=as_text,
-            strip_default_attrs=strip_default_attrs,
+            **options,
         )
 
     def _checkpoint(self, path: str | None, method: str) -> str | None:

@@ -40,10 +40,10 @@ def write_saved_model(
     checkpoint: str,
     *,
     tables: TableVariables,
-    table_dtypes: Mapping[str, str],
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
-    strip_default_attrs: bool,
+    strip_default_attrs: bool = True,
+    table_dtypes: Mapping[str, str] | None = None,
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
@@ -114,7 +114,7 @@ def _trace(
 
 
 def _small_tables(
-    table_dtypes: Mapping[str, str], tables: TableVariables, signatures: Mapping[str, Object]
+    table_dtypes: Mapping[str, str] | None, tables: TableVariables, signatures: Mapping[str, Object]
 ) -> SmallTables | None:
     if not table_dtypes:
         return None

@@ -11,8 +11,13 @@ from typing import NamedTuple, TypeVar
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads.classifier_heads import class_head
-from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
+from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
+from estimator_bridge.canned.heads.graph_heads import (
+    SUM,
+    GraphBinaryClassHead,
+    GraphMultiClassHead,
+    GraphRegressionHead,
+)
 from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
@@ -28,14 +33,14 @@ from tf2_engine.types import Nest, Object
 class Version(NamedTuple):
     """The heads and defaults of the estimators in TensorFlow 1 or 2."""
 
-    class_head: Callable[..., Object]
+    binary_head: Callable[..., Object]
+    multi_class_head: Callable[..., Object]
     number_head: Callable[..., Object]
     loss_reduction: str
-    has_partitioners: bool
 
 
-V1 = Version(graph_class_head, GraphRegressionHead, SUM, has_partitioners=True)
-V2 = Version(class_head, RegressionHead, MEAN, has_partitioners=False)
+V1 = Version(GraphBinaryClassHead, GraphMultiClassHead, GraphRegressionHead, SUM)
+V2 = Version(BinaryClassHead, MultiClassHead, RegressionHead, MEAN)
 
 CLASSIFIER = "n_classes weight_column label_vocabulary"
 REGRESSOR = "label_dimension weight_column"
@@ -95,7 +100,7 @@ def constructor(
         [
             inspect.Parameter(name, _BY_NAME_OR_PLACE, default=defaults.get(name))
             for name in ("self", *names.split())
-            if version.has_partitioners or name not in _PARTITIONERS
+            if version is V1 or name not in _PARTITIONERS
         ]
     )
 
@@ -140,16 +145,17 @@ def _training_its_own(model_fn: ModelFn) -> ModelFn:
 def _head(version: Version, arguments: Arguments) -> Object:
     if hasattr(arguments, "head"):
         return arguments.head
-    if hasattr(arguments, "n_classes"):
-        return version.class_head(
-            arguments.n_classes,
-            arguments.weight_column,
-            arguments.label_vocabulary,
-            arguments.loss_reduction,
+    weights, reduction = arguments.weight_column, arguments.loss_reduction
+    if hasattr(arguments, "label_dimension"):
+        return version.number_head(arguments.label_dimension, weights, reduction)
+    vocabulary = arguments.label_vocabulary
+    if arguments.n_classes != 2:
+        return version.multi_class_head(arguments.n_classes, weights, vocabulary, reduction)
+    if version is V1 and vocabulary is not None and not isinstance(vocabulary, (list, tuple)):
+        raise errors.WrongType(
+            f"label_vocabulary should be a list or tuple. Given type: {type(vocabulary)}."
         )
-    return version.number_head(
-        arguments.label_dimension, arguments.weight_column, arguments.loss_reduction
-    )
+    return version.binary_head(weights, None, vocabulary, reduction)
 
 
 def v1_optimizer(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import class_names
 from tf2_engine import log
-from tf2_engine.types import Array, DType, Nest, Object, Op, Session, Tensor
+from tf2_engine.types import Array, Nest, Object, Op, Session, Tensor
 
 Arrays: TypeAlias = Array | Mapping[str, Array]
 
@@ -51,8 +51,9 @@ def numpy_input_fn(
     def input_fn() -> Nest:
         features, labels = _features(x), _labels(x, y)
         _check_lengths(features, labels)
+        arrays = [*features.values(), *labels.values()]
         columns = next_batch(
-            array_rows([*features.values(), *labels.values()]),
+            [np.arange(len(arrays[0])), *arrays],
             batch_size,
             queue_capacity,
             shuffle=bool(shuffle),
@@ -158,7 +159,10 @@ def pandas_input_fn(
 
     def input_fn() -> Nest:
         columns = next_batch(
-            frame_rows(frame),
+            [
+                np.asarray(frame.index.values),
+                *(_array_of(frame[name], name) for name in frame.columns),
+            ],
             batch_size,
             capacity,
             shuffle=bool(shuffle),
@@ -234,36 +238,6 @@ class _FeedingRunner(tf.train.QueueRunner):
         return super().create_threads(_FeedingSession(sess, self._feeds), *arguments, **by_name)
 
 
-class Rows(NamedTuple):
-    """Rows in memory. `take` returns the row numbers at given positions, and the rows."""
-
-    length: int
-    dtypes: list[DType]
-    shapes: list[tuple[int, ...]]
-    take: Callable[[list[int]], list[Array]]
-
-
-def array_rows(columns: Sequence[Array]) -> Rows:
-    def take(rows: list[int]) -> list[Array]:
-        return [np.asarray(rows), *(column[rows] for column in columns)]
-
-    dtypes = [tf.int64, *(tf.as_dtype(column.dtype) for column in columns)]
-    return Rows(len(columns[0]), dtypes, [(), *(column.shape[1:] for column in columns)], take)
-
-
-def frame_rows(frame: Object) -> Rows:
-    columns = [
-        np.asarray(frame.index.values),
-        *(_array_of(frame[name], name) for name in frame.columns),
-    ]
-
-    def take(rows: list[int]) -> list[Array]:
-        return [column[rows] for column in columns]
-
-    dtypes = [tf.as_dtype(column.dtype) for column in columns]
-    return Rows(len(frame), dtypes, [()] * len(dtypes), take)
-
-
 def _array_of(column: Object, name: Object) -> Array:
     values = column.values
     if not isinstance(values, np.ndarray):
@@ -295,28 +269,30 @@ class _RowFeed:
     def __init__(
         self,
         placeholders: Sequence[Tensor],
-        rows: Rows,
+        columns: Sequence[Array],
         size: int,
         random_start: bool,
         num_epochs: int | None,
     ) -> None:
-        self._placeholders, self._rows, self._size = placeholders, rows, size
-        self._next = random.Random().randrange(rows.length) if random_start else 0
-        self._left = None if num_epochs is None else num_epochs * rows.length
+        self._placeholders, self._columns, self._size = placeholders, columns, size
+        self._count = len(columns[0])
+        self._next = random.Random().randrange(self._count) if random_start else 0
+        self._left = None if num_epochs is None else num_epochs * self._count
 
     def __call__(self) -> dict[Tensor, Array]:
         size = self._size if self._left is None else min(self._size, self._left)
         if size == 0:
             raise tf.errors.OutOfRangeError(None, None, "All epochs were fed.")
-        numbers = [(self._next + place) % self._rows.length for place in range(size)]
-        self._next = (numbers[-1] + 1) % self._rows.length
+        rows = [(self._next + place) % self._count for place in range(size)]
+        self._next = (rows[-1] + 1) % self._count
         if self._left is not None:
             self._left -= size
-        return dict(zip(self._placeholders, self._rows.take(numbers), strict=True))
+        values = (column[rows] for column in self._columns)
+        return dict(zip(self._placeholders, values, strict=True))
 
 
 def next_batch(
-    rows: Rows,
+    columns: Sequence[Array],
     batch_size: int,
     capacity: int,
     *,
@@ -325,26 +301,26 @@ def next_batch(
     num_threads: int,
     min_after_dequeue: float | None = None,
 ) -> list[Tensor]:
-    """Makes the columns of a batch, from a queue that threads of the session fill with rows.
+    """Makes a batch from a queue that threads of the session fill with rows.
 
-    There are as many ops as in stock's queues, because TensorFlow derives seeds from the number of
-    ops. With `shuffle`, the queue keeps at least `min_after_dequeue` rows, by default a quarter of
-    the capacity.
+    The first column, the index of the rows, is not a part of the batch. There are as many ops as in
+    stock's queues, because TensorFlow derives seeds from the number of ops. With `shuffle`, the
+    queue keeps at least `min_after_dequeue` rows, by default a quarter of the capacity.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):
+        dtypes = [tf.as_dtype(column.dtype) for column in columns]
+        shapes = [column.shape[1:] for column in columns]
         if shuffle:
             least = int(capacity / 4 if min_after_dequeue is None else min_after_dequeue)
-            queue = tf.queue.RandomShuffleQueue(
-                capacity, least, dtypes=rows.dtypes, shapes=rows.shapes
-            )
+            queue = tf.queue.RandomShuffleQueue(capacity, least, dtypes=dtypes, shapes=shapes)
         else:
             least = 0
-            queue = tf.queue.FIFOQueue(capacity, dtypes=rows.dtypes, shapes=rows.shapes)
+            queue = tf.queue.FIFOQueue(capacity, dtypes=dtypes, shapes=shapes)
         feeds = {}
         for _ in range(num_threads):
-            placeholders = [tf.placeholder(dtype) for dtype in rows.dtypes]
-            feed = _RowFeed(placeholders, rows, batch_size, shuffle, num_epochs)
+            placeholders = [tf.placeholder(dtype) for dtype in dtypes]
+            feed = _RowFeed(placeholders, columns, batch_size, shuffle, num_epochs)
             feeds[queue.enqueue_many(placeholders)] = feed
         tf.train.add_queue_runner(_FeedingRunner(queue, feeds))
         filled = tf.cast(tf.maximum(0, queue.size() - least), tf.float32)
@@ -353,8 +329,8 @@ def next_batch(
             f"queue/{queue.name}fraction_over_{least}_of_{room}_full", filled * (1.0 / room)
         )
     dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
-    _, *columns = dequeue(batch_size)
-    return columns
+    _, *batch = dequeue(batch_size)
+    return batch
 
 
 def _warn_of_threads(num_threads: int, shuffle: bool, num_epochs: int | None) -> None:

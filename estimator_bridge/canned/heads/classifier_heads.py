@@ -328,14 +328,3 @@ class MultiClassHead(SingleHead):
     ) -> None:
         ids = predictions[PredictionKeys.CLASS_IDS]
         self._update_all(metrics, [MetricKeys.ACCURACY], losses, ids)
-
-
-def class_head(
-    n_classes: int,
-    weight_column: Object,
-    label_vocabulary: Sequence[str] | None,
-    loss_reduction: str,
-) -> SingleHead:
-    if n_classes == 2:
-        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.heads.classifier_heads import (
     ALL_CLASSES,
@@ -210,21 +209,6 @@ class GraphMultiLabelHead(GraphHead, MultiLabelHead):
             metrics[auc] = _auc(auc, own, of_class)
             metrics[auc_pr] = _auc(auc_pr, own, of_class, curve="PR")
         return metrics
-
-
-def graph_class_head(
-    n_classes: int,
-    weight_column: Object,
-    label_vocabulary: Sequence[str] | None,
-    loss_reduction: str,
-) -> GraphHead:
-    if n_classes != 2:
-        return GraphMultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
-    if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
-        raise errors.WrongType(
-            f"label_vocabulary should be a list or tuple. Given type: {type(label_vocabulary)}."
-        )
-    return GraphBinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
 
 
 def train_op_without_updates(loss: Tensor, call: HeadCall) -> Op:

@@ -49,10 +49,8 @@ def default_rate(largest: float, columns: Columns) -> float:
 
 def _columns(args: Arguments) -> tuple[Object, ...]:
     columns = tuple(args.feature_columns or ())
-    if hasattr(args, "n_classes"):
-        check_sdca(args.optimizer, columns, args.sparse_combiner, args.n_classes, 2)
-    elif hasattr(args, "label_dimension"):
-        check_sdca(args.optimizer, columns, args.sparse_combiner, args.label_dimension, 1)
+    if isinstance(args.optimizer, LinearSDCA) and not hasattr(args, "head"):
+        check_sdca(args, columns)
     return columns
 
 

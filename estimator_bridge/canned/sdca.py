@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.constructor_arguments import check_new_columns
+from estimator_bridge.canned.constructor_arguments import Arguments, check_new_columns
 from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead
 from estimator_bridge.canned.heads.graph_heads import GraphHead
 from estimator_bridge.canned.heads.regression import RegressionHead
@@ -49,30 +49,26 @@ class LinearSDCA:
     adaptive: bool = False
 
 
-def check_sdca(
-    optimizer: Object, columns: Columns, sparse_combiner: str, outputs: int, most: int
-) -> None:
-    if not isinstance(optimizer, LinearSDCA):
-        return
-    if sparse_combiner != "sum":
+def check_sdca(args: Arguments, columns: Columns) -> None:
+    if args.sparse_combiner != "sum":
         raise errors.InvalidInput(
             'sparse_combiner must be "sum" when optimizer is a LinearSDCA object, got '
-            f"{sparse_combiner!r}."
+            f"{args.sparse_combiner!r}."
         )
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
             "V2 feature columns required when optimizer is a LinearSDCA object. Use columns of "
             "tf.feature_column."
         )
-    if outputs > most and most == 1:
+    if getattr(args, "label_dimension", 1) > 1:
         raise errors.InvalidInput(
             "LinearSDCA can only be used with one-dimensional label, got "
-            f"label_dimension={outputs}. Use optimizer='Ftrl'."
+            f"label_dimension={args.label_dimension}. Use optimizer='Ftrl'."
         )
-    if outputs > most:
+    if getattr(args, "n_classes", 2) > 2:
         raise errors.InvalidInput(
-            f"LinearSDCA cannot be used in a multi-class setting, got n_classes={outputs}. Use "
-            "optimizer='Ftrl'."
+            "LinearSDCA cannot be used in a multi-class setting, got "
+            f"n_classes={args.n_classes}. Use optimizer='Ftrl'."
         )
 
 

@@ -16,7 +16,6 @@ from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
-from estimator_bridge.runtime.step.clients import DeviceFunction
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Session
@@ -29,12 +28,7 @@ def evaluate(
     job: EstimatorJob, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
     """Evaluates a checkpoint. With `in_one_call`, hooks run only once, around all steps."""
-    with (
-        _reading(job, "evaluation") as reading,
-        model_step.new_graph(
-            job.config.tf_random_seed, _device_fn(job), job.strategy, job.resource_step
-        ),
-    ):
+    with _new_graph(job, "evaluation") as reading:
         step = job.build()
         metrics = model_step.metrics_of(step)
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
@@ -76,12 +70,7 @@ def evaluate(
 def predict(
     job: EstimatorJob, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
-    with (
-        _reading(job, "prediction") as reading,
-        model_step.new_graph(
-            job.config.tf_random_seed, _device_fn(job), resource_step=job.resource_step
-        ),
-    ):
+    with _new_graph(job, "prediction") as reading:
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
         with _session(job, step, job.config.master, reading) as session:
@@ -97,13 +86,14 @@ def predict(
                     yield from batch
 
 
-def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
-    return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
-
-
-def _device_fn(job: EstimatorJob) -> DeviceFunction | None:
+@contextlib.contextmanager
+def _new_graph(job: EstimatorJob, what: str) -> Iterator[interruptions.ReadingSteps]:
     # As in stock, the config's device function is for training. A cluster always needs one.
-    return None if job.client.cluster is None else job.device_fn()
+    device_fn = None if job.client.cluster is None else job.device_fn()
+    steps = interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
+    seed, resource_step = job.config.tf_random_seed, job.resource_step
+    with steps as reading, model_step.new_graph(seed, device_fn, job.strategy, resource_step):
+        yield reading
 
 
 @contextlib.contextmanager

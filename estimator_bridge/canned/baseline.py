@@ -24,7 +24,6 @@ _REGRESSOR = f"model_dir {arguments.REGRESSOR} optimizer config loss_reduction"
 
 def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         size = head.logits_dimension
         batch, checks = _checked_batch(features, _weight_key(args))
         with tf.variable_scope("baseline"):
@@ -45,7 +44,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     loss_reduction = args.loss_reduction if is_classifier else MEAN  # as in stock
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         size = head.logits_dimension
         batch, checks = _checked_batch(features, _weight_key(args))
         with tf.name_scope("baseline"):

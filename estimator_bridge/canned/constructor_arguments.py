@@ -113,11 +113,10 @@ def constructor(
             bound.apply_defaults()
             arguments = Arguments(**bound.arguments)
             model_fn = model_fn_of(_head(version, arguments), arguments)
-            if not (version is V1 if trains_all is None else trains_all):
-                model_fn = _training_its_own(model_fn)
+            warns = version is V2 if trains_all is None else not trains_all
             Estimator.__init__(
                 self,
-                model_fn,
+                _checked(model_fn, warns),
                 arguments.model_dir,
                 arguments.config,
                 warm_start_from=getattr(arguments, "warm_start_from", None),
@@ -131,15 +130,16 @@ def constructor(
     return decorate
 
 
-def _training_its_own(model_fn: ModelFn) -> ModelFn:
+def _checked(model_fn: ModelFn, warns: bool) -> ModelFn:
     @functools.wraps(model_fn)
-    def warned(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+    def checked(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+        check_features(features)
         names = ", ".join(each.op.name for each in tf.trainable_variables())
-        if names and mode == ModeKeys.TRAIN:
+        if warns and names and mode == ModeKeys.TRAIN:
             log.warning("%s", render.warning("canned_outside", TRAINING, value=names))
         return model_fn(features, labels, mode, config)
 
-    return warned
+    return checked
 
 
 def _head(version: Version, arguments: Arguments) -> Object:

@@ -256,7 +256,6 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         # The optimizer is created in every mode, so that every mode reports a wrong name.
         optimizer = arguments.v1_optimizer(args.optimizer, _V1_RATE)
-        arguments.check_features(features)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         with tf.variable_scope(
             "dnn", values=tuple(features.values()), partitioner=arguments.layer_partitioner(config)
@@ -271,7 +270,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     settings = _settings(args)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         logits, variables, updates = keras_logits(settings, head.logits_dimension, features, mode)
         optimizer = args.optimizer
         if mode == ModeKeys.TRAIN:

@@ -65,7 +65,6 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     network = _network(args)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         values, units = tuple(features.values()), head.logits_dimension
         logits: list[Tensor] = []
@@ -141,7 +140,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     loss_reduction = getattr(args, "loss_reduction", MEAN)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         trained = _keras_parts(args, network, head.logits_dimension, features, mode)
         if mode == ModeKeys.TRAIN:
             # Only one optimizer may increment the global step.

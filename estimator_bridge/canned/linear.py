@@ -58,7 +58,6 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     columns, optimizer = _columns(args), args.optimizer
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         with tf.variable_scope(
             "linear",
             values=tuple(features.values()),
@@ -80,7 +79,6 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     columns, optimizer = _columns(args), args.optimizer
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        arguments.check_features(features)
         if isinstance(optimizer, LinearSDCA):
             return sdca_spec(optimizer, head, columns, features, labels, mode)
         result = keras_linear(columns, head.logits_dimension, args.sparse_combiner, features)

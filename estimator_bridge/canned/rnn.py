@@ -65,7 +65,6 @@ def _model_fn(head: Object, args: Arguments) -> ModelFn:
         is_training = mode == ModeKeys.TRAIN
         # As in stock, the optimizer is created first, so that random ops get the same seeds.
         optimizer = _optimizer(args.optimizer) if is_training else None
-        arguments.check_features(features)
         logits, mask = network(features, training=is_training)
         if args.return_sequences:
             features = {head.input_sequence_mask_key: mask, **features}

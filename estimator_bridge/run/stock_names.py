@@ -138,10 +138,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.exporters", "", "exporter", "BestExporter"),
     ("legacy.exporters", None, "exporter", "_SavedModelExporter"),
     ("legacy.exporters", "", "estimator_lib exporter", "Exporter FinalExporter LatestExporter"),
-    ("legacy.parsing_specs", "", _PARSING, "classifier_parse_example_spec"),
-    ("legacy.parsing_specs", "", _PARSING, "regressor_parse_example_spec"),
-    ("legacy.parsing_specs", None, "canned.parsing_utils", "classifier_parse_example_spec_v2"),
-    ("legacy.parsing_specs", None, "canned.parsing_utils", "regressor_parse_example_spec_v2"),
+    ("legacy.receivers", "", _PARSING, "classifier_parse_example_spec"),
+    ("legacy.receivers", "", _PARSING, "regressor_parse_example_spec"),
+    ("legacy.receivers", None, "canned.parsing_utils", "classifier_parse_example_spec_v2"),
+    ("legacy.receivers", None, "canned.parsing_utils", "regressor_parse_example_spec_v2"),
     ("runtime.saving.warm_starting", "", "estimator estimator_lib", "WarmStartSettings"),
     # TensorFlow still has these; the estimator namespace was only another name for them.
     (_TRAIN, "", "estimator estimator_lib", "VocabInfo"),
@@ -199,8 +199,8 @@ _IN_V2: Mapping[str, str] = {
         for task in _TASKS
     },
     "Estimator": "runtime.estimator.base_estimator:EstimatorV2",
-    "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
-    "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",
+    "classifier_parse_example_spec": "legacy.receivers:classifier_parse_example_spec_v2",
+    "regressor_parse_example_spec": "legacy.receivers:regressor_parse_example_spec_v2",
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}

@@ -265,13 +265,8 @@ def _worker_session(
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:
-        added.append(
-            tf.train.SummarySaverHook(
-                save_steps=config.save_summary_steps,
-                output_dir=config.model_dir,
-                scaffold=step.scaffold,
-            )
-        )
+        options = {"output_dir": config.model_dir, "scaffold": step.scaffold}
+        added.append(tf.train.SummarySaverHook(config.save_summary_steps, **options))
     creator = _WorkerSessions(job, step.scaffold or tf.train.Scaffold(), end)
     return tf.train.MonitoredSession(session_creator=creator, hooks=[*hooks, *added])
 

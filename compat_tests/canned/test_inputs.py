@@ -220,7 +220,7 @@ def test_a_feed_that_fails_ends_the_step() -> None:
     with tf.Graph().as_default():
         batch = inputs.numpy_input_fn(data, batch_size=2, num_epochs=None, shuffle=False)()
         runner = tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)[0]
-        runner._feeds = [lambda: 1 / 0]
+        runner._feeds = dict.fromkeys(runner.enqueue_ops, lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError), tf.train.MonitoredSession() as session:
             session.run(batch)
 

@@ -228,7 +228,7 @@ TRAINED = {
 }
 
 
-NAMES = json.loads(pathlib.Path(goldens.__file__).with_name("head_functions.json").read_text())
+NAMES = json.loads(pathlib.Path(goldens.__file__).with_name("contrib_heads.json").read_text())
 """What the source of TensorFlow 1.15's heads, on stock 2.15.1, names tensors in each mode."""
 
 

@@ -85,7 +85,8 @@ def not_python(name: str, error: Exception) -> InvalidInput:
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
     reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name
-    return InvalidInput(
+    refusal: InvalidInput = InvalidInput(
         f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct "
         "the line. A program for Python 2 has to be ported first."
     )
+    return refusal

@@ -68,9 +68,10 @@ def refusal(message: str, name: str) -> errors.EngineError:
 
     For `from module import name` it is an ImportError: Python would drop the message of another.
     """
+    error: errors.EngineError = errors.Unsupported(message)
     if imports_from(sys._getframe(2)):
-        return errors.UnsupportedImport(message, name=name)
-    return errors.Unsupported(message)
+        error = errors.UnsupportedImport(message, name=name)
+    return error
 
 
 def imports_from(frame: FrameType) -> bool:

@@ -84,6 +84,9 @@ class _Network(Model):
 
     _kinds: Object
     _open_scope: Callable[[str], Object]
+    _make_input: Callable[[Columns], Object]
+    _dense_names: Callable[[Object], dict[str, Object]]
+    _norm_names: Callable[[Object, str], dict[str, str]]
 
     def __init__(self, settings: NetworkSettings, units: int) -> None:
         if not isinstance(units, int):
@@ -141,17 +144,8 @@ class _Network(Model):
         add_layer_summaries(logits, self._tags[-1])
         return logits
 
-    def _make_input(self, columns: Columns) -> Object:
-        raise NotImplementedError
-
     def _inputs(self, features: Features, is_training: bool) -> Tensor:
         return self._input_layer(features, training=is_training)
-
-    def _dense_names(self, scope: Object) -> dict[str, Object]:
-        raise NotImplementedError
-
-    def _norm_names(self, scope: Object, name: str) -> dict[str, str]:
-        raise NotImplementedError
 
 
 class _V1Network(_Network):

@@ -64,9 +64,8 @@ def numpy_input_fn(
         fed_features = dict(zip(features, in_x, strict=True)) if isinstance(x, Mapping) else in_x[0]
         if y is None:
             return fed_features
-        return fed_features, dict(zip(labels, in_y, strict=True)) if isinstance(
-            y, Mapping
-        ) else in_y[0]
+        fed_labels = dict(zip(labels, in_y, strict=True)) if isinstance(y, Mapping) else in_y[0]
+        return fed_features, fed_labels
 
     return input_fn
 

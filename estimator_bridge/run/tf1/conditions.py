@@ -83,12 +83,10 @@ _NODES = (
 
 
 _OF_VERSION = frozenset(("__version__", "__git_version__", "VERSION", "executing_eagerly"))
-_LOOKUPS = frozenset(
-    (
-        *("dir", "vars", "hasattr", "getattr", "find_spec", "find_loader"),
-        *("version", "distribution", "get_distribution"),
-    )
-)
+_LOOKUPS = {
+    *("dir", "vars", "hasattr", "getattr", "find_spec", "find_loader"),
+    *("version", "distribution", "get_distribution"),
+}
 
 
 PYTHON: Mapping[str, Object] = {

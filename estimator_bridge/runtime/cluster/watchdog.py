@@ -105,10 +105,9 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
 
 def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Event) -> None:
     while not ended.is_set():
+        # If the task dies, a new session waits for its successor.
         with (
-            contextlib.suppress(
-                tf.errors.OpError
-            ),  # the task died: a new session waits for its successor
+            contextlib.suppress(tf.errors.OpError),
             tf.Graph().as_default(),
             cluster.session(task.device) as session,
         ):

@@ -364,41 +364,39 @@ class TPUEstimator(Estimator):
 
     def _announce(self, mode: str, on_engine: bool) -> None:
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
+        has_tables, version = self._embedding_config_spec is not None, tf.__version__
+        cores = self._cores(mode)
         if not on_engine:
-            has_tables = self._embedding_config_spec is not None
-            self._note(
+            line = (
                 f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
-                f"TensorFlow {tf.__version__}"
+                f"TensorFlow {version}"
                 f"{', and its own optimizer trains the tables' if has_tables else ''}."
             )
-            return
-        engine = self._engine_of(mode)
-        count = self._cores(mode).count
-        if self._embedding_config_spec is None:
-            self._note(
-                f"use_tpu=True: {count} TPU core(s) emulated on {kinds}, TensorFlow "
-                f"{tf.__version__}; the model has no embedding_config_spec, and so no engine."
+        elif not has_tables:
+            line = (
+                f"use_tpu=True: {cores.count} TPU core(s) emulated on {kinds}, TensorFlow "
+                f"{version}; the model has no embedding_config_spec, and so no engine."
             )
-            return
-        if self._cluster is not None:
+        elif self._cluster is not None:
             reader = "each worker reads the input of its cores"
-            if self._cores(mode).hosts == (THIS_PROCESS,):
+            if cores.hosts == (THIS_PROCESS,):
                 reader = "the chief reads the input for all cores"
-            self._note(
-                f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
-                f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
-                f"server(s) hold the tables, and {reader}. TensorFlow "
-                f"{tf.__version__}."
+            line = (
+                f"use_tpu=True: a cluster of {self._cluster}. {cores.count} TPU core(s) are "
+                f"emulated on {len(self._cluster.workers)} task(s), {len(self._cluster.servers)} "
+                f"parameter server(s) hold the tables, and {reader}. TensorFlow {version}."
             )
-            return
-        on_software = engine == devices.SOFTWARE_TPU
-        driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
-        if devices.arithmetic_of(engine) == "sparsecore":
-            driver = "host driver, with the arithmetic of SparseCores,"
-        self._note(
-            f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
-            f"TensorFlow {tf.__version__}, {count} TPU core(s) emulated."
-        )
+        else:
+            engine = self._engine_of(mode)
+            on_software = engine == devices.SOFTWARE_TPU
+            driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
+            if devices.arithmetic_of(engine) == "sparsecore":
+                driver = "host driver, with the arithmetic of SparseCores,"
+            line = (
+                f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
+                f"TensorFlow {version}, {cores.count} TPU core(s) emulated."
+            )
+        self._note(line)
 
     def _tell(self, line: str) -> None:
         self._log(log.warning, line)

@@ -94,12 +94,8 @@ class CrossedColumn:
 
     def ids(self, features: Features) -> Ids:
         parts = [each.ids(features)[0] for each in self.columns]
-        crossed = tf.sparse.cross_hashed(
-            parts,
-            num_buckets=self.length,
-            **({} if self.hash_key is None else {"hash_key": self.hash_key}),
-        )
-        return crossed, None
+        options = {} if self.hash_key is None else {"hash_key": self.hash_key}
+        return tf.sparse.cross_hashed(parts, num_buckets=self.length, **options), None
 
 
 @dataclasses.dataclass(frozen=True)

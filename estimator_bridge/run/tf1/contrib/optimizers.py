@@ -257,11 +257,8 @@ class LARSOptimizer(tf.train.Optimizer):
         if any(part in var.name for part in self._skip_list or ()):
             return self._rate, grad
         weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)
-        scaled = (
-            self._eeta
-            * weight_norm
-            / (gradient_norm + self._weight_decay * weight_norm + self._epsilon)
-        )
+        norm = gradient_norm + self._weight_decay * weight_norm + self._epsilon
+        scaled = self._eeta * weight_norm / norm
         has_both = tf.logical_and(weight_norm > 0.0, gradient_norm > 0.0)
         trust = tf.where(has_both, scaled, tf.ones_like(scaled))
         return self._rate * trust, grad + self._weight_decay * var

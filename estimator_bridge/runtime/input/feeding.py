@@ -93,7 +93,7 @@ class SessionStartHook(tf.train.SessionRunHook):
 
 
 def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
-    (batch,), hooks = _read(input_fn, 1)
+    (batch,), hooks = read(input_fn, 1)
     return batch, hooks
 
 
@@ -115,10 +115,6 @@ def tell_of_queues() -> None:
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
             "tf.data.Dataset from the input_fn."
         )
-
-
-def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
-    return _read(input_fn, count, f"Under a strategy of {count} replicas")
 
 
 def read_per_core(
@@ -160,7 +156,7 @@ def read_per_core(
 def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
-        return _read(input_fn, cores.cores_of_host, where)
+        return read(input_fn, cores.cores_of_host, where)
     if cores.input_mode == InputPipelineConfig.PER_SHARD_V1:
         reads = [read_batch(input_fn) for _ in range(cores.cores_of_host)]
         return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
@@ -183,7 +179,7 @@ def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) 
     ]
 
 
-def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
+def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):

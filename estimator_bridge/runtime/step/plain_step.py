@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
-from estimator_bridge.runtime.input.feeding import read_batch, read_per_replica, warn_if_endless
+from estimator_bridge.runtime.input.feeding import read, read_batch, warn_if_endless
 from estimator_bridge.runtime.program_types import Batch, CallModel, ReadInput
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep
@@ -44,7 +44,8 @@ def build_plain_step(
             f"`RunConfig`: {strategy!r} needs a TPUEstimator with use_tpu=True, as a TPU does."
         )
     else:
-        batches, hooks = read_per_replica(input_fn, strategy.num_replicas_in_sync)
+        count = strategy.num_replicas_in_sync
+        batches, hooks = read(input_fn, count, f"Under a strategy of {count} replicas")
         step = _replicated(mode, batches, trace, strategy)
     return dataclasses.replace(step, input_hooks=tuple(hooks))
 

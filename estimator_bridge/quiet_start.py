@@ -13,8 +13,7 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The environment variable of TensorFlow's C++ log level. A level that users set stays in effect.
-"""
+"""The variable of TensorFlow's C++ log level. A level that users set stays in effect."""
 
 _QUIET = "3"
 """The log level that shows only fatal errors. TensorFlow also raises all other errors."""

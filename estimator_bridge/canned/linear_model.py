@@ -19,9 +19,7 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The scopes of the variables: in TensorFlow 1 relative to the open scope, in Keras the names of
-layers.
-"""
+"""The scopes of the variables: in TensorFlow 1 below the open scope, in Keras names of layers."""
 
 
 class LinearResult(NamedTuple):

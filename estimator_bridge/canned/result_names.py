@@ -24,9 +24,7 @@ PROBABILITY_MEAN: Final = "probability_mean"
 
 AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
 OF_CLASS: Final = "{}/{}"
-"""The format of metric names for a threshold or a class, such as
-"accuracy/positive_threshold_0.5".
-"""
+"""The format of metric names for a threshold or a class."""
 
 
 class MetricKeys:

@@ -204,10 +204,7 @@ _IN_V2: Mapping[str, str] = {
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
-"""Names that mean something else in `tf.compat.v2.estimator`.
-
-(`Estimator` is not among them: in `tf.compat.v2.estimator` it only has fewer features.)
-"""
+"""Names that mean something else in `tf.compat.v2.estimator`, except `Estimator`."""
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
 """The names of canned estimators."""
@@ -245,9 +242,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""Maps each public form of TensorFlow, such as `tensorflow.compat.v1`, to the bridge's module for
-its `estimator`.
-"""
+"""Maps each public form of TensorFlow to the bridge's module for its `estimator`."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,

@@ -22,9 +22,7 @@ ESTIMATOR: Mapping[str, str] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
 }
-"""Maps a namespace below `tf.estimator`, and a name in it, to the reason and way out, without a
-full stop.
-"""
+"""Maps namespaces and names below `tf.estimator` to the reason, without a full stop."""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,

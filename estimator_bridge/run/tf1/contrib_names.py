@@ -247,8 +247,7 @@ WHOLE: Mapping[str, str] = {
     "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
-"""Modules that moved as a whole: maps the path below `tensorflow.contrib` to the module's new path.
-"""
+"""Modules that moved as a whole: maps the path below `tensorflow.contrib` to the new path."""
 
 EMPTY = (
     *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),
@@ -256,8 +255,7 @@ EMPTY = (
     *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
     *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
-"""Modules without any supported name. A program may import such a module if it uses no name in it.
-"""
+"""Modules without any supported name. A program may import them if it uses no name in them."""
 
 _TF_DATA = "write it with the methods of tf.data.Dataset"
 _KERAS = "write the model as a model_fn for TPUEstimator, or with tf.keras"

@@ -23,9 +23,7 @@ THIS_PROCESS: Final = "/device:CPU:0"
 """The only host of a job without a cluster, or of a cluster whose chief reads all input."""
 
 NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
-"""Is called with the names of the ops that call Python, and the number of bytes that a step
-reads.
-"""
+"""Is called with the names of the ops that call Python, and the bytes that a step reads."""
 
 _Result = TypeVar("_Result")
 

@@ -282,14 +282,11 @@ SLICE_BYTES = 40 << 20
 """The largest size of a slice.
 
 glibc keeps freed blocks of up to 32 MiB (M_MMAP_THRESHOLD_MAX) in its heaps. Slices are larger, so
-their memory returns to the system. Up to three slices, of a session that ends and of the next one,
-are in memory together: about a hundred megabytes.
+their memory returns to the system. Up to three slices are in memory together.
 """
 
 _ALIGNED_ROWS = 16
-"""A slice is stored without a copy if its number of rows is a multiple of this, whatever the
-size of a row.
-"""
+"""A slice is stored without a copy if its number of rows is a multiple of this."""
 
 Ranges = Sequence[tuple[int, int]]
 """Ranges of consecutive rows in a stored tensor: (first row, number of rows)."""

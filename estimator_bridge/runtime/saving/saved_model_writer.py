@@ -20,9 +20,7 @@ from tf2_engine.small_exports import SmallTables
 from tf2_engine.types import Nest, Object, Session, Variable
 
 ReceiverFn = Callable[[], Object]
-"""Returns an object with `features` and `receiver_tensors`, and optionally `labels` and
-`receiver_tensors_alternatives`.
-"""
+"""Returns features and receiver tensors, and optionally labels and alternative tensors."""
 
 SpecFn = Callable[[Nest, Nest, str], ModelSpec]  # takes features, labels and mode
 

@@ -387,7 +387,7 @@ def test_a_package_installed_as_symbolic_links_is_not_the_programs(
         folder.mkdir()
     (cache / "ops.py").touch()
     (packages / "ops.py").symlink_to(cache / "ops.py")
-    monkeypatch.setattr(program_lines, "_OF_PACKAGES", (f"{packages}/",))
+    monkeypatch.setattr(program_lines, "_python_and_bridge", lambda: (f"{packages}/",))
     assert not program_lines.is_of_program(str(packages / "ops.py"))
     assert program_lines.is_of_program(str(cache / "ops.py"))
     monkeypatch.chdir(packages)

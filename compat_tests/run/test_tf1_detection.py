@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from estimator_bridge.run.program_lines import Libraries
 from estimator_bridge.run.tf1 import detection
-from estimator_bridge.run.tf1.libraries import Libraries
 
 
 @pytest.mark.parametrize(

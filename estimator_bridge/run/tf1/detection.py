@@ -9,7 +9,7 @@ import re
 import sys
 from types import ModuleType
 
-from estimator_bridge.run.tf1.libraries import Libraries
+from estimator_bridge.run.program_lines import Libraries
 from estimator_bridge.run.tf1.reading import Reading, Use
 from tf2_engine.types import Object
 

@@ -14,8 +14,8 @@ from types import ModuleType
 
 from estimator_bridge import errors
 from estimator_bridge.run.namespaces import imports_from, load, refusal
+from estimator_bridge.run.program_lines import Libraries
 from estimator_bridge.run.tf1 import contrib_names, detection, reading
-from estimator_bridge.run.tf1.libraries import Libraries
 from tf2_engine import tf_compat
 from tf2_engine.types import Object
 

@@ -157,9 +157,11 @@ def pandas_input_fn(
     capacity = queue_capacity or (4 if shuffle else 1) * len(frame)
 
     def input_fn() -> Nest:
-        arrays = [_array_of(frame[name], name) for name in frame.columns]
         columns = next_batch(
-            [np.asarray(frame.index.values), *arrays],
+            [
+                np.asarray(frame.index.values),
+                *(_array_of(frame[name], name) for name in frame.columns),
+            ],
             batch_size,
             capacity,
             shuffle=bool(shuffle),

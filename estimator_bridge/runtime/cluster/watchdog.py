@@ -136,7 +136,10 @@ def _end(task: Watched, patience: float) -> None:
         "has started it again. This process ends, because a step that waits for the task "
         "cannot be cancelled. End the task, start it at its address, and start this program again: "
         "it goes on from the last checkpoint. $%s sets the seconds.",
-        *(task.name, task.address, patience, VARIABLE),
+        task.name,
+        task.address,
+        patience,
+        VARIABLE,
     )
     sys.stdout.flush()
     sys.stderr.flush()

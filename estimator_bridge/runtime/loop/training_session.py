@@ -265,8 +265,13 @@ def _worker_session(
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:
-        options = {"output_dir": config.model_dir, "scaffold": step.scaffold}
-        added.append(tf.train.SummarySaverHook(config.save_summary_steps, **options))
+        added.append(
+            tf.train.SummarySaverHook(
+                save_steps=config.save_summary_steps,
+                output_dir=config.model_dir,
+                scaffold=step.scaffold,
+            )
+        )
     creator = _WorkerSessions(job, step.scaffold or tf.train.Scaffold(), end)
     return tf.train.MonitoredSession(session_creator=creator, hooks=[*hooks, *added])
 

@@ -9,7 +9,7 @@ import pytest
 
 from estimator_bridge.recording.files import TableDescription
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
-from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs
 from estimator_bridge.verification.explain import update_fits
 from estimator_bridge.verification.explain.update_fits import GRADIENT, RATE, Guess, Update
 

@@ -13,7 +13,7 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.estimator import EstimatorSpec
 from estimator_bridge.recording.files import MODEL_OPS, Recording, RecordingWriter
-from estimator_bridge.verification.explain.localisation import first_differing_op
+from estimator_bridge.verification.procedure import first_differing_op
 from estimator_bridge.verification.record import model_ops
 from estimator_bridge.verification.record.capture import Capture
 

@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace) -> None:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import PERTURBED, A, RecordingRequest
+    from estimator_bridge.verification.sides import PERTURBED, A, RecordingRequest
 
     how_to_run = options.tf1, options.is_module
     programs = {A: SideProgram(options.side, options.script, options.python, *how_to_run)}

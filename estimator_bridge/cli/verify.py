@@ -148,7 +148,7 @@ def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
     from estimator_bridge.verification.provenance import provenance
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import A, B
+    from estimator_bridge.verification.sides import A, B
 
     script_b = options.against or options.script
     how_to_run = options.tf1, options.is_module
@@ -224,7 +224,7 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 def _watch(options: argparse.Namespace) -> int:
     """Returns 0 if all checks hold, 1 if a check is violated, 2 if the program failed otherwise."""
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import A, B
+    from estimator_bridge.verification.sides import A, B
     from estimator_bridge.verification.watch.watcher import WatchedJob
 
     how_to_run = options.tf1, options.is_module

@@ -29,8 +29,7 @@ class Residual(NamedTuple):
         allowed: the tolerance of each element.
         moved: how far each element moved on side A; for arrays that every step computes anew, the
             elements' values.
-        bias: the tolerance for an error that all elements have in one direction; None if directions
-            mean nothing.
+        bias: the tolerance for an error that all elements have in one direction.
         rows: the rows of a table that the arrays contain; None means all.
         jumps: how many samples exceed the usual rounding, on side B and in the perturbed run.
     """
@@ -53,15 +52,13 @@ class Evidence(NamedTuple):
     """The step at which the sides first differ, and the steps around it. Not part of reports.
 
     Attributes:
-        states: both sides at the last two reads of the variables before the step; the later read
-            comes first.
-        after, following: both sides after the step, and after the step that follows it.
-        batch: the batch of the step.
+        states: both sides at the last two reads of the variables before the step, latest first.
+        after, following: both sides after the step, and after the next step.
         position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: keyed by group and side A's name of the array; empty in a free run.
-        systematic: the factor by which side B moves further, for arrays in which no single element
-            shows the difference, but all elements together do.
+        systematic: the factor by which side B moves further, for arrays in which only all elements
+            together show it.
     """
 
     settings: tuple[SideDescription, SideDescription]

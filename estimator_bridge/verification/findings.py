@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from estimator_bridge.recording.files import LOSS, SideDescription
-from estimator_bridge.verification.evidence import Evidence
+from estimator_bridge.recording.files import LOSS
 from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
@@ -53,8 +51,9 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        beyond = math.inf if self.difference else 0.0
-        return self.difference / self.allowed if self.allowed else beyond
+        if not self.difference or math.isinf(self.allowed):
+            return 0.0
+        return self.difference / self.allowed if self.allowed else math.inf
 
 
 class Divergence(NamedTuple):
@@ -65,7 +64,7 @@ class Divergence(NamedTuple):
         element: the other indices of the element in that row.
         a, b: the values of both sides, or the shapes if these differ.
         rows: the number of rows that differ.
-        ids: the id of the table's row, or all ids of the activation's sample.
+        ids: the ids of the row.
         note: describes a difference that no single element shows.
     """
 
@@ -100,11 +99,9 @@ class Series:
 
     Attributes:
         name: the array's name on side A.
-        role: one of `STAGES`, or "slot <name>".
         visible: the smallest error that would have been seen, as a share of the movement (for
             values that every step computes anew, a share of the values).
         moved: whether the array moved, or has values other than zero.
-        rows_moved: how many rows of a table moved.
         rows_decided: in how many of the moved rows an error of a tenth would have been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
@@ -162,7 +159,7 @@ class Outcome(NamedTuple):
         note: describes a difference that is not one between numbers.
         where: where the largest difference is, with the values of both sides.
         why: the reason for the tolerance.
-        cause: the name of the cause, if the outcome shows a cause.
+        cause: the name of the cause, if known.
     """
 
     kind: str
@@ -210,81 +207,6 @@ class Cause(NamedTuple):
 
     name: str
     text: str
-
-
-@dataclasses.dataclass
-class Findings:
-    """Everything that a comparison found; docs/verify.md describes the fields.
-
-    Attributes:
-        num_terms: the largest number of terms in a sum; the tolerance of a free run depends on it.
-        lockstep: whether side B continued from side A's state after every compared step.
-        series: one entry for each array; the array that diverged first comes first.
-        config: the differences between the device configurations; None if a side has no device.
-        remarks: other reasons why the sides are not equal.
-        failures: calls that failed on only one side.
-        undecided: the arrays in which a fault cannot be told from rounding, and the reason for
-            each.
-        diagnoses: the causes of wrong updates, if the verdict depended on them.
-        complete: whether all steps were compared.
-    """
-
-    settings: tuple[SideDescription, SideDescription]
-    num_terms: int
-    measured: bool
-    lockstep: bool
-    steps: list[int]
-    series: list[Series]
-    config: list[Difference] | None
-    batches: Batches
-    outcomes: list[Outcome]
-    only: tuple[list[str], list[str]]
-    remarks: list[str]
-    evidence: Evidence | None
-    notes: list[str] = dataclasses.field(default_factory=list)
-    causes: list[Cause] = dataclasses.field(default_factory=list)
-    not_compared: list[str] = dataclasses.field(default_factory=list)
-    failures: list[str] = dataclasses.field(default_factory=list)
-    undecided: list[str] = dataclasses.field(default_factory=list)
-    about: dict[str, str] = dataclasses.field(default_factory=dict)
-    diagnoses: Sequence[Object] | None = None
-    complete: bool = True
-
-    @property
-    def first(self) -> Series | None:
-        return self.series[0] if self.series and self.series[0].first else None
-
-    @property
-    def numbers_agree(self) -> bool:
-        return self.first is None and all(outcome.equal for outcome in self.outcomes)
-
-    @property
-    def status(self) -> Status:
-        if self._differs:
-            return Status.DIFFERENT
-        if self.failures or not self.series:
-            return Status.UNKNOWN
-        return Status.UNDECIDED if self.undecided else Status.EQUAL
-
-    @property
-    def equal(self) -> bool:
-        return self.status == Status.EQUAL
-
-    @property
-    def largest(self) -> float:
-        points = (one.largest.difference for one in self.series if one.points)
-        outcomes = (outcome.difference for outcome in self.outcomes)
-        return max(itertools.chain(points, outcomes), default=0.0)
-
-    @property
-    def _differs(self) -> bool:
-        return (
-            not self.numbers_agree
-            or bool(self.config)
-            or not self.batches.equal
-            or any(self.only)
-            or bool(self.remarks)
-        )
 
 
 def some(names: Sequence[str], most: int) -> str:

@@ -21,8 +21,8 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The name seeds the random choice, so a row that a step does
-    not change gets the same perturbation before and after the step.
+    Zeros and non-finite values stay. The name is the seed, so that a row that a step does not
+    change gets the same perturbation before and after the step.
     """
     if array.dtype != np.float32 or not ulps:
         return array

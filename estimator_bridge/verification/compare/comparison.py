@@ -54,9 +54,9 @@ def compare(
     *,
     until_different: bool = False,
 ) -> Result:
-    """Compares two recordings, but does not search for causes; a perturbed run widens tolerances.
+    """Compares two recordings without searching for causes; a perturbed run widens tolerances.
 
-    With `until_different` it stops after the first step that differs; the result is not `complete`.
+    With `until_different` it stops after the first step that differs.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -194,10 +194,9 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Selects the fields of both device configurations that have to be equal.
+    """Leaves out of both device configurations what changes no results.
 
-    The order of rows in a Keras model, and the order of computed learning rates, are left out
-    because they change no results.
+    This is the order of rows in a Keras model, and the order of computed learning rates.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

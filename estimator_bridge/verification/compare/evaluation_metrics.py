@@ -19,6 +19,7 @@ from estimator_bridge.recording.outcome_files import (
     SEEN,
 )
 from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.arithmetic.rounded import UNIT_ROUNDOFF
 from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
@@ -32,7 +33,6 @@ _OfValue = TypeVar("_OfValue")
 SEEN_BY = "values of metrics: "
 """Prefix of the names of recorded values from which metrics are computed."""
 
-_UNIT_ROUNDOFF = 2.0**-24
 _ROUNDINGS_OF_VALUE = 16
 _BLOCK = 2**18
 """This many elements are compared at a time, so that float64 copies fit into a processor's
@@ -57,11 +57,9 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric on both sides, and its recomputed values if they can be computed.
+    """A metric on both sides, and recomputed from each side's own values, if that is possible.
 
-    Attributes:
-        again_a, again_b: the result of each side's metric function for the values of this side.
-        crossed: the result of side B's metric function for side A's values.
+    `crossed` is the result of side B's metric function for side A's values.
     """
 
     a: Array
@@ -184,7 +182,7 @@ class _Judge:
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
         magnitude = elements.magnitude(metric.a, metric.b)
-        rounding = self.roundings * _UNIT_ROUNDOFF * magnitude
+        rounding = self.roundings * UNIT_ROUNDOFF * magnitude
         fault, allowed, why = Fault(), *self.allowed(key, differences.scale)
         base = allowed
         if self._is_consistent(metric, rounding):

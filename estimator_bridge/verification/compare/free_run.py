@@ -115,8 +115,7 @@ class Tolerance:
 def _scale_of(name: PairedName) -> str:
     """Names the scale of an array; arrays that pass rounding errors to each other share one.
 
-    All gradients share a scale. The weights of a network share another scale, and so do slots of
-    the same name.
+    These are all gradients, all weights of the network, and all slots of one name.
     """
     if name.role == GRADIENT:
         return ""
@@ -127,12 +126,10 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Returns the largest absolute difference that rounding on both sides explains.
+    """Bounds the difference that rounding on both sides explains.
 
-    Args:
-        num_terms: the largest number of terms in a sum: ids of a sample, or occurrences of a row in
-            a batch.
-        scale: the magnitude of the values, to which the errors are relative.
+    `num_terms` is the largest number of terms in a sum, such as the ids of a sample, and `scale` is
+    the magnitude of the values.
     """
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)

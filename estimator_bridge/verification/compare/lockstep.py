@@ -31,15 +31,21 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
     known,
     rounded,
 )
-from estimator_bridge.verification.compare.arithmetic.shadow import (
+from estimator_bridge.verification.compare.arithmetic.update_rules import (
     ShadowInputs,
     ShadowRows,
     TableShadow,
 )
 from estimator_bridge.verification.compare.elements import apart
-from estimator_bridge.verification.compare.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verification.compare.network_rounding import Network, relative_error
-from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, computed
+from estimator_bridge.verification.compare.paired_steps import (
+    Ids,
+    PairedName,
+    PairedStep,
+    computed,
+    ids_of_step,
+    joined_step,
+)
 from estimator_bridge.verification.compare.steps import Judged
 from estimator_bridge.verification.evidence import Residual, StepPair
 from tf2_engine.types import Array
@@ -61,7 +67,7 @@ class LockstepStep(NamedTuple):
     Attributes:
         before: side A's variables when they were last read; both sides continued from them.
         inputs: the inputs of all steps since then, including this step; None if unknown.
-        is_first: whether the step is the first one since the variables were read.
+        is_first: whether this is the first step since then.
     """
 
     paired: PairedStep
@@ -75,10 +81,7 @@ class LockstepStep(NamedTuple):
 def judged_in_lockstep(
     steps: Iterable[PairedStep], a: Recording, b: Recording, perturbed_run: Recording | None
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
-    """Judges each step by its own values.
-
-    The perturbed run shows the effect of rounding, which is unknown without it.
-    """
+    """Judges each step by its own values; the perturbed run shows the effect of rounding."""
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))
@@ -218,10 +221,7 @@ def table_residuals(
     after: tuple[Values, Values],
     inputs: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
 ) -> Iterator[tuple[str, Residual]]:
-    """Yields the differences of a table that do not come from different gradients.
-
-    Yields nothing if the inputs do not fit the table.
-    """
+    """Yields the differences of a table that do not come from different gradients."""
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)
     if not all(each.fits(before[table["variable"]]) for each in (*ours_in, *theirs_in)):

@@ -1,7 +1,6 @@
 """Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
-Results of the same ops on equal variables and data must be bitwise equal. Different ops may round
-differently, and differences between the trained variables may affect the outcomes; see `Carried`.
+Results of the same ops on equal variables and data must be bitwise equal; otherwise see `Carried`.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ class Carried:
 
     Attributes:
         of_outputs: the tolerance of outputs if the trained variables differ.
-        own_rounding: the tolerance of outputs if only the ops that compute them may round
-            differently.
+        own_rounding: the tolerance of outputs if only their own ops may round differently.
         of_variables: the tolerances of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
@@ -168,10 +166,7 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields the exported variables.
-
-    If the export of a side differs from the checkpoint of the same side, this side is at fault.
-    """
+    """Compares exported variables; a side that exports other values than it has is at fault."""
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)

@@ -11,8 +11,7 @@ from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, Recording
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.elements import point_of, spacing
-from estimator_bridge.verification.compare.joined_cores import ids_of_step
-from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep
+from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, ids_of_step
 from estimator_bridge.verification.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verification.findings import LIMIT, TABLE, Divergence, Series
 from tf2_engine.types import Array
@@ -190,19 +189,16 @@ class ComparedSteps:
 
 
 def is_more(ours: int, theirs: int) -> bool:
-    """Whether one of two counts is larger than chance allows, if both have the same mean.
-
-    Counts of rare events vary by their square roots (Poisson), and here both vary.
-    """
+    """Whether one of two counts is larger than chance allows, if both have the same mean."""
+    # Counts of rare events vary by their square roots (Poisson).
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 class Power:
-    """The smallest error of one array that its steps would have shown.
+    """The smallest error of one array that its steps would have shown, as a share of its movement.
 
-    An error is given as a share of the array's movement: it is 0.02 for a learning rate that is two
-    per cent too large. An error shows if an element exceeds its tolerance, or if most elements
-    differ in the same direction, because rounding goes both ways equally often.
+    An error shows if an element exceeds its tolerance, or if most elements differ in the same
+    direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest error with which an element would exceed its tolerance.
@@ -235,10 +231,7 @@ class Power:
         self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
-        """Adds the directions in which elements differ; returns whether one direction prevails.
-
-        `bias` is the tolerance for an error that all elements share in one direction.
-        """
+        """Adds the directions in which elements differ; returns whether one direction prevails."""
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]
         weights = 1 / np.square(spacing[usable])
@@ -261,7 +254,6 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """How much further side B moves, relative to side A."""
         return self._product / self._square if self._square else 0.0
 
     @property

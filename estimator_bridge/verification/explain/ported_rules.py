@@ -15,12 +15,12 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
     rounded,
     square,
 )
-from estimator_bridge.verification.compare.arithmetic.shadow import TableShadow
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
     RULES,
     Constants,
     Rule,
     Slots,
+    TableShadow,
     Updated,
 )
 from estimator_bridge.verification.explain.update_fits import (
@@ -43,10 +43,10 @@ default.
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
-    """Recognises an Adagrad that has an epsilon, if the epsilon is a power of ten.
+    """Recognises an Adagrad with an epsilon that is a power of ten.
 
-    While accumulators are nearly constant, an epsilon looks like another learning rate, but such a
-    rate would not be a round number.
+    Other values could be another learning rate, which looks the same while accumulators are nearly
+    constant.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
@@ -103,7 +103,6 @@ def _variant(update: Update, rule: Rule) -> Update:
 
 
 def added_limit(update: Update, rows: Array) -> Cause | None:
-    """Recognises a limit of gradients or of weights that the table does not have."""
     settings = update.rule["settings"]
     if len(update.steps) != 1 or any(settings.get(name) is not None for name in LIMITS):
         return None

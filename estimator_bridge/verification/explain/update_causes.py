@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
-from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs, ShadowRows
 from estimator_bridge.verification.compare.elements import unequal_rows
 from estimator_bridge.verification.evidence import Evidence
 from estimator_bridge.verification.explain import ported_rules

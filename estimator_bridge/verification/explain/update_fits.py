@@ -16,12 +16,12 @@ from estimator_bridge.recording.files import RuleDescription, TableDescription, 
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verification.compare.arithmetic.shadow import (
+from estimator_bridge.verification.compare.arithmetic.update_rules import (
+    Rule,
     ShadowInputs,
     ShadowRows,
     TableShadow,
 )
-from estimator_bridge.verification.compare.arithmetic.update_rules import Rule
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
@@ -50,12 +50,9 @@ Change = Callable[[RecordedIds], RecordedIds]
 
 
 class Guess(NamedTuple):
-    """One thing that a side may do differently.
+    """One thing that a side may do differently: a changed table, inputs, or update `variant`.
 
-    Attributes:
-        text: what the side does, as the rest of a sentence that starts with "side B".
-        table, steps: the table with the changed rule, and the changed inputs.
-        variant: computes the update, if it is not the rule of the table's optimizer.
+    `text` is the rest of a sentence that starts with "side B".
     """
 
     name: str
@@ -70,7 +67,6 @@ class Update:
     """An update that does not follow the table's rule, for which an explanation is searched.
 
     Attributes:
-        before, after: the variables around the update.
         goes_on: whether there is time for another guess.
         variant: computes the update, if it is not the rule of the table's optimizer.
         number: the global step after the update.

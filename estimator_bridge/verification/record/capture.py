@@ -115,10 +115,8 @@ class Capture:
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        Args:
-            is_open: whether a value that replaces this one may have more or fewer rows.
-            part: which part of an array the tensor is; None means the whole array. Parts are never
-                replaced.
+        `is_open` says whether a value that replaces this one may have more or fewer rows. A tensor
+        that is a `part` of an array is never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:

@@ -1,6 +1,6 @@
 """Queries an exported model with TensorFlow alone, as a server in production would.
 
-The module runs as `python -m`, with the path of a JSON file that describes the job.
+It runs as `python -m`, with the path of a JSON file that describes the job.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def sketching_model_fn(
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
     """Lists the float outputs on which the loss, and updates such as moving averages, depend.
 
-    Outputs of ops inside branches, of ops that depend on a write, and of reference variables are
-    left out.
+    It leaves out ops inside branches, ops that depend on a write, and reference variables.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()

@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import tensorflow.compat.v1 as tf
 
@@ -20,7 +19,7 @@ from estimator_bridge.recording.array_files import (
     listed,
     unlisted,
 )
-from estimator_bridge.recording.files import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.recording.files import EXPORTED, LOSS, Recording
 from estimator_bridge.recording.outcome_files import (
     EVALUATION,
     EXPORT,
@@ -45,23 +44,6 @@ from tf2_engine.types import Array, Function, Object
 _MAX_ERROR = 300
 
 
-class TrainingRecorder(Protocol):
-    """The part of `recorder.Recorder` that this module uses."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    training: bool
-
-    @property
-    def max_steps(self) -> int: ...
-
-    def is_recorded(self, model: Object) -> bool:
-        """Whether a model is the recorded one, and was trained."""
-
-    def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Whether `predict` yields the first batch a second time at the end."""
-
-
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
 """Returns the variables, by name, that a call of a model's method has read."""
 
@@ -78,7 +60,7 @@ _NAME = "prediction"
 class OutcomeRecorder:
     """Records the results of `evaluate`, `predict` and `export_saved_model`."""
 
-    def __init__(self, recorder: TrainingRecorder) -> None:
+    def __init__(self, recorder: Object) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()

@@ -1,7 +1,7 @@
 """Runs each side of a comparison in a separate process, and queries exported models.
 
-The module also runs as `python -m`, to run one side. Such a process can load TensorFlow before it
-is needed; it then waits for a line on stdin with the path of a JSON file, its job.
+Such a process runs this module. It loads TensorFlow, and then waits for a line on stdin with the
+path of a JSON file, its job.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import SERVED, SIGNATURES, Recording
 from estimator_bridge.run.script import StartedProgram, run_program
-from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest, side_of_role
-from estimator_bridge.verification.sides import SIDES, opened, side_of
+from estimator_bridge.verification.sides import (
+    PERTURBED,
+    SIDES,
+    RecordingRequest,
+    opened,
+    side_of,
+    side_of_role,
+)
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
@@ -162,8 +168,7 @@ def query_exported_models(
 ) -> None:
     """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
-    Signatures that take Examples get those in the file `examples`, or else Examples that are made
-    from the batches.
+    Signatures that take Examples get those in the file `examples`, if it is given.
     """
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
@@ -190,7 +195,6 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as a JSON file describes; reads the path of this file from stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
     if not path:  # the command has ended
@@ -247,15 +251,12 @@ def _run_job(job: Mapping[str, Object]) -> int:
 
 
 def _described(error: Exception) -> str:
-    """Describes an error in a line, with the line of the program that caused it.
-
-    TensorFlow lists nodes below the line that describes the error.
-    """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
 
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    # TensorFlow lists nodes below the line that describes the error.
     last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)

@@ -33,8 +33,7 @@ from estimator_bridge.verification.record.description import PlanKeepingDriver, 
 from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
-from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
-from estimator_bridge.verification.sides import Side
+from estimator_bridge.verification.sides import PERTURBED, RecordingRequest, Side
 from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Array, Function, Object
 
@@ -47,9 +46,8 @@ class Recorder:
     Attributes:
         programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
-        leader: the recording that the side follows: after each recorded step it takes over the
-            variables.
-        max_steps: the largest number of training steps, over all calls, and of batches in an
+        leader: the recording whose variables the side takes over after each recorded step.
+        max_steps: the largest number of training steps in all calls, and of batches in an
             evaluation.
     """
 
@@ -339,8 +337,8 @@ class Leader:
 class Perturbation:
     """Runs side A with changed last bits and with side B's gradients.
 
-    The changed bits show how far rounding may move loss and gradients; side B's gradients show how
-    the model's optimizer should update the variables.
+    The bits show how far rounding may move loss and gradients, and the gradients show how the
+    model's optimizer should update the variables.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

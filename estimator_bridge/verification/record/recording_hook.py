@@ -15,9 +15,9 @@ from tf2_engine.types import Array, Object, Op, Session, Variable
 
 
 class RecordingHook(tf.train.SessionRunHook):
-    """Writes every variable at the start and after each session call; can set the initial values.
+    """Writes every variable at the start and after each session call.
 
-    With a leader, the session continues from the leader's variables after each call.
+    It can set the initial values, and takes over the variables of a leader after each call.
     """
 
     def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:

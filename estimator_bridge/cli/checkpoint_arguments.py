@@ -30,10 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     program_arguments.add_tf1(parser, "the module of --spec")
     table = "a table, and its variable in a name-based checkpoint; repeat the option for each table"
     add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
-    add(
-        "--optimizer",
-        help="the optimizer of all tables, if there is no spec (default: detected from the slots)",
-    )
+    kind = "the optimizer of all tables, if there is no spec (default: detected from the slots)"
+    add("--optimizer", help=kind)
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
@@ -90,15 +88,11 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 
 @contextlib.contextmanager
 def _names_of_tf1_in_graph(script: str) -> Iterator[None]:
-    """Inside the context, a program finds the names of TensorFlow 1 that it needs to create a spec.
-
-    TensorFlow 2's behavior stays on: the commands rely on it, and once turned off it could not be
-    restored.
-    """
     import tensorflow as tf
 
     from estimator_bridge.run.tf1 import running
 
+    # TensorFlow 2's behavior stays on: the commands rely on it, and turning it off is final.
     with running.names_of_tf1(script), tf.Graph().as_default():
         yield
 

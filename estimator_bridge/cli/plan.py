@@ -26,27 +26,16 @@ _LAYOUTS = ("div", "mod", "octaves")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add(
-        "--workers",
-        type=program_arguments.positive,
-        default=1,
-        metavar="W",
-        help="number of workers (1)",
-    )
+    positive = program_arguments.positive
+    add("--workers", type=positive, default=1, metavar="W", help="number of workers (1)")
     ps = "number of parameter servers (default: the fastest number with enough memory)"
-    add("--ps", type=program_arguments.positive, metavar="P", help=ps)
+    add("--ps", type=positive, metavar="P", help=ps)
     cores = "cores of all workers together (default: the program's number, or one for each worker)"
-    add("--cores", type=program_arguments.positive, metavar="N", help=cores)
+    add("--cores", type=positive, metavar="N", help=cores)
     add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
     add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
-    add(
-        "--cpus",
-        type=program_arguments.positive,
-        default=16,
-        metavar="N",
-        help="CPUs of a machine (16)",
-    )
+    add("--cpus", type=positive, default=16, metavar="N", help="CPUs of a machine (16)")
     model = "milliseconds of a worker for model and input in a step, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
@@ -60,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     zipf = "without --sample: the exponent of the Zipf law of the ids (1.05)"
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
     size = "samples of the global batch (default: the program's number)"
-    add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
+    add("--batch_size", type=positive, metavar="N", help=size)
     reads = (
         "the chief reads the input for all workers, because the input_fn does not shard it by host "
         "or calls Python functions"

@@ -42,10 +42,7 @@ def positive(text: str) -> int:
 
 @contextlib.contextmanager
 def failures_of(path: str) -> Iterator[None]:
-    """Turns an error of a user's program or module into an InvalidInput with the failing line.
-
-    Other errors are a defect of the command and are raised unchanged.
-    """
+    """Turns an error of a user's program or module into an InvalidInput with the failing line."""
     from estimator_bridge.run import program_lines
 
     try:
@@ -55,7 +52,7 @@ def failures_of(path: str) -> Iterator[None]:
     except Exception as error:
         where = program_lines.line_of_error(error)
         if where is None and os.path.exists(path):
-            raise
+            raise  # a defect of the command
         raise errors.InvalidInput(f"{where or path}: {program_lines.described(error)}") from error
 
 

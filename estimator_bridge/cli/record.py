@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.cli import output, program_arguments, verify_checks
-from estimator_bridge.cli.workplace import Place
 from estimator_bridge.readable_sizes import readable
+from estimator_bridge.verification.record.processes import Place
 from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import getpass
 import importlib
 import os
 import pathlib
+import platform
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge.cli import failures, output, program_arguments, verify_checks
-from estimator_bridge.cli.workplace import Place
+import estimator_bridge
+from estimator_bridge.cli import output, program_arguments, verify_checks
 from estimator_bridge.progress_line import ProgressLine
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verification.explain.search import SECONDS
+from estimator_bridge.verification.record.processes import Place
 from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
@@ -115,7 +120,7 @@ def execute(options: argparse.Namespace) -> int:
             return _executed(options)
         except Exception as raised:
             # Python's own status would be 1, which means that the sides differ.
-            error = failures.cause_of("verify", raised)
+            error = output.cause_of("verify", raised)
         _write_error(options, str(error))
     output.tell(error)
     return int(Status.UNKNOWN)
@@ -135,7 +140,6 @@ def _progress() -> ProgressLine:
 
 def _compare_recordings(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.provenance import provenance
 
     progress = _progress()
     a, b = options.against_recording
@@ -146,7 +150,6 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.provenance import provenance
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verification.sides import A, B
 
@@ -255,3 +258,45 @@ def _report_of_watch(report: WatchReport, options: argparse.Namespace) -> int:
     if report.violations:
         return 1
     return 0 if report.holds else 2
+
+
+def provenance(*programs: str) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    circumstances = {
+        "estimator bridge": estimator_bridge.__version__,
+        "machine": f"{platform.node()}, {platform.system()} {platform.machine()}, {cores} CPUs",
+        "user": _user(),
+        "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z"),
+    }
+    for program in dict.fromkeys(programs):
+        circumstances[f"revision of {os.path.basename(program)}"] = revision_of(program)
+    return circumstances
+
+
+def revision_of(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    revision = _git(folder, "rev-parse", "HEAD")
+    if not revision:
+        return "in no git repository"
+    if not _git(folder, "ls-files", "--", name):
+        return f"{revision}, which does not hold this file"
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{revision}, with changes that are not committed" if changed else revision
+
+
+def _git(folder: str, *arguments: str) -> str:
+    # The configuration of a repository could start a program here.
+    command: Sequence[str] = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user id may have no name
+        return str(os.getuid())

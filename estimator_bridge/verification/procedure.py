@@ -27,6 +27,15 @@ _GROSS = 1e-3
 
 It is ten thousand times a float32 rounding.
 """
+_WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
+"""Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
+_WHICH_OP = "which op of the model differs first"
+_TO_LOCALISE = ("model", "unknown")
+"""Causes that say no more than that the models compute different results."""
+NAME = "model op"
+_DIFFERS = 2.0**-16
+"""Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
+_MAX_ALONE = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,21 +156,6 @@ def _may_be_rounding(result: Result) -> bool:
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
     unequal = next(point for point in result.first.points if not point.equal)
     return not (explained or result.config) or unequal.relative < _GROSS
-
-
-_WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
-"""Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
-
-_WHICH_OP = "which op of the model differs first"
-
-_TO_LOCALISE = ("model", "unknown")
-"""Causes that say no more than that the models compute different results."""
-
-
-NAME = "model op"
-_DIFFERS = 2.0**-16
-"""Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
-_MAX_ALONE = 3
 
 
 def _is_of_model(result: Result) -> bool:

@@ -11,6 +11,8 @@ from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
 """The same as the host driver's type, which cannot be imported without TensorFlow."""
+A, B, PERTURBED = "a", "b", "a-perturbed"
+"""The roles: both sides, and side A again from a start with changed last bits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +96,6 @@ def opened(side: Side) -> Iterator[type]:
             if side.software_tpu:
                 stack.enter_context(software_tpu.bridge_on_software_tpu())
             yield TPUEstimator
-
-
-A, B, PERTURBED = "a", "b", "a-perturbed"
-"""The roles: both sides, and side A again from a start with changed last bits."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,9 @@ from tf2_engine.types import Array, Object
 
 ArrayPair = tuple[Array, Array]
 """The same array on sides A and B."""
+Ids = Mapping[str, RecordedIds | None]
+"""The ids of features in a batch; None for features whose ids are unknown."""
+_OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
 
 def computed(a: SideDescription, b: SideDescription) -> list[str]:
@@ -120,12 +123,6 @@ class Pairing:
         roles = {ACTIVATIONS: findings.ACTIVATION, GRADIENTS: findings.GRADIENT}
         table_of_feature = self._table_of_feature.get(name)
         return PairedName(name, table_of_feature, roles.get(group, group), name_b)
-
-
-Ids = Mapping[str, RecordedIds | None]
-"""The ids of features in a batch; None for features whose ids are unknown."""
-
-_OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
 
 def joined_step(step: Step) -> Step:

@@ -16,6 +16,7 @@ _MEASURABLE = 20.0
 """An element reveals a factor only if it moves by at least this multiple of its tolerance."""
 # Slots that sum squares of gradients.
 _SQUARES = ("accumulators", "velocities", "ms")
+_FEW = 5
 
 
 def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
@@ -198,9 +199,6 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
                 "gradients of the activations agree. The learning rates differ, or a factor on "
                 "the gradients.",
             )
-
-
-_FEW = 5
 
 
 def model_causes(evidence: Evidence) -> Iterator[Cause]:

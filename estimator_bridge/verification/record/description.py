@@ -47,6 +47,7 @@ _PART = re.compile(r"/part_\d+(?=/|$)")
 """Matches the part number in op names of partitioned variables and their slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
+_Function = Callable[[], TensorLike]
 
 
 class PlanKeepingDriver(HostDriver):
@@ -356,9 +357,6 @@ def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
         else:
             flat[path] = str(value)
     return flat
-
-
-_Function = Callable[[], TensorLike]
 
 
 def rules_of(

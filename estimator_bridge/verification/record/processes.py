@@ -13,9 +13,11 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -280,6 +282,34 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
             raise
         traceback.print_exc()
         recorder.writer.note("failed", _described(error))
+
+
+class Place:
+    """The directory of recordings and logs, which is removed at the end unless `keep` is set.
+
+    The logs stay after an error, and if `keeps_logs`.
+    """
+
+    def __init__(self, keep: str | None) -> None:
+        self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))
+        self.directory = self.directory.absolute()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._is_kept = keep is not None
+        self.keeps_logs = False
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_kept:
+            return
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix != ".log":
+                path.unlink()
+        if kind is None and not self.keeps_logs:
+            shutil.rmtree(self.directory)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from tf2_engine.training.trainer import Trainer
 from tf2_engine.types import Function, Nest, Object, Op, Tensor
 
 _METHODS = ("train", "restore", "evaluate", "predict")
+_Queue = dict[str | None, collections.deque[Nest]]
 
 
 class Tf2Recorder:
@@ -193,9 +194,6 @@ def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
             f"{name} has no argument `arithmetic`, which side {side!r} needs. Use the side bridge, "
             "or add the argument to the class as in tf2_engine.training.Trainer."
         )
-
-
-_Queue = dict[str | None, collections.deque[Nest]]
 
 
 class StockDriver(SparseCoreDriver):

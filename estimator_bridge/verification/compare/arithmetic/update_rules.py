@@ -35,6 +35,10 @@ Constants = Mapping[str, float]
 missing.
 """
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
+_ROUNDINGS_OF_RATE = 4
+"""A learning rate that is computed from the step counts as this many roundings."""
+RowGradients = tuple[Array, Rounded]
+"""The row numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
 
 
 def updated(
@@ -197,10 +201,6 @@ def _one_minus(beta: float) -> float:
     return float(np.float32(1.0) - np.float32(beta))
 
 
-_ROUNDINGS_OF_RATE = 4
-"""A learning rate that is computed from the step counts as this many roundings."""
-
-
 class ShadowInputs(NamedTuple):
     """The inputs of a table's update in one step; a gradient that is missing counts as zeros."""
 
@@ -217,10 +217,6 @@ class ShadowInputs(NamedTuple):
             )
             for key, ids in self.ids.items()
         )
-
-
-RowGradients = tuple[Array, Rounded]
-"""The row numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
 
 
 class ShadowRows(NamedTuple):

@@ -49,10 +49,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialized graph, and keeps the shortest path of each object.
-
-    `where` names the file in errors.
-    """
+    """Parses a serialized graph, and keeps the shortest path of each object."""
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -142,10 +139,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Removes variables of the object at `root`, and adds others.
-
-    `old` has the keys of the variables to remove; `new` maps keys to the names of new variables.
-    """
+    """Replaces the `old` variables of the object at `root`; `new` maps keys to names."""
     message = ObjectGraph.FromString(data)
     gone = {
         number

@@ -1,4 +1,4 @@
-"""The interface of a checkpoint format: reads a checkpoint, and plans the tensors of a new one."""
+"""The interface of a checkpoint format, which reads checkpoints and plans new ones."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class StoredTable(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and dimension, without the padding of SparseCore checkpoints."""
+        """Rows and dimension, without padding."""
         if isinstance(self.layout, TableLayout):
             return self.layout.rows, self.layout.dim
         rows, dim = self.parameters.shape
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of the table or a slot; a missing slot has its initial value."""
+        """The rows of the table or a slot; a missing slot has its initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(

@@ -19,13 +19,15 @@ from estimator_bridge.planner.capacity import (
 )
 from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
 from estimator_bridge.planner.job import Job, RowLoad, TableLoad, sampled_load, zipf_load
-from estimator_bridge.planner.step_time import Machine, step_time, values_updated
-from estimator_bridge.planner.traffic import (
+from estimator_bridge.planner.step_time import (
+    Machine,
     Wire,
     core_traffic,
     graph_nodes,
     on_servers,
     step_bytes,
+    step_time,
+    values_updated,
 )
 from tf2_engine.placement import Layout, TableSize, place_tables
 

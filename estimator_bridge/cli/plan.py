@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     _check(options)
     _check_outputs(options)
-    from estimator_bridge.planner import calibration, capacity, chart, report
+    from estimator_bridge.planner import calibration, capacity, report
     from estimator_bridge.planner.of_program import Assumed
     from estimator_bridge.planner.step_time import Machine
 
@@ -104,7 +104,7 @@ def execute(options: argparse.Namespace) -> None:
     else:
         output.show(*report.lines(plan))
     if options.chart:
-        pathlib.Path(options.chart).write_text(chart.chart(plan), encoding="utf-8")
+        pathlib.Path(options.chart).write_text(report.chart(plan), encoding="utf-8")
         output.tell(f"the chart is in {options.chart}")
 
 

@@ -1,7 +1,6 @@
 """Measures what bytes and calls cost, with a cluster of two tasks on this machine.
 
-This process is the chief. In each step a worker looks up rows on a parameter server and sends
-gradients back.
+In each step a worker looks up rows on a parameter server and sends gradients back.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def read(path: str) -> Coefficients:
     """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: the file is missing; or a coefficient is missing, unknown, or has an
-            impossible value.
+        InvalidInput: the file is missing, or is not what `write` wrote.
     """
     again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:
@@ -91,9 +89,8 @@ class _Counters(NamedTuple):
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
     """Measures the coefficients of this machine, which takes about a minute.
 
-    It measures CPU time, message headers and the memory of a task. Bytes are counted on the
-    loopback interface, and used only if other programs sent little on this interface. Network
-    bandwidth, the chief's work per task, and updates are not measured.
+    These are CPU time, message headers and the memory of a task. Bytes are counted on the loopback
+    interface, and used only if other programs sent little there.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.

@@ -12,8 +12,16 @@ import numpy as np
 from estimator_bridge import errors
 from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job
-from estimator_bridge.planner.step_time import Machine, StepTime, step_time, time_alone
-from estimator_bridge.planner.traffic import CoreTraffic, Wire, core_traffic, step_bytes
+from estimator_bridge.planner.step_time import (
+    CoreTraffic,
+    Machine,
+    StepTime,
+    Wire,
+    core_traffic,
+    step_bytes,
+    step_time,
+    time_alone,
+)
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.placement import (
     FLOAT_BYTES,
@@ -66,11 +74,7 @@ def server_memory(placement: Placement, server: int, coefficients: Coefficients)
 
 
 def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
-    """Finds the smallest number of parameter servers that each have enough `memory`, in bytes.
-
-    Raises:
-        InvalidInput: no number of servers is enough.
-    """
+    """Finds the smallest number of parameter servers with enough `memory` each, in bytes."""
     room = memory - _beside_tables(coefficients)
     if room <= 0:
         raise errors.InvalidInput(
@@ -113,7 +117,7 @@ class Options:
 
     Attributes:
         layout: how rows of large tables are spread, one of `placement.LAYOUTS`.
-        wire: the form in which gradients are sent, one of `traffic.WIRES`.
+        wire: the form in which gradients are sent, one of `step_time.WIRES`.
         fused: whether all tables share one tensor of each kind between a core and a server.
         chief_reads: whether the chief reads the input and sends it to all workers.
     """
@@ -127,7 +131,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker processes as many samples per step as in the plan. One machine has no servers.
+    Every worker has as many samples per step as in the plan. One machine has no servers.
     """
 
     machines: int
@@ -144,11 +148,10 @@ class CapacityPlan:
     Attributes:
         cores: the cores of all workers together.
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
-        servers_for_bandwidth: the smallest number of servers with which the busiest server
-            exchanges a step's bytes as fast as a worker does; None if no number suffices.
+        servers_for_bandwidth: the fewest servers of which the busiest exchanges a step's bytes as
+            fast as a worker does; None if no number suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
-        uneven: for each layout, the bytes of the busiest parameter server divided by the mean of
-            all servers.
+        uneven: for each layout, the bytes of the busiest parameter server, relative to the mean.
         bytes: the bytes sent in a step, over all links together.
         growth: an entry for each number of machines that have enough memory for the tables.
     """
@@ -255,7 +258,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Counts the bytes of activations and gradients, which are in memory at the same time."""
+        # Activations and gradients are in memory at the same time.
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 

@@ -1,4 +1,4 @@
-"""The coefficients of the model of a step, and a function that fits them to measurements."""
+"""The coefficients of the model of a step, and their fit to measurements."""
 
 from __future__ import annotations
 
@@ -18,26 +18,22 @@ class Coefficients:
     """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine with two cores and TensorFlow 2.15.1; the fit predicted bytes within 2.6 %. Node
-    counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
+    loaded machine with two cores and TensorFlow 2.15.1, and predict bytes within 2.6 %. Node counts
+    were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
         bytes_per_tensor: header bytes of a tensor that one task sends to another.
         bytes_per_step: bytes that every step sends in addition.
-        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, at sender and receiver
-            together.
-        cpu_ms_per_tensor, cpu_ms_per_step: CPU milliseconds of all tasks together for each tensor,
-            and for each step.
-        client_ms: the time of the chief, which drives a step.
-        client_ms_per_task: additional time of the chief for each core and each parameter server.
-        nodes_per_core, nodes_per_table, nodes_per_part: the graph nodes for each core (not counting
-            the model's), for each table, and for each part of a table.
+        cpu_ms_per_megabyte: CPU time for 10^6 bytes of payload, at sender and receiver together.
+        cpu_ms_per_tensor, cpu_ms_per_step: CPU time of all tasks together, in addition.
+        client_ms, client_ms_per_task: the chief's time for a step, and for each core and server.
+        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes for each core (not counting the
+            model's), table, and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
             slots, on a parameter server, which does not use the native ops.
         update_ns_alone: the same, if a single process does all the work.
-        input_bytes_per_id: bytes per id (the index and value of a SparseTensor) that the chief
-            sends to a worker if the chief reads the input for all workers.
+        input_bytes_per_id: bytes that a chief that reads the input sends to a worker for each id.
         task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 
@@ -69,7 +65,7 @@ class Measured(NamedTuple):
         payload: bytes of ids, rows and gradients.
         tensors: the number of tensors sent from one task to another.
         bytes: bytes on the wire; None if they could not be counted.
-        cpu_ms: CPU milliseconds of all tasks together.
+        cpu_ms: of all tasks together.
     """
 
     payload: float
@@ -83,8 +79,7 @@ def fit(
 ) -> Coefficients:
     """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    `base` supplies the coefficients that the measurements do not determine. Negative results become
-    0.
+    `base` has the coefficients that are not measured. Negative results become 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

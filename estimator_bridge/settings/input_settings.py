@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import always, dense_ids, equals, is_set
 from estimator_bridge.settings.legacy_spec import Place
 from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row_kinds import always, dense_ids, equals, is_set
 
 INPUTS: Mapping[str, SettingRow] = {
     "feature_columns": kinds.fields(

@@ -36,10 +36,7 @@ SPARSE_CORE_OUTCOMES = {
 
 
 class OnSparseCores(NamedTuple):
-    """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
-
-    `way_out` is the advice to users; empty if the effect contains the advice or users need none.
-    """
+    """The effect of a setting in stock's TPUEmbeddingV2 on SparseCores, and advice if needed."""
 
     outcome: str
     effect: str
@@ -100,15 +97,12 @@ class SettingRow:
 
     Attributes:
         severity: one of `SEVERITIES`.
-        tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
-        cpu: stock's effect with use_tpu=False.
+        tpu, cpu: stock's effect with use_tpu=True, on TPUs of the first generation, and without.
         tf2: the effect or counterpart in TensorFlow 2.
-        way_out: the advice to users; empty if none is needed.
-        bridge: the bridge's effect for docs/differences.md, if it differs from stock for all
-            `quirks`.
+        way_out: the advice to users, if any.
+        bridge: the bridge's effect for docs/differences.md, if it always differs from stock's.
         why: the reason for the difference. docs/differences.md lists rows with a reason.
         quirks: the bridge's effect for each value of `quirks`, if it depends on `quirks`.
-        sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
             all optimizers.
@@ -116,12 +110,9 @@ class SettingRow:
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the name of another row under which the audit reports this row.
-        warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
-            quirks.
-        change, change_of_stock: the text for `to_tf2`; the second is for quirks="stock", if that
-            text differs.
-        cause_name, cause: the name and text of the divergence that `verify` attributes to the
-            setting.
+        warnings: those of `run` and TPUEstimator, keyed by occasion, or by occasion and quirks.
+        change, change_of_stock: the text for `to_tf2`, and that for quirks="stock" if it differs.
+        cause_name, cause: the divergence that `verify` attributes to the setting.
     """
 
     severity: str

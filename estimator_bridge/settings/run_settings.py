@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import always, equals, no_input_per_host
 from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row_kinds import always, equals, no_input_per_host
 
 RUNS: Mapping[str, SettingRow] = {
     "predict": kinds.surprising(

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import equals, is_set
 from estimator_bridge.settings.legacy_spec import NOTHING, SPEC
 from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row_kinds import equals, is_set
 
 TABLES: Mapping[str, SettingRow] = {
     "table_size": kinds.fields(

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import (
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.row import Ignored, SettingRow
+from estimator_bridge.settings.row_kinds import (
     in_optimizers,
     is_not_zero,
     is_off,
@@ -15,8 +17,6 @@ from estimator_bridge.settings.detectors import (
     is_zero,
     multiplier_without_decay,
 )
-from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.settings.row import Ignored, SettingRow
 
 LOST = tuple(name for name, row in OPTIMIZERS.items() if not row.on_sparse_cores)
 """Legacy optimizers for which `tf.tpu.experimental.embedding` has no class."""

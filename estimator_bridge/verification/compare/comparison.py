@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording.files import (
     CHECKPOINT,
+    EVALUATION,
+    EXPORT,
     KERAS,
     PORT,
+    PREDICTION,
     VARIABLES,
     Recording,
     SideDescription,
     read_arrays,
 )
-from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verification import findings
 from estimator_bridge.verification.compare import outcomes
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences

@@ -10,13 +10,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, is_list
-from estimator_bridge.recording.files import LOSS, Recording
-from estimator_bridge.recording.outcome_files import (
+from estimator_bridge.recording.files import (
+    LOSS,
     METRIC_VARIABLE,
     OTHER,
     OWN,
     RECOMPUTED,
     SEEN,
+    Recording,
 )
 from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.arithmetic.rounded import UNIT_ROUNDOFF

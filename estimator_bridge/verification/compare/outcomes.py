@@ -13,8 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, digest, read_arrays
-from estimator_bridge.recording.files import PORT, Recording, SideDescription, parts_of_tables
-from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, SERVED
+from estimator_bridge.recording.files import (
+    EVALUATION,
+    EXPORT,
+    PORT,
+    SERVED,
+    Recording,
+    SideDescription,
+    parts_of_tables,
+)
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of
 from estimator_bridge.verification.compare.elements import magnitude, type_name
 from estimator_bridge.verification.compare.evaluation_metrics import (

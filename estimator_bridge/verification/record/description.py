@@ -24,7 +24,7 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.runtime.step.table_variables import NAMES
 from estimator_bridge.settings import render
-from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.catalogue import values
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import translate

@@ -12,8 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.host_calls import call_host_fn
 from estimator_bridge.recording.array_files import Values
-from estimator_bridge.recording.files import LOSS
-from estimator_bridge.recording.outcome_files import METRIC_VARIABLE
+from estimator_bridge.recording.files import LOSS, METRIC_VARIABLE
 from estimator_bridge.verification.record.capture import (
     Capture,
     Function,

@@ -19,10 +19,11 @@ from estimator_bridge.recording.array_files import (
     listed,
     unlisted,
 )
-from estimator_bridge.recording.files import EXPORTED, LOSS, Recording
-from estimator_bridge.recording.outcome_files import (
+from estimator_bridge.recording.files import (
     EVALUATION,
     EXPORT,
+    EXPORTED,
+    LOSS,
     METRIC_VARIABLE,
     OTHER,
     OWN,
@@ -31,6 +32,7 @@ from estimator_bridge.recording.outcome_files import (
     SEEN,
     About,
     OutcomeWriter,
+    Recording,
 )
 from estimator_bridge.verification.record.capture import Arguments, replaced
 from estimator_bridge.verification.record.metric_values import (

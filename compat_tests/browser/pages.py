@@ -92,7 +92,7 @@ def _follow(directory: pathlib.Path, apart: float) -> None:
     # Beside the recording, whose directory is there already.
     writer = RecordingWriter(directory / "after")
     for kind, values in outcomes.items():
-        writer.outcome(kind, values)
+        writer.outcomes.write(writer.outcomes.begin(kind), values)
     for file in writer.directory.glob("*.npz"):
         file.rename(directory / file.name)
 

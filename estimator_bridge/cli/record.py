@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from estimator_bridge import errors
 from estimator_bridge.cli import output, program_arguments, verify_checks
 from estimator_bridge.readable_sizes import readable
-from estimator_bridge.verification.record.processes import Place
 from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(refusal)
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
-    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
     from estimator_bridge.verification.sides import PERTURBED, A, RecordingRequest
 
     how_to_run = options.tf1, options.is_module

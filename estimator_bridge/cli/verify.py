@@ -20,12 +20,10 @@ from estimator_bridge.cli import output, program_arguments, verify_checks
 from estimator_bridge.progress_line import ProgressLine
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verification.explain.search import SECONDS
-from estimator_bridge.verification.record.processes import Place
 from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verification.result import Result
-    from estimator_bridge.verification.watch.watcher import WatchReport
 
 
 # The metavar, or None for a flag, and the help.
@@ -117,19 +115,15 @@ def execute(options: argparse.Namespace) -> int:
     error: object = next(verify_checks.refusals(options), None)
     if error is None:
         try:
-            return _executed(options)
+            if options.against_recording:
+                return _compare_recordings(options)
+            return _watch(options) if options.watch else _compare(options)
         except Exception as raised:
             # Python's own status would be 1, which means that the sides differ.
             error = output.cause_of("verify", raised)
         _write_error(options, str(error))
     output.tell(error)
     return int(Status.UNKNOWN)
-
-
-def _executed(options: argparse.Namespace) -> int:
-    if options.against_recording:
-        return _compare_recordings(options)
-    return _watch(options) if options.watch else _compare(options)
 
 
 def _progress() -> ProgressLine:
@@ -150,7 +144,7 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
     from estimator_bridge.verification.sides import A, B
 
     script_b = options.against or options.script
@@ -248,10 +242,6 @@ def _watch(options: argparse.Namespace) -> int:
         )
         begin_from = options.begin_from and os.path.abspath(options.begin_from)
         report = job.run(record, begin_from)
-    return _report_of_watch(report, options)
-
-
-def _report_of_watch(report: WatchReport, options: argparse.Namespace) -> int:
     output.show(report)
     if options.json:
         output.write_json(options.json, report.as_dict())

@@ -44,8 +44,6 @@ It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows an
 
 MOST_SERVERS = 4096
 
-PlaceOn = Callable[[int], Placement]
-
 
 @dataclasses.dataclass(frozen=True)
 class ServerMemory:
@@ -73,7 +71,9 @@ def server_memory(placement: Placement, server: int, coefficients: Coefficients)
     return ServerMemory(placement.server_bytes[server], _beside_tables(coefficients), piece)
 
 
-def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
+def least_servers(
+    job: Job, place: Callable[[int], Placement], memory: float, coefficients: Coefficients
+) -> int:
     """Finds the smallest number of parameter servers with enough `memory` each, in bytes."""
     room = memory - _beside_tables(coefficients)
     if room <= 0:

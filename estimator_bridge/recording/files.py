@@ -34,7 +34,7 @@ SUMMED_ROWS = " (rows)"
 """The suffix of the array with a sparse gradient's row numbers. Gradients are summed by row."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
-"""The group with sketches of the values of a model's ops; see `model_ops`."""
+"""The group with sketches of the values of a model's ops."""
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 """What a side of a comparison can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a
 `Replay`.
@@ -250,9 +250,6 @@ class RecordingWriter:
         number = self._counts[prefix]
         self._counts[prefix] += 1
         write_arrays(self.directory / f"{prefix}-{number:08d}.npz", values)
-
-    def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
-        self.outcomes.write(self.outcomes.begin(kind), values)
 
     def skipped_training(self) -> None:
         self._counts["skipped"] += 1

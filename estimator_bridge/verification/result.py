@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
-from estimator_bridge.verification.evidence import Evidence
 from estimator_bridge.verification.findings import (
     DENSE,
     GRADIENT,
@@ -22,6 +21,7 @@ from estimator_bridge.verification.findings import (
     Cause,
     Difference,
     Divergence,
+    Evidence,
     Outcome,
     Series,
     Status,

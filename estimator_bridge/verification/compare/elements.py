@@ -9,8 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from estimator_bridge.verification.evidence import Residual
-from estimator_bridge.verification.findings import Divergence, Point
+from estimator_bridge.verification.findings import Divergence, Point, Residual
 from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 

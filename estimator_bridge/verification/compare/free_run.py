@@ -17,8 +17,7 @@ from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NO
 from estimator_bridge.verification.compare.elements import apart, magnitude
 from estimator_bridge.verification.compare.paired_steps import ArrayPair, PairedName, PairedStep
 from estimator_bridge.verification.compare.steps import Judged
-from estimator_bridge.verification.evidence import Residual
-from estimator_bridge.verification.findings import DENSE, GRADIENT
+from estimator_bridge.verification.findings import DENSE, GRADIENT, Residual
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4

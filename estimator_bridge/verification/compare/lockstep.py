@@ -47,7 +47,7 @@ from estimator_bridge.verification.compare.paired_steps import (
     joined_step,
 )
 from estimator_bridge.verification.compare.steps import Judged
-from estimator_bridge.verification.evidence import Residual, StepPair
+from estimator_bridge.verification.findings import Residual, StepPair
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_START = 4

@@ -22,7 +22,7 @@ from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verification.compare.elements import apart
 from estimator_bridge.verification.compare.paired_steps import joined_step
-from estimator_bridge.verification.evidence import Residual
+from estimator_bridge.verification.findings import Residual
 from estimator_bridge.verification.perturbation import perturbed
 from tf2_engine.types import Array
 

@@ -6,6 +6,7 @@ Results of the same ops on equal variables and data must be bitwise equal; other
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,11 +109,17 @@ class _Pair:
     name: str
     carried: Carried
 
+    @functools.cached_property
     def data(self) -> Batches:
-        return batches_of_outcome(self.a, self.b, self.name)
+        files_a, files_b = (side.outcomes.batches(self.name) for side in (self.a, self.b))
+        about = self.b.outcomes.about(self.name)
+        unlike = tuple(about.get("unlike", ()))
+        if about.get("replayed"):
+            return Batches(len(files_a), True, None, False, unlike)
+        return _batches([(files_a, files_b)], unlike)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
-        equal = self.equal_inputs()
+        equal = self.data.equal and _equal_variables(self.a, self.b, self.name)
         if equal and same_ops(self.a.settings, self.b.settings):
             return 0.0, EQUAL_TO_THE_BIT
         sample = np.array([scale], np.float32)
@@ -121,12 +128,9 @@ class _Pair:
         why = OWN_ROUNDING if equal else CARRIED
         return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
-    def equal_inputs(self) -> bool:
-        return self.data().equal and _equal_variables(self.a, self.b, self.name)
-
 
 def _compared(pair: _Pair) -> Iterator[Outcome]:
-    read, kind = pair.data(), pair.name.partition("-")[0]
+    read, kind = pair.data, pair.name.partition("-")[0]
     if not read.equal:
         yield Outcome(pair.name, "data", np.inf, 0.0, str(read), cause=f"{kind} data")
     if kind == EVALUATION:
@@ -221,15 +225,6 @@ def compare_batches(a: Recording, b: Recording) -> Batches:
     return _batches(
         [(a.batches(number), b.batches(number)) for number in range(len(a.inputs))], unlike
     )
-
-
-def batches_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
-    files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
-    about = b.outcomes.about(name)
-    unlike = tuple(about.get("unlike", ()))
-    if about.get("replayed"):
-        return Batches(len(files_a), True, None, False, unlike)
-    return _batches([(files_a, files_b)], unlike)
 
 
 def _batches(

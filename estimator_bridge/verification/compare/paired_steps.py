@@ -28,8 +28,7 @@ from estimator_bridge.verification.compare.arithmetic.lookups import (
     RecordedIds,
     occurrences,
 )
-from estimator_bridge.verification.evidence import StepPair
-from estimator_bridge.verification.findings import Divergence
+from estimator_bridge.verification.findings import Divergence, StepPair
 from tf2_engine.types import Array, Object
 
 ArrayPair = tuple[Array, Array]

@@ -12,8 +12,15 @@ from estimator_bridge.recording.files import GRADIENTS, VARIABLES, Recording
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.elements import point_of, spacing
 from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, ids_of_step
-from estimator_bridge.verification.evidence import Evidence, Residual, StepPair
-from estimator_bridge.verification.findings import LIMIT, TABLE, Divergence, Series
+from estimator_bridge.verification.findings import (
+    LIMIT,
+    TABLE,
+    Divergence,
+    Evidence,
+    Residual,
+    Series,
+    StepPair,
+)
 from tf2_engine.types import Array
 
 Key = tuple[str, str]
@@ -75,8 +82,12 @@ class ArrayHistory:
     def finish(self) -> None:
         series, power = self.series, self.power
         series.visible, series.moved = power.visible, power.moved
-        series.rows_decided, series.rows_moved = power.rows
-        series.undecided_row = power.undecided_row
+        if power.row_factors is not None:
+            moved = np.isfinite(power.row_factors)
+            undecided = np.flatnonzero(moved & (power.row_factors > LIMIT))
+            series.rows_moved = int(np.count_nonzero(moved))
+            series.rows_decided = series.rows_moved - len(undecided)
+            series.undecided_row = int(undecided[0]) if len(undecided) else None
         ours, theirs = (sum(one[side] for one in self._jumps) for side in (1, 2))
         if is_more(ours, theirs) and series.first is None:
             note = (
@@ -203,6 +214,7 @@ class Power:
     Attributes:
         elementwise: the smallest error with which an element would exceed its tolerance.
         along, against: how many elements differ in the direction of their movement, and against it.
+        row_factors: the smallest visible error of each row, NaN before the row first moves.
     """
 
     def __init__(self) -> None:
@@ -212,7 +224,7 @@ class Power:
         self.along = self.against = 0
         self._bits = 0.0
         self._product = self._square = self._bias = 0.0
-        self._row_factors: Array | None = None
+        self.row_factors: Array | None = None
 
     def add(self, allowed: Array, moved: Array) -> Array:
         distance = np.abs(moved)
@@ -225,10 +237,10 @@ class Power:
         return factors
 
     def add_rows(self, factors: Array, rows: Array, total: int) -> None:
-        if self._row_factors is None:
-            self._row_factors = np.full(total, np.nan, np.float32)
+        if self.row_factors is None:
+            self.row_factors = np.full(total, np.nan, np.float32)
         least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
-        self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
+        self.row_factors[rows] = np.fmin(self.row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
         """Adds the directions in which elements differ; returns whether one direction prevails."""
@@ -265,21 +277,6 @@ class Power:
         counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
         # Counting needs elements that differ by single bits, so they must move by several bits.
         return min(self.elementwise, counted)
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        if self._row_factors is None:
-            return 0, 0
-        moved = np.isfinite(self._row_factors)
-        decided = self._row_factors[moved] <= LIMIT
-        return int(np.count_nonzero(decided)), int(np.count_nonzero(moved))
-
-    @property
-    def undecided_row(self) -> int | None:
-        if self._row_factors is None:
-            return None
-        (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))
-        return int(rows[0]) if len(rows) else None
 
 
 def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:

@@ -22,7 +22,6 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.settings import render
 from estimator_bridge.verification.compare.arithmetic import lookups
-from estimator_bridge.verification.evidence import Evidence, close
 from estimator_bridge.verification.explain.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verification.explain.movements import model_causes, wrong_updates
 from estimator_bridge.verification.explain.search import Search
@@ -30,7 +29,9 @@ from estimator_bridge.verification.explain.update_causes import diagnoses
 from estimator_bridge.verification.findings import (
     ACTIVATION,
     Cause,
+    Evidence,
     Status,
+    close,
     differing_settings,
     some,
 )

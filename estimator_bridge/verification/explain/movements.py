@@ -8,8 +8,7 @@ import numpy as np
 
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription
 from estimator_bridge.verification.compare.arithmetic import lookups
-from estimator_bridge.verification.evidence import Evidence, close
-from estimator_bridge.verification.findings import Cause, some
+from estimator_bridge.verification.findings import Cause, Evidence, close, some
 from tf2_engine.types import Array
 
 _MEASURABLE = 20.0

@@ -13,7 +13,6 @@ import numpy as np
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
 from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs, ShadowRows
 from estimator_bridge.verification.compare.elements import unequal_rows
-from estimator_bridge.verification.evidence import Evidence
 from estimator_bridge.verification.explain import ported_rules
 from estimator_bridge.verification.explain.search import Search
 from estimator_bridge.verification.explain.update_fits import (
@@ -26,7 +25,7 @@ from estimator_bridge.verification.explain.update_fits import (
     with_rates,
     with_settings,
 )
-from estimator_bridge.verification.findings import Cause
+from estimator_bridge.verification.findings import Cause, Evidence
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {

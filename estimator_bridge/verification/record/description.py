@@ -307,18 +307,10 @@ def _fields(message: Message) -> dict[str, str]:
     return flattened(config)
 
 
-class SideSetting(NamedTuple):
-    """A setting as the program writes it, and the reason if the side ignores it (else "")."""
-
-    where: str
-    name: str
-    value: str
-    ignored: str
-
-
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
-) -> list[SideSetting]:
+) -> list[tuple[str, str, str, str]]:
+    """Lists place, name and value of each setting, and the reason if the side ignores it."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks
@@ -337,7 +329,7 @@ def settings_of(
             ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
             if arithmetic == "sparsecore" and use_tpu and not ignored:
                 ignored = on_sparse_cores.why_ignored(each, stock_v2=side.stock_v2)
-        settings.append(SideSetting(where, name, value, ignored))
+        settings.append((where, name, value, ignored))
     return settings
 
 

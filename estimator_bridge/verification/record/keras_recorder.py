@@ -23,7 +23,7 @@ from estimator_bridge.verification.record.capture import (
     replaced,
 )
 from estimator_bridge.verification.record.description import describe_model, variable_of
-from estimator_bridge.verification.record.metric_values import CapturedMetrics
+from estimator_bridge.verification.record.outcome_recorder import CapturedMetrics
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.record.training_steps import (
     TrainingSteps,

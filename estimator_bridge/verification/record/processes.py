@@ -90,7 +90,10 @@ class ProcessRecorder:
         with contextlib.suppress(BrokenPipeError), cast(IO[str], process.stdin) as stdin:
             stdin.write(f"{file}\n")
         if request.next_role is not None:
-            self._prepare(request.next_role, log.with_name(f"{request.next_role}.log"))
+            python = self.programs[side_of_role(request.next_role)].python
+            log_of_next = log.with_name(f"{request.next_role}.log")
+            with contextlib.suppress(OSError):  # it fails again in its turn
+                self.waiting[log_of_next] = _started(python, log_of_next)
         status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
@@ -100,11 +103,6 @@ class ProcessRecorder:
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
-
-    def _prepare(self, role: str, log: pathlib.Path) -> None:
-        python = self.programs[side_of_role(role)].python
-        with contextlib.suppress(OSError):  # it fails again in its turn
-            self.waiting[log] = _started(python, log)
 
     def _title(self, request: RecordingRequest) -> str:
         program = self.programs[request.side]

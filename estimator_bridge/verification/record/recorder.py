@@ -27,7 +27,7 @@ from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
-from estimator_bridge.verification.record import capture, model_ops
+from estimator_bridge.verification.record import capture
 from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Arguments, Capture
 from estimator_bridge.verification.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
@@ -239,7 +239,7 @@ class Recorder:
             model_fn = capture.refusing_specs_of_bridge(model_fn)
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
-            model_fn = model_ops.sketching_model_fn(
+            model_fn = capture.sketching_model_fn(
                 model_fn,
                 self.capture,
                 lambda: self.training,

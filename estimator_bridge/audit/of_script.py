@@ -21,7 +21,7 @@ from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.settings.row_kinds import is_set
+from estimator_bridge.settings.row import is_set
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings import row as on
 from estimator_bridge.settings.input_settings import INPUTS
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, Place, SourceText
-from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row import PLAIN, SettingRow, When
 from estimator_bridge.settings.run_settings import RUNS
 from estimator_bridge.settings.table_settings import TABLES
 from estimator_bridge.settings.update_settings import UPDATES
@@ -18,13 +17,11 @@ from tf2_engine.types import Object
 ROWS: Mapping[str, SettingRow] = {**UPDATES, **TABLES, **INPUTS, **RUNS}
 """Maps names to rows. The field `rule` of a note is such a name."""
 
-RULES: Mapping[str, SettingRow] = {
-    name: row for name, row in ROWS.items() if row.severity != on.PLAIN
-}
+RULES: Mapping[str, SettingRow] = {name: row for name, row in ROWS.items() if row.severity != PLAIN}
 """The rows that the audit reports."""
 
 
-def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
+def readers(owner: str, setting: str) -> Iterator[tuple[str, When | None]]:
     fields = {f"{owner}.{setting}"}
     if owner.endswith("Parameters"):
         fields.add(f"*Parameters.{setting}")

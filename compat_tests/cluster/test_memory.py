@@ -22,7 +22,7 @@ from compat_tests.support.nursery import Nursery
 from estimator_bridge import quiet_start
 from estimator_bridge.cli import main
 from estimator_bridge.planner.capacity import server_memory as planned_memory
-from estimator_bridge.planner.coefficients import Coefficients
+from estimator_bridge.planner.step_time import Coefficients
 from tf2_engine.placement import TableSize, place_tables
 
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")

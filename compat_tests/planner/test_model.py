@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_bridge import errors
+from estimator_bridge.planner.calibration import Measured, fit
 from estimator_bridge.planner.capacity import (
     RESTORING_BYTES,
     Options,
@@ -17,9 +18,9 @@ from estimator_bridge.planner.capacity import (
     plan_capacity,
     server_memory,
 )
-from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
 from estimator_bridge.planner.job import Job, RowLoad, TableLoad, sampled_load, zipf_load
 from estimator_bridge.planner.step_time import (
+    Coefficients,
     Machine,
     Wire,
     core_traffic,

@@ -17,9 +17,8 @@ from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.planner import calibration, report
 from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
-from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job, TableLoad, zipf_load
-from estimator_bridge.planner.step_time import Machine
+from estimator_bridge.planner.step_time import Coefficients, Machine
 from tf2_engine.placement import TableSize
 
 

@@ -17,8 +17,8 @@ from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 from estimator_bridge.run.script import program_of
 
 if TYPE_CHECKING:
-    from estimator_bridge.planner.coefficients import Coefficients
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
+    from estimator_bridge.planner.step_time import Coefficients
 
 _LAYOUTS = ("div", "mod", "octaves")
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job
 from estimator_bridge.planner.step_time import (
+    Coefficients,
     CoreTraffic,
     Machine,
     StepTime,
@@ -43,6 +43,10 @@ It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows an
 """
 
 MOST_SERVERS = 4096
+MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Step times are estimated for clusters of these sizes (workers plus parameter servers)."""
+_SERVER_STEPS = 1.5
+"""Each number of parameter servers to try is about this many times the previous one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +106,6 @@ def least_servers(
 
 def _beside_tables(coefficients: Coefficients) -> float:
     return coefficients.task_bytes + max(TRAINING_BYTES, RESTORING_BYTES)
-
-
-MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Step times are estimated for clusters of these sizes (workers plus parameter servers)."""
-
-_SERVER_STEPS = 1.5
-"""Each number of parameter servers to try is about this many times the previous one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from estimator_bridge.planner.coefficients import MEGABYTE, Coefficients
 from estimator_bridge.planner.job import Job, TableLoad
 from tf2_engine.placement import FLOAT_BYTES, Placement, TablePlacement
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
 """The form in which the driver sends gradients to parameter servers.
@@ -34,6 +33,53 @@ _TENSORS = 4
 """Tensors exchanged for each part of a table: wanted ids, rows, gradient ids, gradients."""
 MOST_NODES = 1_000_000
 """With more nodes than this, the single graph of the chief limits the cluster."""
+
+MEGABYTE = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Coefficients:
+    """The costs of a byte, a tensor and a task.
+
+    The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
+    loaded machine with two cores and TensorFlow 2.15.1, and predict bytes within 2.6 %. Node counts
+    were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
+
+    Attributes:
+        bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
+        bytes_per_tensor: header bytes of a tensor that one task sends to another.
+        bytes_per_step: bytes that every step sends in addition.
+        cpu_ms_per_megabyte: CPU time for 10^6 bytes of payload, at sender and receiver together.
+        cpu_ms_per_tensor, cpu_ms_per_step: CPU time of all tasks together, in addition.
+        client_ms, client_ms_per_task: the chief's time for a step, and for each core and server.
+        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes for each core (not counting the
+            model's), table, and part of a table.
+        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
+            slots, on a parameter server, which does not use the native ops.
+        update_ns_alone: the same, if a single process does all the work.
+        input_bytes_per_id: bytes that a chief that reads the input sends to a worker for each id.
+        task_bytes: memory of an idle task that has loaded TensorFlow.
+    """
+
+    bytes_per_byte: float = 1.0
+    bytes_per_tensor: float = 652.0
+    bytes_per_step: float = 2800.0
+    cpu_ms_per_megabyte: float = 4.84
+    cpu_ms_per_tensor: float = 0.375
+    cpu_ms_per_step: float = 8.2
+    client_ms: float = 1.8
+    client_ms_per_task: float = 0.4
+    nodes_per_core: int = 100
+    nodes_per_table: int = 177
+    nodes_per_part: int = 24
+    update_ns_per_value: float = 6.5
+    update_ns_alone: float = 2.4
+    input_bytes_per_id: float = 24.0
+    task_bytes: float = 400e6
+    source: str = "of the project's own measurement; --calibrate measures this machine's"
+
+    def as_dict(self) -> dict[str, Object]:
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)

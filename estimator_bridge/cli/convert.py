@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from estimator_bridge.cli import checkpoint_arguments, output
+from estimator_bridge.cli import output, program_arguments
 from estimator_bridge.progress_line import ProgressLine
 
 
@@ -12,7 +12,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("old", metavar="OLD", help="a checkpoint, or a directory, whose latest checkpoint is used")
     add("new", metavar="NEW", help="the directory to create")
-    checkpoint_arguments.configure(parser)
+    program_arguments.add_checkpoint(parser)
     forms = "the form to write (default: object, if OLD stores values by name; otherwise names)"
     add("--to", choices=("names", "object", "sparsecore", "torch"), help=forms)
     of_torch = (
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> None:
             f"{phase} {100 * done // total if total else 100:3d} % of {total / 1e6:.1f} MB"
         )
     )
-    plan = convert.convert(**checkpoint_arguments.keywords(options), progress=progress)
+    plan = convert.convert(**program_arguments.keywords(options), progress=progress)
     output.show(*plan.lines())
     if options.dry_run:
         output.show(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")

@@ -13,7 +13,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
-from estimator_bridge.cli import checkpoint_arguments, output, program_arguments, run
+from estimator_bridge.cli import output, program_arguments, run
 from estimator_bridge.run.script import program_of
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--calibration", metavar="FILE", help=calibration)
     add("--json", action="store_true", help="print JSON")
     add("--chart", metavar="FILE", help="write a chart of the cluster's growth to FILE, as SVG")
-    add("--spec", help=checkpoint_arguments.HELP)
-    program_arguments.configure(parser, "the program or the module of --spec")
+    add("--spec", help=program_arguments.SPEC_HELP)
+    program_arguments.add_program(parser, "the program or the module of --spec")
     add("script", nargs="?", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
@@ -151,7 +151,7 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
 
     if options.spec:
         return of_program.job_of_spec(
-            checkpoint_arguments.load(options.spec, options.tf1),
+            program_arguments.load(options.spec, options.tf1),
             options.spec,
             batch_size=options.batch_size,
             cores=options.cores or options.workers,

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--begin-from", metavar="CHECKPOINT", help=begin)
     no_measure = "do not train a second time to measure how the model amplifies rounding errors"
     add("--no-measure", action="store_true", help=no_measure)
-    program_arguments.configure(parser)
+    program_arguments.add_program(parser)
     add("script", help="the program")
     rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
     rest.required = False  # argparse would name them, too, where the script is missing

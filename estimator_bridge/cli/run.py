@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "row and core (summed), which rounds differently"
     )
     add("--wire", choices=WIRES, default="smallest", help=wire)
-    program_arguments.configure(parser)
+    program_arguments.add_program(parser)
     cores = (
         "the number of cores that TPUEstimator(use_tpu=True) emulates if the program does not set "
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"

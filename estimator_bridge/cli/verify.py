@@ -101,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"({SECONDS:g}; 0: do not search)"
     )
     parser.add_argument("--search", type=float, default=SECONDS, metavar="SECONDS", help=seconds)
-    program_arguments.configure(parser, "the program of a side")
+    program_arguments.add_program(parser, "the program of a side")
     parser.add_argument("script", nargs="?", help="the program")
     arguments_help = "the program's own arguments"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments_help)

@@ -25,7 +25,7 @@ from estimator_bridge.verification.record.capture import (
 from estimator_bridge.verification.record.description import describe_model, variable_of
 from estimator_bridge.verification.record.outcome_recorder import CapturedMetrics
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.training_steps import (
+from estimator_bridge.verification.record.recording_hook import (
     TrainingSteps,
     by_name,
     checkpoint_of,

@@ -22,7 +22,7 @@ from estimator_bridge.verification.record.capture import Arguments, intercept, r
 from estimator_bridge.verification.record.description import describe_training
 from estimator_bridge.verification.record.keras_recorder import KerasRecorder
 from estimator_bridge.verification.record.recorder import Recorder, train_a_step
-from estimator_bridge.verification.record.training_steps import TrainingSteps, variables_read
+from estimator_bridge.verification.record.recording_hook import TrainingSteps, variables_read
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver, SparseCoreDriver
 from tf2_engine.backends.interface import Activations, Gradients, Rates

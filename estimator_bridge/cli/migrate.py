@@ -24,6 +24,7 @@ refused, for example because a statement that trains cannot be carried over.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import itertools
 import os
@@ -217,11 +218,12 @@ def _write(
     from estimator_bridge.migrate import undo
 
     target, is_folder = _target(path, options), path.is_dir()
-    with tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent) as place:
+    with contextlib.ExitStack() as stack:
         if is_folder:
-            staged = pathlib.Path(place) / target.name
-            outputs = _staged_folder(path, target, staged, sources, results)
-            new, old = _main_of(path, staged, sources, options)
+            place = tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent)
+            tried = pathlib.Path(stack.enter_context(place)) / target.name
+            outputs = _staged_folder(path, target, tried, sources, results)
+            new, old = _main_of(path, tried, sources, options)
         else:
             # Beside its target, so that it finds the modules that it imports.
             (source,) = sources
@@ -230,19 +232,15 @@ def _write(
             # With -m its name must be importable.
             hidden = f"_{target.stem}_new.py" if options.is_module else f".{target.stem}.new.py"
             new, old = target.with_name(hidden), path
-        try:
-            if not is_folder:
-                new.write_bytes(outputs[0].content)
-            flags = itertools.chain(*(each.flags for each in results.values()))
-            tried = staged if is_folder else new
-            status = _tried(new, old, (tried, target), form, options, [*flags])
-        finally:
-            if not is_folder:
-                new.unlink(missing_ok=True)
+            stack.callback(new.unlink, missing_ok=True)
+            new.write_bytes(content)
+            tried = new
+        flags = itertools.chain(*(each.flags for each in results.values()))
+        status = _tried(new, old, (tried, target), form, options, [*flags])
         if status:
             return status
         if is_folder and not options.in_place:
-            os.replace(staged, target)
+            os.replace(tried, target)
         else:
             kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
             if kept is not None:

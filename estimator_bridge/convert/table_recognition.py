@@ -53,8 +53,7 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables besides the `known` ones that may be tables.
 
-    If the user has `listed` the tables, these are only variables with slots from a TPU, because
-    others may be embeddings of the model.
+    If the user has `listed` the tables, only slots from a TPU count: others may be the model's.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()

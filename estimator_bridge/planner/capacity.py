@@ -55,7 +55,7 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow itself, and the larger of the needs for training and for restoring.
+        task: TensorFlow, and training or restoring, whichever takes more.
         unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
@@ -194,7 +194,7 @@ def plan_capacity(
     servers: int | None = None,
     options: Options | None = None,
 ) -> CapacityPlan:
-    """Plans a cluster.
+    """Plans a cluster for a job.
 
     Args:
         cores: the cores of all workers together; None means one per worker.

@@ -1,4 +1,4 @@
-"""Describes a training step to the planner: the tables, and one core's lookups in them."""
+"""The tables of a training step, and one core's lookups in them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _edges(num_rows: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TableLoad:
-    """A table, and one core's lookups in it per step, over all features that use the table.
+    """A table, and one core's lookups in it per step.
 
     Attributes:
         size: rows, dimension, and the number of variables (1 for the table, and 1 for each slot).

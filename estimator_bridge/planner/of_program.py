@@ -86,7 +86,7 @@ def job_of_program(
     sample: int = 0,
     assumed: Assumed | None = None,
 ) -> PlannedJob:
-    """Describes a program as a job, by running it up to its first TPUEstimator or training call.
+    """Describes a program as a job; runs it up to its first TPUEstimator or training call.
 
     Args:
         cores: the cores of all workers together; None means the program's number, or `workers`.

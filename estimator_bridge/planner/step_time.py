@@ -203,7 +203,7 @@ def shown(ms: float) -> str:
 
 
 class TaskTime(NamedTuple):
-    """One task's traffic in a step, in bytes with headers, and the time that the exchange takes."""
+    """A task's traffic in a step, in bytes with headers, and the time of the exchange."""
 
     sent: float
     received: float
@@ -224,7 +224,7 @@ class StepTime:
         servers: the exchange on each parameter server.
         update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the time of the chief's calls.
-        input_ms: the chief's network time if the chief reads the input for the workers.
+        input_ms: the chief's network time if it reads the input for the workers.
         nodes: of the chief's graph.
     """
 

@@ -1,7 +1,4 @@
-"""Reads and writes the files of a recording: settings, initial variables, steps, and batches.
-
-docs/recording.md describes the files. The file of a step contains only the rows that changed.
-"""
+"""Reads and writes the files of a recording, which docs/recording.md describes."""
 
 from __future__ import annotations
 
@@ -269,7 +266,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps. They must be read in order: each has only the rows that changed."""
+    """Reads the files of steps, in order, because each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -419,7 +416,7 @@ def is_outside(name: str) -> bool:
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Maps the name of each variable to its table and slot; for the rows, the slot is None."""
+    """Maps each variable to its table and slot; for the rows, the slot is None."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

@@ -139,8 +139,8 @@ class ReplayStep(ReplayBatch):
         Args:
             loss: the loss of the batch, before the update.
             activations: maps each feature to the result of its lookup, [*shape, dim].
-            gradients: the gradients of the loss with respect to each activation, keyed by feature,
-                and to each variable outside of tables, keyed by its name.
+            gradients: the gradients of the loss, by feature for activations, and by name for
+                variables outside of tables.
             tables, dense: the variables after the update, as in `State`.
 
         Raises:

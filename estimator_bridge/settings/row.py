@@ -55,7 +55,7 @@ AS_BEFORE = OnSparseCores("same", "the same")
 
 
 class NotAsWritten(str):
-    """An effect that differs from the documented one. `because` is a clause with the reason."""
+    """An effect that differs from the documented one, and a clause with the reason."""
 
     because: str
 
@@ -81,9 +81,9 @@ class ChangeText(NamedTuple):
 
     Attributes:
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
-        now: the replacement of the setting; empty if there is none.
+        now: the replacement of the setting, if any.
         was: how to show the old value, if not by its repr.
-        setting: the name of the setting, if it is not the first field that the row reads.
+        setting: its name, if it is not the first field that the row reads.
     """
 
     effect: str

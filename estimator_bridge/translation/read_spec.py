@@ -97,7 +97,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Converts columns to config dicts. If columns share a table, the last gives its settings."""
+    """Converts columns to config dicts; the last column of a table gives its settings."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(

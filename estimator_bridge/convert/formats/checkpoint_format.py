@@ -107,7 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a checkpoint's writer spread tables over hosts. Tables in `whole` are on one host."""
+    """How the writer spread tables over hosts. Tables in `whole` are on one host."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -120,7 +120,7 @@ class WriterHosts(NamedTuple):
 
 
 class CheckpointTarget(abc.ABC):
-    """Writes a new checkpoint, whose files are named `basename`, plus the step if needed."""
+    """Writes a new checkpoint, whose files are named after `basename`."""
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Reads the contents; with `strict`, an uncertain optimizer of a table is an error."""
+        """With `strict`, an uncertain optimizer of a table is an error."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())

@@ -19,6 +19,7 @@ from estimator_bridge.recording.files import (
     VARIABLES,
     Recording,
     SideDescription,
+    Step,
     TableDescription,
     Values,
     read_arrays,
@@ -94,8 +95,7 @@ def judged_in_lockstep(
         if position >= 0:
             ids = ids_of_step(a, position, settings[0]["cores"], features)
             inputs = _with_inputs(inputs, step.sides, ids, position)
-        of_perturbed = next(perturbed, None)
-        values = {} if of_perturbed is None else of_perturbed.values
+        values = next(perturbed, Step(step.number, {})).values
         yield step, judge.residuals(LockstepStep(step, values, ids, before, inputs, is_first))
         if any(VARIABLES in side.values for side in step.sides):
             before, inputs = step.sides[0].values.get(VARIABLES), ([], [])

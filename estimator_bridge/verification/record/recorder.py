@@ -181,7 +181,9 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             # The subclass comes first, or its methods would be recorded twice.
             stack.enter_context(capture.intercepting(estimator_class, methods))
-            if (plain := _plain_estimator(estimator_class)) is not None:
+            for plain in (
+                each for each in estimator_class.__mro__[1:] if each.__name__ == "Estimator"
+            ):
                 stack.enter_context(capture.intercepting(plain, of_plain))
             yield
 
@@ -285,11 +287,6 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
         original(estimator, **{**arguments, "steps": 1})
-
-
-def _plain_estimator(estimator_class: type) -> type | None:
-    bases = estimator_class.__mro__[1:]
-    return next((base for base in bases if base.__name__ == "Estimator"), None)
 
 
 def _unless_of_a_kind(

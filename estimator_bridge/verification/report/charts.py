@@ -147,7 +147,9 @@ def explained(findings: Result) -> list[str]:
     left: list[str] = []
     jumps: list[tuple[float, str]] = []
     for stage, worst in _lines(findings).items():
-        left.extend(_leaving_zero(stage, worst))
+        first = next((one for one in worst if one.point.share), worst[0])
+        if first is not worst[0]:
+            left.append(f"at step {first.point.step} for {_STYLES[stage][1]} ({first.series.name})")
         jumps.extend(_jumps(stage, worst))
     sentences = []
     if left:
@@ -160,13 +162,6 @@ def explained(findings: Result) -> list[str]:
             f"that occurs for the first time, or a sum that cancels. {jumps_of_stages}"
         )
     return sentences
-
-
-def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
-    first = next((number for number, one in enumerate(worst) if one.point.share), 0)
-    if first:
-        one = worst[first]
-        yield f"at step {one.point.step} for {_STYLES[stage][1]} ({one.series.name})"
 
 
 def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:

@@ -181,9 +181,9 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             # The subclass comes first, or its methods would be recorded twice.
             stack.enter_context(capture.intercepting(estimator_class, methods))
-            for plain in (
-                each for each in estimator_class.__mro__[1:] if each.__name__ == "Estimator"
-            ):
+            bases = estimator_class.__mro__[1:]
+            plain = next((base for base in bases if base.__name__ == "Estimator"), None)
+            if plain is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
             yield
 

@@ -184,8 +184,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         self, name: str, dtype: ElementType, extents: Extents, entry: Message
     ) -> StoredSlice:
         count, size = _num_elements(extents), int(entry.size)
-        # A string takes at least one byte for its length, and all strings together four for a
-        # checksum.
+        # A string takes at least one byte, for its length.
         fits = size == count * dtype.size if dtype.size else size >= count
         if not fits or entry.offset < 0 or not 0 <= entry.shard_id < self._num_shards:
             described = f"{count} elements of {dtype.name} in {size} bytes"
@@ -216,10 +215,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
 
 class Writer:
-    """Writes a checkpoint with one data file; the index is written last and completes it.
-
-    After each write, `wrote` is called with the number of bytes.
-    """
+    """Writes a checkpoint with one data file; `wrote` gets the number of bytes of each write."""
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
         self.prefix = prefix

@@ -95,8 +95,7 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
         if length > max_length:
             raise ValueError("the paths in its object graph are too long")
         for child in nodes[number].children:
-            # No real model is that deep, and the memory for paths grows with the square of the
-            # depth.
+            # No real model is that deep, and the memory for paths grows with the depth's square.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
                 raise ValueError(
                     "its object graph is too deep, or refers to a node that does not exist"

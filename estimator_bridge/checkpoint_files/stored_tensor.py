@@ -114,9 +114,7 @@ class RowLayout:
 
 
 Layout: TypeAlias = RowLayout | TableLayout
-"""`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps positions to
-ids.
-"""
+"""`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps them back."""
 
 
 def slice_key(name: str, part: Message) -> bytes:

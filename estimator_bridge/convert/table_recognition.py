@@ -68,8 +68,7 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names identify the optimizer. Keras's RMSprop without a momentum has one slot
-            # less.
+            # Keras's names identify the optimizer. Its RMSprop may lack the slot of the momentum.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present
     return best

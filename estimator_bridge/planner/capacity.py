@@ -38,8 +38,7 @@ TRAINING_BYTES = 100e6
 RESTORING_BYTES = 100e6
 """Memory that a parameter server needs, in addition to the tables, to restore a sliced checkpoint.
 
-It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
-101 MB in eight runs.
+It covers two slices and a step. Servers with 268 and 1,074 MB of tables took 59 to 101 MB.
 """
 
 MOST_SERVERS = 4096
@@ -300,8 +299,7 @@ class _Model:
             if machines <= least:
                 continue
             fastest = None
-            # More machines never need fewer parameter servers, and above the best number a step
-            # only gets slower.
+            # More machines never need fewer servers, and above the best number a step gets slower.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
                 if fastest and cluster.samples_per_second < fastest.samples_per_second:

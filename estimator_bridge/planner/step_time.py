@@ -282,10 +282,7 @@ def step_time(
     cores: int,
     chief_reads: bool = False,
 ) -> StepTime:
-    """Estimates the time of a step; `cores` counts the cores of all workers together.
-
-    Bytes and CPU time are linear in payload and tensors.
-    """
+    """Estimates the time of a step; `cores` counts the cores of all workers together."""
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
     task = functools.partial(_task, machine, coefficients)

@@ -33,9 +33,7 @@ EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group with sketches of the values of a model's ops."""
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
-"""What a side of a comparison can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a
-`Replay`.
-"""
+"""What a side can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a `Replay`."""
 FORMAT, VERSION = "estimator-bridge recording", 1
 """The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"

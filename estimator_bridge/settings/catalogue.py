@@ -103,7 +103,6 @@ def _fields(owner: str, where: Place, holder: Object) -> Iterator[Value]:
     for field in dataclasses.fields(holder):
         if any(readers(owner, field.name)):
             value = getattr(holder, field.name)
-            # These are the defaults of switches and of max_sequence_length, so the setting counts
-            # as unset.
+            # The defaults of switches and of max_sequence_length count as unset.
             unset = value is False or (owner == "FeatureConfig" and value == 0)
             yield Value(owner, field.name, where, None if unset else value)

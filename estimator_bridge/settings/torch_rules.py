@@ -266,10 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates a library's optimizer, and the states to set afterwards.
-
-    Without `settings`, it has the names of the engine's settings.
-    """
+    """Writes the call that creates an optimizer, with values or else the engine's names."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):

@@ -153,8 +153,7 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # If a table sets its own initial row value, rows are not weights, so limits of weights do not
-    # apply.
+    # If a table sets its own initial row value, its rows are not weights, and have no limits.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

@@ -27,9 +27,7 @@ STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order in which a step computes them, so an error affects the later ones."""
 
 LIMIT = 0.1
-"""An array is undecided if rounding could hide an error as large as this share of the array's
-movement.
-"""
+"""An array is undecided if rounding could hide an error of this share of its movement."""
 
 _MAX_IDS_SHOWN = 8
 StepPair = tuple[Step, Step]

@@ -38,10 +38,7 @@ from tf2_engine.sharding import PARAMETERS
 from tf2_engine.types import Array
 
 _GROSS = 1e-3
-"""If settings differ, a relative difference this large is attributed to them.
-
-It is ten thousand times a float32 rounding.
-"""
+"""If settings differ, a relative difference this large (10,000 roundings) is due to them."""
 _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 """Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
 _WHICH_OP = "which op of the model differs first"
@@ -55,10 +52,7 @@ _MAX_ALONE = 3
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison.
-
-    A `checkpoint` takes the place of side B. `pythons` query the exported models.
-    """
+    """The options of a comparison; a `checkpoint` takes the place of side B."""
 
     begin_from: str | None = None
     own_input: bool = False
@@ -180,10 +174,7 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Runs both sides again, as `request_b` says, to find the first op of the model that differs.
-
-    The op becomes the first of the causes.
-    """
+    """Runs both sides again to find the first op that differs, which becomes the first cause."""
     first = result.first.first if result.first else None
     engine = result.settings[1]["engine"]
     if first is None or not _is_of_model(result) or engine in _WITHOUT_OPS:

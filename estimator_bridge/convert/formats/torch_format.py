@@ -57,8 +57,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
     "AdamParameters": {"momenta": "momentum1", "velocities": "exp_avg_sq"},
 }
 """TorchRec's names of slots. Slots of optimizers that FBGEMM lacks keep the engine's names."""
-# Other names of these slots: in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in
-# torch.optim.
+# Their names in an unsharded FusedEmbeddingBagCollection, in FBGEMM and in torch.optim.
 _ALIASES = {
     **dict.fromkeys(("momentum_1", "sum", "exp_avg"), "momentum1"),
     **dict.fromkeys(("momentum_2", "momentum2"), "exp_avg_sq"),

@@ -37,8 +37,7 @@ _OF_HOSTS = "sharding_strategy"
 _DYNAMIC_RATE = "learning_rate.dynamic"
 """The end of the name of the field with a table's `tag`, which numbers the computed learning rates.
 
-See `LearningRate` in TensorFlow's optimization_parameters.proto. If the tag is 0, the field is
-missing.
+See `LearningRate` in TensorFlow's optimization_parameters.proto. A tag of 0 is not stored.
 """
 
 _VERBS = {

@@ -1,7 +1,6 @@
 """Compares arrays element by element, by the rules of their types.
 
-Floats and complex numbers may differ by a distance, while integers, bools and strings must be
-equal. NaN equals only NaN.
+Floats and complex numbers may differ by a distance; all others must be equal. NaN equals only NaN.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    Different integers never have distance 0. Different strings are infinitely far apart, and so are
-    NaN and a number.
+    Different strings are infinitely far apart, and so are NaN and a number.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)

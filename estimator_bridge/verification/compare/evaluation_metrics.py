@@ -25,9 +25,7 @@ from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Takes the name and magnitude of an output; returns its tolerance, and the reason for this
-tolerance.
-"""
+"""Takes the name and magnitude of an output; returns its tolerance, and the reason."""
 
 _OfValue = TypeVar("_OfValue")
 
@@ -36,18 +34,14 @@ SEEN_BY = "values of metrics: "
 
 _ROUNDINGS_OF_VALUE = 16
 _BLOCK = 2**18
-"""This many elements are compared at a time, so that float64 copies fit into a processor's
-cache.
-"""
+"""This many elements are compared at a time, so that float64 copies fit into a cache."""
 
 FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of a metric that differs although it is computed from equal values; METRIC if the
-cause is unclear.
-"""
+"""The causes of a metric that differs although its inputs are equal; METRIC is for unclear ones."""
 
 
 class Fault(NamedTuple):
@@ -58,10 +52,7 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric on both sides, and recomputed from each side's own values, if that is possible.
-
-    `crossed` is the result of side B's metric function for side A's values.
-    """
+    """A metric on both sides, and recomputed: by each side, and by side B from side A's values."""
 
     a: Array | None
     b: Array | None

@@ -25,14 +25,11 @@ ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
 ROUNDINGS_PER_UPDATE = 23
 """The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""Differences may be this many times as large as those of the perturbed run, which is only one
-sample.
-"""
+"""Differences may be this many times as large as in the perturbed run, which is only one sample."""
 MAX_PERTURBATION = 0.01
 """A perturbed start may move losses and activations at most by this share of the largest one.
 
-Differences eight times as large, almost a tenth of the values, are then still allowed. With a
-higher limit, larger faults could pass as rounding.
+Differences eight times as large, almost a tenth of the values, are then still allowed.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
@@ -125,11 +122,7 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Bounds the difference that rounding on both sides explains.
-
-    `num_terms` is the largest number of terms in a sum, such as the ids of a sample, and `scale` is
-    the magnitude of the values.
-    """
+    """Bounds the difference that rounding explains, if sums have at most `num_terms` terms."""
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
     return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL

@@ -1,7 +1,4 @@
-"""Judges steps in lockstep: side B starts every step from side A's state.
-
-So each step is judged by itself, without the rounding errors of earlier steps.
-"""
+"""Judges steps by themselves: in lockstep, side B starts every step from side A's state."""
 
 from __future__ import annotations
 

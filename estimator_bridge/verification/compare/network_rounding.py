@@ -29,9 +29,7 @@ from tf2_engine.types import Array
 _ROUNDINGS = 32
 """Any result of a model may have an error of this many roundings, relative to its size."""
 _ROUNDINGS_OF_UPDATE = 16
-"""An update by the model's optimizer may have this many roundings, relative to the variable or
-its movement.
-"""
+"""An update may have this many roundings, relative to the variable or its movement."""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
@@ -45,9 +43,8 @@ _SLOT = "/Adam"
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
-We compared two versions of TensorFlow, and two graphs of one model, for models of a few layers:
-rounding moves gradients by half as much as the changed bits do, and single elements by three times
-as much.
+In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved gradients
+by half as much as the changed bits do, and single elements by three times as much.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""
@@ -119,8 +116,7 @@ class Network:
     ) -> Residual:
         """Judges a variable that the model or its optimizer moves.
 
-        `same` says whether both sides apply bitwise the same gradients; `relative` is an additional
-        tolerance, relative to the movement.
+        Both sides may apply the `same` gradients. `relative` is a tolerance for the movement.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
@@ -241,8 +237,7 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Large elements so do not hide errors in much smaller ones. If rows are samples (`has_jumps`), a
-    threshold in the model may move single samples further than the others.
+    If rows are samples (`has_jumps`), a threshold in the model may move some of them further.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -264,11 +259,7 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far elements of an array usually move; with `top`, the largest movement.
-
-        If an element moves by more than its size and its scale has few elements, its own largest
-        movement counts.
-        """
+        """Returns how far elements of an array usually move; with `top`, the largest movement."""
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
         for scale in np.unique(scales).tolist():
@@ -278,6 +269,7 @@ class Noise:
         moved = self._most_moved
         if moved is None or moved.shape != values.shape:
             return levels
+        # An element that moves by more than its size consists of rounding errors.
         is_chance = is_rare & (moved > np.abs(values))
         return np.where(is_chance, np.maximum(levels, moved), levels)
 

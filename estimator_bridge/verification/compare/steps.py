@@ -29,11 +29,7 @@ Judged = tuple[str, PairedName, Residual]
 """The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""A gradient smaller than this share of the model's largest one may consist of rounding errors
-only.
-
-For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
-"""
+"""A gradient below this share of the largest one may be only rounding, as before a batch norm."""
 _DEVIATIONS = 4.5
 """In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
 SIGNIFICANT = 6.0
@@ -41,8 +37,7 @@ SIGNIFICANT = 6.0
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
-Constants in float32, and learning rates that are computed in another way, differ by up to a few
-tens of roundings.
+Constants in float32, and rates that are computed in another way, differ by a few tens of them.
 """
 
 

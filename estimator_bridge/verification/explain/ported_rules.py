@@ -37,16 +37,13 @@ from tf2_engine.types import Array
 _ADDED = "added"
 """The name of the value that a variant adds to the settings of a rule."""
 _NEAR = 0.01
-"""A number with at most this relative distance from a power of ten is probably a framework's
-default.
-"""
+"""A number that is this close to a power of ten is probably a framework's default."""
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an Adagrad with an epsilon that is a power of ten.
 
-    Other values could be another learning rate, which looks the same while accumulators are nearly
-    constant.
+    Any other value may be another rate, which looks alike while accumulators hardly change.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 

@@ -1,7 +1,4 @@
-"""Finds the update rule that a side follows: the table's rule with one thing changed.
-
-A guess fits if it reproduces the deviating side's rows and slots within their rounding.
-"""
+"""Finds the update rule that a side follows: the table's rule with one thing changed."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ Change = Callable[[RecordedIds], RecordedIds]
 class Guess(NamedTuple):
     """One thing that a side may do differently: a changed table, inputs, or update `variant`.
 
-    `text` is the rest of a sentence that starts with "side B". If there are several `steps`, the
-    side makes them one after the other.
+    `text` is the rest of a sentence that starts with "side B".
     """
 
     name: str
@@ -145,8 +141,7 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
     # A rule may hide a factor in some variables: Adagrad moves rows by the rate even if a gradient
-    # is large, so only the slots reveal the gradient's scale. Hence each variable is also tried
-    # alone.
+    # is large, so only the slots reveal the gradient's scale. So each variable is tried alone, too.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -211,12 +206,10 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    # Limits come first: the sums of single cores are not clipped where the sum of all cores would
-    # be.
+    # Limits come first, because the sum of a single core may not be clipped where that of all is.
     yield from _of_limits(update)
     yield from _of_features(update)
-    # Samples come before duplicates: losing a sample may equal using only the first gradient of a
-    # row.
+    # Samples come before duplicates: a lost sample may look like a dropped gradient of a row.
     yield from _of_samples(update)
     yield from _of_duplicates(update)
     yield from _of_gains(update)

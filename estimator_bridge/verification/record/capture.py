@@ -42,15 +42,12 @@ _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Part = tuple[int, int]
-"""A part of a split variable: the axis along which it is split, and the index at which the part
-begins.
-"""
+"""A part of a split variable: the axis of the split, and the index at which the part begins."""
 _WHOLE = (0, 0)
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns the value that replaces a captured value in training.
+"""Takes the step (from 0), group, name and value, and whether the number of rows may change.
 
-The arguments are the step (from 0), group, name and value, and whether the number of rows may
-differ.
+Returns the value that replaces the captured one in training.
 """
 SKETCH = "sketch"
 """The name under which a recorded step contains the sketches, [ops, 2] float64."""
@@ -296,8 +293,7 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        # The dtype of the rows depends on the op that made the slices; it does not count as a
-        # difference.
+        # The dtype of the rows depends on the op that made the slices, and does not matter.
         gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}
 

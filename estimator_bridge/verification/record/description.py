@@ -39,9 +39,7 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, TensorLike, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Prefix of the ops that load tables onto a device; the first of them contains the device's
-configuration.
-"""
+"""Prefix of the ops that load tables onto a device; the first has the device's configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
 """Matches the part number in op names of partitioned variables and their slots."""

@@ -214,10 +214,7 @@ def _batch_size(spec: Object) -> int | None:
 
 
 class KerasMetricValues(CapturedMetrics):
-    """Captures what `test_step` passes to `update_metrics` and `mean_loss.update_state`.
-
-    `migrate --form keras` writes such models.
-    """
+    """Captures what `test_step` passes to metrics, as `migrate --form keras` writes it."""
 
     def __init__(self) -> None:
         super().__init__()

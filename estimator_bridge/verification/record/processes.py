@@ -166,10 +166,7 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
 def query_exported_models(
     side: Recording, inputs: Recording, python: str, examples: str | None
 ) -> None:
-    """Feeds the first batches of `inputs` to every exported model, and records the answers.
-
-    Signatures that take Examples get those in the file `examples`, if it is given.
-    """
+    """Feeds the first batches of `inputs`, or the file `examples`, to every exported model."""
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
             f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
@@ -283,10 +280,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
 
 
 class Place:
-    """The directory of recordings and logs, which is removed at the end unless `keep` is set.
-
-    The logs stay after an error, and if `keeps_logs`.
-    """
+    """A directory that is removed at the end unless `keep` is set; logs stay after errors."""
 
     def __init__(self, keep: str | None) -> None:
         self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))

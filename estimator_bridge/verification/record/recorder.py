@@ -332,10 +332,9 @@ class Leader:
 
 
 class Perturbation:
-    """Runs side A with changed last bits and with side B's gradients.
+    """Runs side A with changed last bits, which show how far rounding may move loss and gradients.
 
-    The bits show how far rounding may move loss and gradients, and the gradients show how the
-    model's optimizer should update the variables.
+    Side B's gradients replace side A's, to show how the model's optimizer updates with them.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

@@ -24,16 +24,11 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
-"""Makes the description of a side from the program, the trainer, the first step and the number
-of steps.
-"""
+"""Describes a side, given the program, the trainer, the first step and the number of steps."""
 
 
 class RecordingHook(tf.train.SessionRunHook):
-    """Writes every variable at the start and after each session call.
-
-    It can set the initial values, and takes over the variables of a leader after each call.
-    """
+    """Writes every variable at the start and after each session call, and may replace them."""
 
     def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder

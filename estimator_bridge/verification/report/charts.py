@@ -19,9 +19,7 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""The smallest and the largest difference that are drawn, as powers of ten of the tolerance.
-Others are drawn at the edge.
-"""
+"""The range of differences that is drawn, in powers of ten of the tolerance."""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.

@@ -1,7 +1,6 @@
 """Applies the update rules of docs/numerics.md to values with error bounds.
 
-A rule gets gradients, [rows, dim], that are already summed and clipped, and weights to which decay
-has been applied. Constants are float32.
+A rule gets gradients, [rows, dim], that are summed and clipped, and weights that have decayed.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""The numeric settings and flags of an optimizer as float32 values; settings that are None are
-missing.
-"""
+"""The numeric settings and flags of an optimizer as float32 values, without those that are None."""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 _ROUNDINGS_OF_RATE = 4
 """A learning rate that is computed from the step counts as this many roundings."""

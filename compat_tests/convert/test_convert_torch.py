@@ -12,13 +12,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import (
-    OTHERS,
-    TPU_SLOTS,
-    assert_same,
-    spec_of,
-    tables_of,
-)
+from compat_tests.support.conversions import OTHERS, TPU_SLOTS, assert_same, spec_of, tables_of
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
 from estimator_bridge.convert.formats import torch_format

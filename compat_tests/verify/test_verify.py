@@ -22,7 +22,7 @@ from estimator_bridge.recording.files import Recording, write_arrays
 from estimator_bridge.runtime.step import engine_step, table_variables
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
-from estimator_bridge.verification.procedure import record_checkpoint
+from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import SIDES, A, RecordingRequest, opened

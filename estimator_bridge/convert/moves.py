@@ -9,14 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from estimator_bridge.checkpoint_files import (
-    CHUNK,
-    Layout,
-    Reader,
-    RowLayout,
-    StoredTensor,
-    Writer,
-)
+from estimator_bridge.checkpoint_files import CHUNK, Layout, Reader, RowLayout, StoredTensor, Writer
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.requirements import (
-    class_names,
-    is_tensor_core_column,
-    is_tpu_column,
-)
+from estimator_bridge.legacy.requirements import class_names, is_tensor_core_column, is_tpu_column
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings.legacy_spec import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,22 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, find
-from estimator_bridge.convert.formats import format_of
-from estimator_bridge.convert.formats.checkpoint_format import Contents
-from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording import replay
-from estimator_bridge.recording.files import (
-    CHECKPOINT,
-    KERAS,
-    MODEL_OPS,
-    PORT,
-    VARIABLES,
-    Recording,
-    RecordingWriter,
-    SideDescription,
-)
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, MODEL_OPS, PORT, Recording
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.explain.search import SECONDS, Search
@@ -34,7 +20,6 @@ from estimator_bridge.verification.findings import ACTIVATION, Cause, some
 from estimator_bridge.verification.record import processes
 from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import PERTURBED, A, B, Record, RecordingRequest
-from tf2_engine.sharding import PARAMETERS
 from tf2_engine.types import Array
 
 _GROSS = 1e-3
@@ -81,6 +66,8 @@ def side_by_side(
     if options.checkpoint is None:
         record(request_b)
     else:
+        from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
+
         record_checkpoint(place_b, options.checkpoint, a)
     for role, side in ((A, a), (B, b)):
         if side.exported():
@@ -260,43 +247,3 @@ def _alone(side: str, ops: Sequence[str]) -> str:
 
 def _shown(name: str, kind: str, source: str) -> str:
     return f"{name} ({kind}{f', {source}' if source else ''})"
-
-
-def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
-    """Writes a recording with only the last step, in which variables have side A's names."""
-    prefix = find(checkpoint)
-    settings, numbers = a.settings, a.numbers()
-    # If there are several optimizers, a table's optimizer is found by its slots.
-    kinds = {str(table["optimizer"]) for table in settings["tables"]}
-    options = ConversionOptions(optimizer=kinds.pop() if len(kinds) == 1 else None)
-    with Reader(prefix) as reader:
-        contents = format_of(reader).read(reader, options, strict=False)
-        step = contents.step()
-        keys = _keys(contents, settings)
-    if step != numbers[-1]:
-        raise errors.InvalidInput(
-            f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: choose --steps "
-            "and --begin-from so that both end with the same step."
-        )
-    writer = RecordingWriter(directory)
-    name, kind = os.path.basename(prefix), CHECKPOINT
-    side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
-    writer.note("settings", {**side, "where": prefix, "config": {}})
-    for number in numbers[:-1]:
-        writer.step(number, {})
-    import tensorflow as tf
-
-    values = tf.train.load_checkpoint(prefix)
-    variables = {name: values.get_tensor(key) for name, key in keys.items()}
-    writer.step(numbers[-1], {VARIABLES: variables})
-
-
-def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
-    keys = {name: key for key, name in contents.others.items() if name is not None}
-    tables = {table.known.name: table.parts for table in contents.tables}
-    for table in settings["tables"]:
-        parts = tables.get(table["name"], {})
-        names = {table["variable"]: PARAMETERS, **table["slots"]}
-        stored = ((name, parts.get(part)) for name, part in names.items())
-        keys.update((name, part.name) for name, part in stored if part is not None)
-    return keys

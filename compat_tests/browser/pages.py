@@ -11,6 +11,7 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
+from estimator_bridge.cli.verify import provenance
 from estimator_bridge.recording.files import (
     EVALUATION,
     EXPORT,
@@ -21,7 +22,6 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
-from estimator_bridge.verification.provenance import provenance
 from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 
@@ -92,7 +92,7 @@ def _follow(directory: pathlib.Path, apart: float) -> None:
     # Beside the recording, whose directory is there already.
     writer = RecordingWriter(directory / "after")
     for kind, values in outcomes.items():
-        writer.outcome(kind, values)
+        writer.outcomes.write(writer.outcomes.begin(kind), values)
     for file in writer.directory.glob("*.npz"):
         file.rename(directory / file.name)
 

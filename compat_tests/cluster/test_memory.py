@@ -20,9 +20,9 @@ import pytest
 from compat_tests.support.cluster_tasks import ClusterTasks
 from compat_tests.support.nursery import Nursery
 from estimator_bridge import quiet_start
-from estimator_bridge.cli import main, server_memory
+from estimator_bridge.cli import main
 from estimator_bridge.planner.capacity import server_memory as planned_memory
-from estimator_bridge.planner.coefficients import Coefficients
+from estimator_bridge.planner.step_time import Coefficients
 from tf2_engine.placement import TableSize, place_tables
 
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
@@ -55,7 +55,7 @@ PATIENCE = 900
 def nursery() -> Iterator[Nursery]:
     """Starts tasks with the allocator that `estimator-bridge serve` chooses for a server."""
     environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    environment[server_memory.VARIABLE] = "0"
+    environment[main.ONEDNN] = "0"
     started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
     yield started
     started.close()
@@ -69,14 +69,14 @@ def test_a_server_gives_memory_back(
     """Programs in the place of a server have its allocator, unless the user sets another one."""
     place = {"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": task, "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
-    monkeypatch.setenv(server_memory.VARIABLE, is_set or "")
+    monkeypatch.setenv(main.ONEDNN, is_set or "")
     if is_set is None:
-        monkeypatch.delenv(server_memory.VARIABLE)
+        monkeypatch.delenv(main.ONEDNN)
     monkeypatch.setattr(quiet_start, "quieten", lambda: None)
     monkeypatch.delitem(sys.modules, "tensorflow")
     assert main.main(["run", "no_program.py"]) == 2
     expected = "0" if task == "ps" and is_set is None else is_set
-    assert os.environ.get(server_memory.VARIABLE) == expected
+    assert os.environ.get(main.ONEDNN) == expected
 
 
 def resident(pid: int, field: str) -> int:

@@ -12,16 +12,10 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import (
-    OTHERS,
-    TPU_SLOTS,
-    assert_same,
-    spec_of,
-    tables_of,
-)
+from compat_tests.support.conversions import OTHERS, TPU_SLOTS, assert_same, spec_of, tables_of
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
-from estimator_bridge.convert import torch_files
+from estimator_bridge.convert.formats import torch_format
 
 FILES = ("model", "optimizer", "variables")
 STATES = {
@@ -67,7 +61,7 @@ def write(path: pathlib.Path, tensors: Mapping[str, Any]) -> str:
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_files, "has_torch", lambda: False)
+    monkeypatch.setattr(torch_format, "has_torch", lambda: False)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 from compat_tests import column_models
 from estimator_bridge import audit, migrate
-from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.cli import program_arguments
 from estimator_bridge.run import install
 
 GOLDENS = pathlib.Path(__file__).parent / "column_models"
@@ -37,7 +37,7 @@ def path_of_program(name: str) -> pathlib.Path:
 
 def spec_of(name: str) -> Any:
     try:
-        return checkpoint_arguments.load(f"{path_of_program(name)}:make_spec")
+        return program_arguments.load(f"{path_of_program(name)}:make_spec")
     finally:
         install.uninstall()
 

@@ -15,9 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from compat_tests.support import local_cluster
-from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job, TableLoad, sampled_load
-from estimator_bridge.planner.traffic import Wire, core_traffic, step_bytes
+from estimator_bridge.planner.step_time import Coefficients, Wire, core_traffic, step_bytes
 from tf2_engine import Adagrad, TPUEmbedding
 from tf2_engine.backends import PsDriver
 from tf2_engine.placement import Layout, TableSize, place_tables

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_bridge import errors
+from estimator_bridge.planner.calibration import Measured, fit
 from estimator_bridge.planner.capacity import (
     RESTORING_BYTES,
     Options,
@@ -17,15 +18,17 @@ from estimator_bridge.planner.capacity import (
     plan_capacity,
     server_memory,
 )
-from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
 from estimator_bridge.planner.job import Job, RowLoad, TableLoad, sampled_load, zipf_load
-from estimator_bridge.planner.step_time import Machine, step_time, values_updated
-from estimator_bridge.planner.traffic import (
+from estimator_bridge.planner.step_time import (
+    Coefficients,
+    Machine,
     Wire,
     core_traffic,
     graph_nodes,
     on_servers,
     step_bytes,
+    step_time,
+    values_updated,
 )
 from tf2_engine.placement import Layout, TableSize, place_tables
 

@@ -15,11 +15,10 @@ import pytest
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.planner import calibration, chart, report
+from estimator_bridge.planner import calibration, report
 from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
-from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job, TableLoad, zipf_load
-from estimator_bridge.planner.step_time import Machine
+from estimator_bridge.planner.step_time import Coefficients, Machine
 from tf2_engine.placement import TableSize
 
 
@@ -62,7 +61,7 @@ def test_json_is_valid_and_says_what_the_text_says() -> None:
 def test_a_chart_is_well_formed() -> None:
     """The chart is well-formed XML for any names, and has a point for each cluster."""
     plan = plan_of(workers=4)
-    root = ElementTree.fromstring(chart.chart(plan))
+    root = ElementTree.fromstring(report.chart(plan))
 
     circles = [each for each in root.iter() if each.tag.endswith("circle")]
     assert sum(float(each.get("r", 0)) > 0 for each in circles) == len(plan.growth)
@@ -179,7 +178,7 @@ def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_choices_are_those_of_the_model() -> None:
     """`plan --help` lists all layouts and forms without importing the model."""
     from estimator_bridge.cli import plan, run
-    from estimator_bridge.planner.traffic import WIRES
+    from estimator_bridge.planner.step_time import WIRES
     from tf2_engine.placement import LAYOUTS
 
     assert plan._LAYOUTS == LAYOUTS

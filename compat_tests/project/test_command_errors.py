@@ -15,7 +15,7 @@ import pytest
 
 from compat_tests.support import odd_sources
 from estimator_bridge import audit, cli, errors
-from estimator_bridge.cli import completion, doctor, failures, main
+from estimator_bridge.cli import completion, doctor, main, output
 from estimator_bridge.migrate import packages
 from estimator_bridge.run import install, program_lines
 
@@ -308,7 +308,7 @@ def test_any_error_is_a_line(
     stderr = capsys.readouterr().err
     assert line in stderr
     assert stderr.count("\n") == 1
-    monkeypatch.setenv(failures.TRACEBACK, "1")
+    monkeypatch.setenv(output.TRACEBACK, "1")
     assert run("doctor") == 2
     assert ("Traceback" in capsys.readouterr().err) == (what != "an error of ours")
 

@@ -16,8 +16,7 @@ from estimator_bridge import audit
 from estimator_bridge.cli import main
 from estimator_bridge.settings import torch_rules
 from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.torch_effects import EFFECTS
-from estimator_bridge.settings.torch_rules import LIBRARIES, OUTCOMES, RULES
+from estimator_bridge.settings.torch_rules import EFFECTS, LIBRARIES, OUTCOMES, RULES
 from tf2_engine.optimizers import OPTIMIZERS
 
 PROGRAM = """

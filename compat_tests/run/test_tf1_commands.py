@@ -16,7 +16,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.run.test_tf1_programs import PROGRAMS
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors
-from estimator_bridge.cli import checkpoint_arguments, main
+from estimator_bridge.cli import main, program_arguments
 
 SPEC = """
 import tensorflow as tf
@@ -78,7 +78,7 @@ def test_a_spec_of_tf1_is_read(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = builtins.__import__
-    spec = checkpoint_arguments.load("specs:make_spec" if by_module else "specs.py:make_spec")
+    spec = program_arguments.load("specs:make_spec" if by_module else "specs.py:make_spec")
     monkeypatch.delitem(sys.modules, "specs", raising=False)
 
     assert [column.get_embedding_table_size() for column in spec.feature_columns] == [(7, 3)]
@@ -96,7 +96,7 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
     path.write_text(SPEC)
 
     with pytest.raises(errors.InvalidInput, match="line 4: AttributeError"):
-        checkpoint_arguments.load(f"{path}:make_spec", tf1=False)
+        program_arguments.load(f"{path}:make_spec", tf1=False)
     assert (
         "fails for tf.truncated_normal_initializer, which only TensorFlow 1 has. Run it with "
         in (capsys.readouterr().err)

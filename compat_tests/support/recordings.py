@@ -15,7 +15,7 @@ from estimator_bridge.recording.files import (
     Recording,
     RecordingWriter,
 )
-from estimator_bridge.verification.record.requests import A, RecordingRequest
+from estimator_bridge.verification.sides import A, RecordingRequest
 
 TABLE = "tbl_words"
 SETTINGS: dict[str, Any] = {

@@ -14,7 +14,7 @@ from compat_tests.support.paths import ROOT
 from estimator_bridge.settings import torch_rules
 from estimator_bridge.settings.catalogue import ROWS, RULES
 from estimator_bridge.settings.row import PLAIN, SEVERITIES, SettingRow
-from estimator_bridge.settings.torch_effects import EFFECTS
+from estimator_bridge.settings.torch_rules import EFFECTS
 
 DIFFERENCES = ROOT / "docs" / "differences.md"
 GUIDE = ROOT / "docs" / "what_stock_did.md"

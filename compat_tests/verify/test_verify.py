@@ -24,9 +24,8 @@ from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.requests import A, RecordingRequest
 from estimator_bridge.verification.result import Result
-from estimator_bridge.verification.sides import SIDES, opened
+from estimator_bridge.verification.sides import SIDES, A, RecordingRequest, opened
 
 ITEMS, QUERY = "tbl_items", "tbl_query_weighted_by_query_weights"
 

@@ -20,9 +20,9 @@ from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, free_run
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
-from estimator_bridge.verification.record.requests import PERTURBED, B, RecordingRequest
 from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import PERTURBED, B, RecordingRequest
 from tf2_engine import tf_compat
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from estimator_bridge.recording.files import TableDescription
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
-from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs
 from estimator_bridge.verification.explain import update_fits
 from estimator_bridge.verification.explain.update_fits import GRADIENT, RATE, Guess, Update
 
@@ -55,17 +55,17 @@ def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: i
     gradient = (rng.normal(size=(num_rows, DIM)) * magnitude).astype(np.float32)
     before = {"rows": rng.normal(size=(8, DIM)).astype(np.float32)}
     before |= {slot: np.full((8, DIM), 0.1, np.float32) for slot in SLOTS[kind]}
-    steps = [ShadowInputs(0, {"word": occurrences}, {"word": gradient})]
+    step = ShadowInputs(0, {"word": occurrences}, {"word": gradient})
     if setting == RATE:
-        wrong = Guess("", "", update_fits.with_rates(table, factor), steps)
+        wrong = Guess("", "", update_fits.with_rates(table, factor))
     else:
-        changed = update_fits.with_gradients(steps, lambda each: each * np.float32(factor))
-        wrong = Guess("", "", table, changed)
-    expected = Update(table, before, before, steps).expected(wrong)
+        changed = update_fits.with_gradients(step, lambda each: each * np.float32(factor))
+        wrong = Guess("", "", steps=[changed])
+    expected = Update(table, before, before, step).expected(wrong)
     after = {name: values.copy() for name, values in before.items()}
     for name, part in expected.parts.items():
         after[name][expected.rows] = part.value.astype(np.float32)
-    return Update(table, before, after, steps)
+    return Update(table, before, after, step)
 
 
 @pytest.mark.parametrize("num_rows", [1, 4])

@@ -21,7 +21,7 @@ from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.compare.network_rounding import relative_error
-from estimator_bridge.verification.record.update_rules import rule_of
+from estimator_bridge.verification.record.description import rule_of
 from tf2_engine.keras import ByStep
 from tf2_engine.optimizers import SGD
 

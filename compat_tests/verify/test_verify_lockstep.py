@@ -24,7 +24,7 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.verification.compare import comparison, network_rounding, steps
 from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
-from estimator_bridge.verification.compare.joined_cores import joined_step
+from estimator_bridge.verification.compare.paired_steps import joined_step
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.perturbation import perturbed
 from estimator_bridge.verification.result import Result

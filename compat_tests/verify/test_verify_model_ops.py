@@ -13,9 +13,8 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.estimator import EstimatorSpec
 from estimator_bridge.recording.files import MODEL_OPS, Recording, RecordingWriter
-from estimator_bridge.verification.explain.localisation import first_differing_op
-from estimator_bridge.verification.record import model_ops
-from estimator_bridge.verification.record.capture import Capture
+from estimator_bridge.verification.procedure import first_differing_op
+from estimator_bridge.verification.record.capture import Capture, ModelOp, sketching_model_fn
 
 OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.py, line 8")]
 
@@ -68,7 +67,7 @@ def test_ops_are_sketched_that_run_anyway() -> None:
 
     Their values stay the same, and each op has the line of the program that creates it.
     """
-    described: list[model_ops.ModelOp] = []
+    described: list[ModelOp] = []
     capture = Capture()
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
@@ -85,9 +84,7 @@ def test_ops_are_sketched_that_run_anyway() -> None:
         tf.random_uniform([2], name="unused")
         return EstimatorSpec(mode, loss=loss, train_op=tf.no_op())
 
-    wrapped = model_ops.sketching_model_fn(
-        model_fn, capture, lambda: True, lambda ops: described.extend(ops)
-    )
+    wrapped = sketching_model_fn(model_fn, capture, lambda: True, lambda ops: described.extend(ops))
     with tf.Graph().as_default(), tf.Session() as session:
         spec = wrapped(tf.constant([1.0, 2.0]), None, "train")
         session.run(tf.global_variables_initializer())
@@ -106,7 +103,7 @@ def test_ops_are_sketched_that_run_anyway() -> None:
 
 def test_variables_are_not_sketched_in_their_memory() -> None:
     """The update of a reference variable may come before the sketch; what is read from it stays."""
-    described: list[model_ops.ModelOp] = []
+    described: list[ModelOp] = []
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         weight = tf.get_variable("weight", [2], use_resource=False)
@@ -114,7 +111,7 @@ def test_variables_are_not_sketched_in_their_memory() -> None:
         net = tf.multiply(features * weight, resource, name="net")
         return EstimatorSpec(mode, loss=tf.reduce_sum(net), train_op=weight.assign_add(net))
 
-    wrapped = model_ops.sketching_model_fn(model_fn, Capture(), lambda: True, described.extend)
+    wrapped = sketching_model_fn(model_fn, Capture(), lambda: True, described.extend)
     with tf.Graph().as_default():
         wrapped(tf.constant([1.0, 2.0]), None, "train")
 

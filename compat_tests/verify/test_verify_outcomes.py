@@ -12,14 +12,14 @@ import pytest
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.recording.array_files import digest
-from estimator_bridge.recording.files import Recording
-from estimator_bridge.recording.outcome_files import (
+from estimator_bridge.recording.files import (
     METRIC_VARIABLE,
     OTHER,
     OWN,
     RECOMPUTED,
     SEEN,
     OutcomeWriter,
+    Recording,
 )
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, evaluation_metrics

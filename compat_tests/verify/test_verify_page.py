@@ -13,8 +13,8 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
+from estimator_bridge.cli import verify
 from estimator_bridge.recording.files import CHECKPOINT
-from estimator_bridge.verification import provenance
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
@@ -111,7 +111,7 @@ def test_plain_text_stays_what_it_is(name: str) -> None:
 def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> None:
     """The page starts with the subject, the verdict and the omissions; the sides follow."""
     result = result_of(tmp_path)
-    result.about = provenance.provenance(__file__)
+    result.about = verify.provenance(__file__)
     text = shown(page.page(result, TITLE))
     order = [
         "Whether side B, the bridge on TensorFlow 2.15.1 (bridge), computes the same numbers",
@@ -208,15 +208,15 @@ def test_the_revision_of_a_program_is_found(changed: bool, tmp_path: pathlib.Pat
     """A program in a git repository has a revision and a remark on changes; others have none."""
     program = tmp_path / "train.py"
     program.write_text("print(1)")
-    assert provenance.revision_of(str(program)) == "in no git repository"
+    assert verify.revision_of(str(program)) == "in no git repository"
     who = ("-c", "user.name=n", "-c", "user.email=e@x")
     for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
-        assert provenance._git(str(tmp_path), *arguments) is not None
+        assert verify._git(str(tmp_path), *arguments) is not None
     if changed:
         program.write_text("print(2)")
-    revision = provenance.revision_of(str(program))
+    revision = verify.revision_of(str(program))
     assert re.match(r"[0-9a-f]{40}", revision)
     assert revision.endswith("not committed") == changed
     other = tmp_path / "other.py"
     other.write_text("")
-    assert "does not hold this file" in provenance.revision_of(str(other))
+    assert "does not hold this file" in verify.revision_of(str(other))

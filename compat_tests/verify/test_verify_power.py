@@ -20,7 +20,7 @@ from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.other_version import OtherVersion
 from compat_tests.verify.power.program import Model, Program
 from estimator_bridge.recording.files import VARIABLES
-from estimator_bridge.verification.record.requests import RecordingRequest
+from estimator_bridge.verification.sides import RecordingRequest
 
 QUICK = ("Adam's bias", "cut too early", "skipped step", "loss", "rate times 1.001", "frozen row")
 """Faults of an optimizer, a lookup, a step, the model, a schedule and a row."""

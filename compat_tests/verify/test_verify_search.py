@@ -14,11 +14,11 @@ from estimator_bridge import errors
 from estimator_bridge.progress_line import no_progress
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
-from estimator_bridge.verification.explain.localisation import localise
 from estimator_bridge.verification.explain.search import Search
+from estimator_bridge.verification.procedure import localise
 from estimator_bridge.verification.record.processes import ProcessRecorder
-from estimator_bridge.verification.record.requests import A, RecordingRequest
 from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import A, RecordingRequest
 
 
 def compared(tmp_path: pathlib.Path) -> Result:

@@ -22,9 +22,8 @@ from estimator_bridge.recording.files import Recording
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.requests import A, RecordingRequest
 from estimator_bridge.verification.record.tf2_recorder import Tf2Recorder
-from estimator_bridge.verification.sides import SIDES
+from estimator_bridge.verification.sides import SIDES, A, RecordingRequest
 from tf2_engine.declared import used
 
 LEGACY = (

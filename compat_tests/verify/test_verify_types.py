@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from estimator_bridge.recording.array_files import as_array, digest, read_arrays, write_arrays
-from estimator_bridge.recording.outcome_files import Outcomes, OutcomeWriter
+from estimator_bridge.recording.files import Outcomes, OutcomeWriter
 from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.evaluation_metrics import SampleDifferences
 from estimator_bridge.verification.record.outcome_recorder import (

@@ -19,7 +19,7 @@ from compat_tests.verify.power.faults_of_jobs import FAULTS_OF_JOBS
 from compat_tests.verify.power.program import ROWS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.verification.record.requests import RecordingRequest
+from estimator_bridge.verification.sides import RecordingRequest
 from estimator_bridge.verification.watch.invariants import INVARIANTS
 from estimator_bridge.verification.watch.watcher import WatchedJob, WatchReport
 

@@ -12,12 +12,9 @@ from tf2_engine.types import Object
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:
-    """Returns the tables of the latest checkpoint of a model_dir, and findings about its files.
+    """Lists the tables of a checkpoint, or of a directory's latest, and findings about its files.
 
-    Args:
-        path: a directory, or a checkpoint.
-        spec: the program's spec, which names tables and optimizers; with None, both are guessed
-            from the checkpoint's variables.
+    Without the program's spec, tables and optimizers are guessed from the variables.
 
     Raises:
         UnreadableCheckpoint: there is no checkpoint, or a file is damaged.

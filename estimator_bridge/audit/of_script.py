@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.audit import of_private_names, of_torch
+from estimator_bridge.audit import of_torch
 from estimator_bridge.audit.of_sparse_cores import TORCH, SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
+from estimator_bridge.run import stock_names
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
-from estimator_bridge.settings.detectors import is_set
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.row import is_set
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ _TRANSFORMING = {
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
 # The functions and classes whose arguments rules read; "*Parameters" is all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
+_PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
+_REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
+_DOTTED = re.compile(r"\w+(\.\w+)+")
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Returns the findings in a program's source, and what each means on the `target` machine.
+    """Finds settings in a program's source, and says what each means on the `target` machine.
 
-    A setting whose value is computed or passed with `**` becomes a remark, because only a run shows
-    the value.
+    If only a run shows a setting's value, the setting becomes a remark.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
@@ -64,7 +67,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         remarks.insert(0, "canned models have no tables on a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
-    remarks += of_private_names.remarks_of(tree)
+    remarks += private_remarks_of(tree)
     on_target, on_torch = None, None
     if target is not None and target.kind == TORCH:
         on_torch = of_torch.audit_source(visitor.optimizers, notes)
@@ -218,3 +221,64 @@ def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
             yield Note(
                 "canned_optimizer", where, SourceText(f"{argument}={keras_optimizer[0]}...)")
             )
+
+
+def audit_folder(folder: str) -> Audit:
+    """Reports the private names of stock that a folder uses and the bridge lacks.
+
+    Raises:
+        InvalidInput: there is no Python file.
+    """
+    remarks: list[str] = []
+    paths = sorted(pathlib.Path(folder).rglob("*.py"))
+    if not paths:
+        raise errors.InvalidInput(f"audit: {folder} has no Python file.")
+    for path in paths:
+        where = str(path.relative_to(folder))
+        try:
+            remarks += private_remarks_of(ast.parse(path.read_bytes()), where)
+        except (SyntaxError, ValueError) as error:
+            remarks.append(f"{where} is not Python 3: {error}")
+    if not remarks:
+        remarks = [f"{len(paths)} source(s) use no private name of stock that the bridge lacks"]
+    return Audit(folder, (), (), (), tuple(remarks))
+
+
+def private_remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:
+    flow = NameFlow(tree)
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        for path in _paths(node, flow):
+            found.setdefault(path, getattr(node, "lineno", 0))
+    for path, line in sorted(found.items(), key=lambda item: item[1]):
+        outcome = _outcome(path)
+        if outcome is not None:
+            yield f"{f'{file}, ' if file else ''}line {line}: {outcome}"
+
+
+def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        yield from (f"{node.module}.{alias.name}".removesuffix(".*") for alias in node.names)
+    elif isinstance(node, ast.Attribute):
+        yield from flow.full_names(node)
+    elif isinstance(node, ast.Constant) and _DOTTED.fullmatch(str(node.value)):
+        yield str(node.value)  # as importlib and mock take them
+
+
+def _outcome(path: str) -> str | None:
+    if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
+        return None
+    if path in stock_names.MODULES or path in _PACKAGES:
+        return None
+    module, _, name = path.rpartition(".")
+    while module and module not in stock_names.MODULES and module not in _PACKAGES:
+        module, _, name = module.rpartition(".")
+    full = f"{module}.{name}"
+    if name in stock_names.MODULES.get(module, ()):
+        return None
+    if name in stock_names.lacking(module):
+        return f"the bridge lacks stock's {full}: importing the name works, using it fails"
+    what = "name" if module in stock_names.MODULES else "module"
+    return f"the bridge has no {what} {full}: what imports or reads it fails"

@@ -35,8 +35,7 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, for which the other fields are ignored.
         cores: the cores of all hosts together; None takes the number that the program sets, or 1.
-        batch_size: samples of the global batch; None takes the program's batch size, which is known
-            only if the program is run.
+        batch_size: samples of the global batch; None takes the program's, which only a run shows.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -86,7 +85,7 @@ class SparseCoreAudit:
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if the program has no tables, or its tables do not fit on this kind of TPU.
+        stacks: empty if there are no tables, or they do not fit on this kind of TPU.
         sampled: None without `Target.sample`.
     """
 

@@ -16,8 +16,7 @@ from estimator_bridge.audit.of_sparse_cores import (
 from estimator_bridge.audit.program import AuditedProgram
 from estimator_bridge.audit.report import DEFAULT_HOSTS, Audit, AuditedTable, findings_of
 from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
-from estimator_bridge.settings import detect, render
-from estimator_bridge.settings.catalogue import ROWS
+from estimator_bridge.settings import catalogue, render
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable, Note, Place, SourceText
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
@@ -34,9 +33,7 @@ def audit_spec(
     hosts: Sequence[int] = DEFAULT_HOSTS,
     target: Target | None = None,
 ) -> Audit:
-    """Returns the tables and findings of a spec, which the report calls `subject`.
-
-    With a `target`, the audit also says what changes on a TPU with SparseCores, or in PyTorch.
+    """Audits a spec, which the report calls `subject`, and what changes on a `target`.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -46,16 +43,16 @@ def audit_spec(
     audit = Audit(subject, tables, tuple(hosts), findings_of(_notes(legacy)))
     if target is None:
         return audit
-    notes = detect.notes_of_all_settings(legacy)
+    notes = catalogue.notes_of_all_settings(legacy)
     if target.kind == TORCH:
         return dataclasses.replace(audit, on_torch=of_torch.audit_tables(legacy, notes))
     return dataclasses.replace(audit, on_sparse_cores=audit_tables(spec, legacy, notes, target))
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    for note in detect.notes_of_spec(legacy):
+    for note in catalogue.notes_of_spec(legacy):
         yield note
-        if ROWS[note.rule].sparse_core.outcome == "ignored":
+        if catalogue.ROWS[note.rule].sparse_core.outcome == "ignored":
             yield Note("sparse_core", note.where, SourceText(render.shown(note)))
 
 
@@ -83,9 +80,9 @@ def audit_run(
 ) -> Audit:
     """Audits the spec of a program, which it runs up to the first TPUEstimator.
 
-    The program parses its flags and reads its data and files, but does not train. For a `target`
-    with a `sample` it runs up to the first training call, whose batches are examined. After a
-    program of TensorFlow 1, TensorFlow 2's behavior stays off in the process.
+    It reads its data and files, but does not train. For a `target` with a `sample` it runs up to
+    the first training call, whose batches are examined. After a program of TensorFlow 1,
+    TensorFlow 2's behavior stays off in the process.
 
     Raises:
         InvalidInput: the program ends without a TPUEstimator.
@@ -98,7 +95,7 @@ def audit_run(
     notes = [] if spec is None else [*_notes(read_spec(spec))]
     config = getattr(settings.get("config"), "tpu_config", None)
     if config is not None:
-        notes += detect.notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
+        notes += catalogue.notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
     if (
         spec is not None
         and spec.partition_strategy == "mod"
@@ -135,7 +132,7 @@ def _on_target(
     training: Mapping[str, Object] | None, spec: Object, notes: Sequence[Note], target: Target
 ) -> SparseCoreAudit:
     legacy = read_spec(spec)
-    notes = [*detect.notes_of_all_settings(legacy), *notes]
+    notes = [*catalogue.notes_of_all_settings(legacy), *notes]
     audited = audit_tables(spec, legacy, notes, target)
     if training is None or audited.sparse_cores is None:
         return audited

@@ -11,16 +11,14 @@ from estimator_bridge.audit.of_sparse_cores import lines_of_rule, wrapped
 from estimator_bridge.settings import render, torch_rules
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.settings.torch_effects import EFFECTS
-from estimator_bridge.settings.torch_rules import LIBRARIES, RULES, Counterpart
+from estimator_bridge.settings.torch_rules import EFFECTS, LIBRARIES, RULES, Counterpart
 from tf2_engine.types import Object
 
 
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts in each PyTorch library.
 
-    `settings` is None if the source does not show the settings. Every counterpart that may be exact
-    is then listed.
+    If the source does not show its settings (None), all that may be exact are listed.
     """
 
     where: str

@@ -21,17 +21,13 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Raised to end the program at a method of TPUEstimator.
-
-    It does not derive from Exception, because programs catch Exceptions.
-    """
+    """Ends the program at a method. Not an Exception, because programs catch those."""
 
 
 class AuditedProgram(NamedTuple):
-    """A program, and how to run it.
+    """A program, and whether it runs as one of TensorFlow 1.
 
-    `tf1` says whether the program runs as one of TensorFlow 1. With None, the program's source
-    decides, and `tell` is called with a sentence that reports the decision.
+    If `tf1` is None, the program's source decides, and `tell` gets a sentence about it.
     """
 
     script: str
@@ -41,10 +37,7 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program until it has called the last of the given methods of TPUEstimator.
-
-        Returns the arguments of each method's first call.
-        """
+        """Runs the program up to the last of `methods`; returns the arguments of first calls."""
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
         install.install(replace=True)

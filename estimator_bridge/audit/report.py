@@ -32,9 +32,9 @@ class AuditedTable:
     """One table and its slots.
 
     Attributes:
-        optimizer: the name of the optimizer, as reports show it; empty if unknown.
+        optimizer: its name, as reports show it.
         slots: names of the slots, each as large as the table.
-        features: the features that use the table; empty if unknown.
+        features: the features that use the table, if known.
         strategy: "div" or "mod", as the program says; None if unknown.
     """
 
@@ -55,7 +55,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Returns the rows and bytes of each of `count` hosts, the same for div and mod."""
+        """Lists the rows and bytes of each of `count` hosts, the same for div and mod."""
         from tf2_engine import sharding  # NumPy is needed for tables only.
 
         parts = []
@@ -100,9 +100,7 @@ def _ids(ids: range) -> str:
 class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
-    Attributes:
-        where: the place, such as "table 'words'" or a line of a file.
-        value: the value of the setting, as the program writes it; may be empty.
+    `where` is like "table 'words'" or a line of a file; `value` is as the program writes it.
     """
 
     rule: str
@@ -119,8 +117,7 @@ class Audit:
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: for each form of `migrate`, whether the program migrates; empty if this was not
-            requested.
+        migration: for each form of `migrate`, whether the program migrates, if known.
     """
 
     subject: str
@@ -133,7 +130,7 @@ class Audit:
     on_torch: TorchAudit | None = None
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the audit as a dict that can be written as JSON."""
+        """Converts the audit to a dict for JSON."""
         tables = [table.as_dict(self.hosts) for table in self.tables]
         findings = []
         for each in self.findings:

@@ -1,7 +1,6 @@
-"""Reads and writes the tensors of checkpoints row by row, so that little memory is needed.
+"""Reads and writes the tensors of checkpoints row by row; TensorFlow needs memory for whole slices.
 
-TensorFlow's own reader and writer need memory for whole slices. Reference: tensor_bundle.proto and
-tensor_bundle.h of TensorFlow.
+Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """Reads a checkpoint; a context manager. The path is given without ".index".
 
-    Opening reads only the index, and checks the sizes of the other files. Raises
-    UnreadableCheckpoint, with the file's name, if a file is missing, too short, or not a
-    checkpoint.
+    Opening reads the index, and raises UnreadableCheckpoint if a file is missing, too short, or not
+    a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -186,8 +184,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         self, name: str, dtype: ElementType, extents: Extents, entry: Message
     ) -> StoredSlice:
         count, size = _num_elements(extents), int(entry.size)
-        # A string takes at least one byte for its length, and all strings together four for a
-        # checksum.
+        # A string takes at least one byte, for its length.
         fits = size == count * dtype.size if dtype.size else size >= count
         if not fits or entry.offset < 0 or not 0 <= entry.shard_id < self._num_shards:
             described = f"{count} elements of {dtype.name} in {size} bytes"
@@ -218,13 +215,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
 
 class Writer:
-    """Writes a checkpoint with one data file.
-
-    The index is written last and completes the checkpoint.
-
-    After each write, `wrote` is called with the number of bytes. If a write fails, CannotWrite
-    names the file.
-    """
+    """Writes a checkpoint with one data file; `wrote` gets the number of bytes of each write."""
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
         self.prefix = prefix
@@ -253,10 +244,9 @@ class Writer:
 
         Args:
             sizes: maps the extents of each slice to its size in bytes.
-            buffers: pairs of a run's index (from 0) and the next bytes of this run.
+            buffers: pairs of a run's index (from 0, counted over all slices) and its next bytes.
             crcs: the masked checksums of the slices; None computes them.
             runs: how many runs (pieces of equal length that may be written in turn) a slice has.
-                The index counts the runs of all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))

@@ -68,15 +68,12 @@ def build(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Continues a checksum.
-
-    Returns the CRC of earlier bytes, whose CRC is `crc`, followed by `data`.
-    """
+    """Continues the checksum `crc` of the bytes before `data`."""
     return int(google_crc32c.extend(crc, data))
 
 
 def mask(crc: int) -> int:
-    """Masks a checksum for storage, because files of checksums are often checksummed themselves."""
+    # Stored checksums are masked, because files of checksums are often checksummed themselves.
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

@@ -49,10 +49,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Parses a serialized graph, and keeps the shortest path of each object.
-
-    `where` names the file in errors.
-    """
+    """Parses a serialized graph, and keeps the shortest path of each object."""
     try:
         nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
@@ -98,8 +95,7 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
         if length > max_length:
             raise ValueError("the paths in its object graph are too long")
         for child in nodes[number].children:
-            # No real model is that deep, and the memory for paths grows with the square of the
-            # depth.
+            # No real model is that deep, and the memory for paths grows with the depth's square.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
                 raise ValueError(
                     "its object graph is too deep, or refers to a node that does not exist"
@@ -142,10 +138,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Removes variables of the object at `root`, and adds others.
-
-    `old` has the keys of the variables to remove; `new` maps keys to the names of new variables.
-    """
+    """Replaces the `old` variables of the object at `root`; `new` maps keys to names."""
     message = ObjectGraph.FromString(data)
     gone = {
         number

@@ -105,7 +105,7 @@ class SafetensorsReader(Reader):
 
 
 class SafetensorsWriter(Writer):
-    """Writes safetensors files. Their tensors are described beforehand, for each file and name."""
+    """Writes safetensors files, whose tensors are described beforehand, by file and name."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Tensors as a checkpoint stores them: shape, type, slices with their keys, and order of rows.
+"""Tensors as a checkpoint stores them.
 
 Reference: tensor_slice_util.h and ordered_code.h of TensorFlow.
 """
@@ -22,7 +22,7 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class StoredSlice:
-    """A slice of a tensor in a file. The masked checksum is None if the format has no checksums."""
+    """A slice of a tensor in a file, with its masked checksum, if the format has checksums."""
 
     extents: Extents
     file: str
@@ -47,7 +47,7 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the whole tensor; a checkpoint may contain only a part."""
+        """Whether the slices cover the whole tensor."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
@@ -57,7 +57,7 @@ class StoredTensor:
 
     @property
     def part_rows(self) -> tuple[int, ...] | None:
-        """The number of rows in each slice; None if the slices are not consecutive row blocks."""
+        """The rows of each slice; None if the slices are not consecutive row blocks."""
         if not self.shape:
             return None
         counts: list[int] = []
@@ -84,8 +84,7 @@ class StoredTensor:
 class RowLayout:
     """The order in which a name-based checkpoint stores the rows of a table: host after host.
 
-    With "div" this is the order of the ids. With "mod", host h of H holds the ids h, h + H, and so
-    on. Hosts without rows have no data in the file.
+    With "div" this is the order of the ids. With "mod", host h of H holds the ids h, h + H, ….
     """
 
     rows: int
@@ -115,9 +114,7 @@ class RowLayout:
 
 
 Layout: TypeAlias = RowLayout | TableLayout
-"""`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps positions to
-ids.
-"""
+"""`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps them back."""
 
 
 def slice_key(name: str, part: Message) -> bytes:

@@ -123,8 +123,7 @@ def own_names(table: KnownTable) -> list[str]:
 def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
     """Lists the variables whose names fit a known table, in any scope.
 
-    If no name fits, lists the variables that the table's column may have created in a layer that
-    opens no scopes.
+    If none fits, the table's column may have created one in a layer that opens no scopes.
     """
     named = [name for name in variables if is_one_of(name, own_names(table))]
     is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
-from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
+from estimator_bridge.cli import output, program_arguments
 from estimator_bridge.run import script
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--json", action="store_true", help="print JSON")
-    add("--spec", help=checkpoint_arguments.HELP)
+    add("--spec", help=program_arguments.SPEC_HELP)
     add("--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint")
     add("--run", action="store_true", help="run the script up to its first TPUEstimator")
-    program_arguments.configure(parser, "the program (with --run) or the module of --spec")
+    program_arguments.add_program(parser, "the program (with --run) or the module of --spec")
     hosts = "the numbers of hosts for which to report sizes (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
     target = (
@@ -94,7 +94,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
                 is_module=options.is_module,
             )
         yield of_run
-    spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
+    spec = program_arguments.load(options.spec, options.tf1) if options.spec else None
     if spec is not None:
         yield audit.audit_spec(spec, options.spec, options.hosts, target)
     if options.model_dir:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from estimator_bridge.cli import checkpoint_arguments, output
+from estimator_bridge.cli import output, program_arguments
 from estimator_bridge.progress_line import ProgressLine
 
 
@@ -12,7 +12,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("old", metavar="OLD", help="a checkpoint, or a directory, whose latest checkpoint is used")
     add("new", metavar="NEW", help="the directory to create")
-    checkpoint_arguments.configure(parser)
+    program_arguments.add_checkpoint(parser)
     forms = "the form to write (default: object, if OLD stores values by name; otherwise names)"
     add("--to", choices=("names", "object", "sparsecore", "torch"), help=forms)
     of_torch = (
@@ -26,13 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add(f"--{side}_partition", choices=("div", "mod"), help=rows)
     writers = "the number of hosts that wrote OLD (default: detected from its slices)"
     add("--from_hosts", type=int, metavar="N", help=writers)
-    add(
-        "--to_hosts",
-        type=int,
-        default=1,
-        metavar="N",
-        help="the number of hosts that will read a name-based NEW (1)",
-    )
+    readers = "the number of hosts that will read a name-based NEW (1)"
+    add("--to_hosts", type=int, default=1, metavar="N", help=readers)
     cores = "the number of cores, on all hosts, that will read a NEW for SparseCores (1)"
     add("--to_cores", type=int, default=1, metavar="N", help=cores)
     sparse = "the number of SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x (4)"
@@ -57,15 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--allow", action="append", default=[], metavar="NAME", help=allow)
     none = "no variable is a table: all belong to the model, as in a canned estimator"
     add("--no_tables", action="store_true", help=none)
-    add(
-        "--global_step",
-        type=int,
-        metavar="N",
-        help="use this global step instead of the checkpoint's",
-    )
-    add(
-        "--dry_run", action="store_true", help="print where each tensor would go, and write nothing"
-    )
+    step = "use this global step instead of the checkpoint's"
+    add("--global_step", type=int, metavar="N", help=step)
+    dry = "print where each tensor would go, and write nothing"
+    add("--dry_run", action="store_true", help=dry)
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -76,7 +66,7 @@ def execute(options: argparse.Namespace) -> None:
             f"{phase} {100 * done // total if total else 100:3d} % of {total / 1e6:.1f} MB"
         )
     )
-    plan = convert.convert(**checkpoint_arguments.keywords(options), progress=progress)
+    plan = convert.convert(**program_arguments.keywords(options), progress=progress)
     output.show(*plan.lines())
     if options.dry_run:
         output.show(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from estimator_bridge import progress_line
-from estimator_bridge.cli import checkpoint_arguments, output
+from estimator_bridge.cli import output, program_arguments
 from estimator_bridge.progress_line import ProgressLine
 
 
@@ -13,7 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="DIR", help="a checkpoint, or a directory, whose latest checkpoint is used")
     add("--json", action="store_true", help="print JSON")
-    checkpoint_arguments.configure(parser)
+    program_arguments.add_checkpoint(parser)
     add("--root", help="the object that has the tables")
     initial = "count the rows that differ from this checkpoint (default: model.ckpt-0 beside DIR's)"
     add("--initial", metavar="CHECKPOINT", help=initial)
@@ -28,7 +28,7 @@ def execute(options: argparse.Namespace) -> None:
     line = ProgressLine(
         lambda phase, done, total: f"{phase} {done:,}/{total:,}", after=progress_line.SHORT
     )
-    contents = convert.inspect(**checkpoint_arguments.keywords(options), progress=line)
+    contents = convert.inspect(**program_arguments.keywords(options), progress=line)
     progress_line.end_line()
     if options.json:
         output.show_json(contents)

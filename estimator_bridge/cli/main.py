@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
+import os
 import pkgutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -14,7 +17,7 @@ from typing import NoReturn
 
 import estimator_bridge
 from estimator_bridge import cli, quiet_start
-from estimator_bridge.cli import failures, output, server_memory
+from estimator_bridge.cli import output
 from tf2_engine import plain_text
 
 FAILED = 2
@@ -24,17 +27,17 @@ INTERRUPTED = 130
 _HANDLE_SIGNALS = ("run", "serve")
 """Commands that run a user's program and leave the handling of signals to it."""
 _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+"""TensorFlow's setting, which it reads when it is loaded."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error messages quote arguments as plain text."""
-
     def error(self, message: str) -> NoReturn:
         super().error(plain_text.plain(message))
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Makes the parser of command lines, and a dict from each command to the command's parser.
+    """Makes the parser of command lines, and the parser of each command.
 
     A command is a module here with `execute`, with `configure` if it has arguments, and with a
     docstring, which is its help.
@@ -65,15 +68,14 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    The status is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143
-    after SIGTERM. `verify` and similar commands return 1 for "no", and `run` returns the program's
-    status.
+    It is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143 after
+    SIGTERM. `verify` and similar commands return 1 for "no"; `run` returns the program's status.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()
     is_program = options.command in _HANDLE_SIGNALS
     if is_program:
-        server_memory.choose_allocator()
+        choose_allocator()
     try:
         with contextlib.nullcontext() if is_program else terminated_in_order():
             return int(options.execute(options) or 0)
@@ -84,16 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.close_stdout()
         return FAILED
     except Exception as error:
-        output.tell(failures.cause_of(options.command, error))
+        output.tell(output.cause_of(options.command, error))
         return FAILED
 
 
 @contextlib.contextmanager
 def terminated_in_order() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), so that commands clean up.
-
-    A signal that is ignored or already has a handler is left alone.
-    """
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), so that commands clean up."""
+    # A signal that is ignored or already has a handler is left alone.
     in_main_thread = threading.current_thread() is threading.main_thread()
     usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]
     numbers = usual if in_main_thread else []
@@ -108,3 +108,15 @@ def terminated_in_order() -> Iterator[None]:
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def choose_allocator() -> None:
+    if "tensorflow" not in sys.modules and _is_server(os.environ.get("TF_CONFIG", "")):
+        os.environ.setdefault(ONEDNN, "0")
+
+
+def _is_server(tf_config: str) -> bool:
+    try:
+        return bool(json.loads(tf_config)["task"]["type"] == "ps")
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -1,7 +1,6 @@
 """Prints for commands: results on stdout, all else on stderr. Not a command itself.
 
-Names of tables, variables and files come from other people's checkpoints and programs. Control
-characters are escaped here, so that one line stays one line.
+Names come from other people's checkpoints and programs, so control characters are escaped here.
 """
 
 from __future__ import annotations
@@ -11,16 +10,25 @@ import json
 import os
 import pathlib
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge import progress_line
+from estimator_bridge import errors, progress_line
 from tf2_engine import plain_text
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
 
 PREFIX = "estimator-bridge: "
+TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
+"""The environment variable that shows where an internal error comes from."""
+_EXTRAS = {"libcst": "[migrate]"}
+_PACKAGES = (
+    *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
+    *("tensorflow", "tf_keras", "tf_slim", *_EXTRAS),
+)
+"""Packages that pip installs with the bridge. One may be missing after `pip install --no-deps`."""
 
 
 def show(*lines: object) -> None:
@@ -51,7 +59,6 @@ def note(*lines: object) -> None:
 
 
 def why_unwritable(path: str) -> str | None:
-    """Returns why a file cannot be written, or None if it can; leaves the file as it was."""
     exists = os.path.exists(path)
     try:
         with open(path, "ab"):
@@ -77,3 +84,26 @@ def show_source(lines: Iterable[str]) -> None:
     for line in lines:
         text = line.removesuffix("\n")
         sys.stdout.write(plain_text.plain(text, lines=True) + line[len(text) :])
+
+
+def cause_of(command: str, error: Exception) -> object:
+    if isinstance(error, errors.EngineError):
+        return error
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if name in _PACKAGES:
+        wanted = f"estimator-bridge{_EXTRAS.get(name, '')}"
+        needed = "protobuf" if name == "google" else name
+        return f"{command} needs {needed}, which is not installed. Type: pip install '{wanted}'"
+    if os.environ.get(TRACEBACK):
+        note(*"".join(traceback.format_exception(error)).splitlines())
+    if isinstance(error, OSError) and error.strerror:
+        where = " ".join(str(name) for name in (error.filename, error.filename2) if name)
+        return f"{command}: {where + ': ' if where else ''}{error.strerror}."
+    if isinstance(error, RecursionError):
+        return f"{command}: the source is nested too deeply to be read. Split its expressions."
+    if isinstance(error, MemoryError):
+        return f"{command}: there is not enough memory, or the source is nested too deeply."
+    return (
+        f"{command}: internal error: {type(error).__name__}: {error}. This is a defect of the "
+        f"command: please report it, with what it prints with {TRACEBACK}=1."
+    )

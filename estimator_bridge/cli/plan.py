@@ -13,12 +13,12 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
-from estimator_bridge.cli import checkpoint_arguments, output, program_arguments, run
+from estimator_bridge.cli import output, program_arguments, run
 from estimator_bridge.run.script import program_of
 
 if TYPE_CHECKING:
-    from estimator_bridge.planner.coefficients import Coefficients
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
+    from estimator_bridge.planner.step_time import Coefficients
 
 _LAYOUTS = ("div", "mod", "octaves")
 
@@ -26,27 +26,16 @@ _LAYOUTS = ("div", "mod", "octaves")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add(
-        "--workers",
-        type=program_arguments.positive,
-        default=1,
-        metavar="W",
-        help="number of workers (1)",
-    )
+    positive = program_arguments.positive
+    add("--workers", type=positive, default=1, metavar="W", help="number of workers (1)")
     ps = "number of parameter servers (default: the fastest number with enough memory)"
-    add("--ps", type=program_arguments.positive, metavar="P", help=ps)
+    add("--ps", type=positive, metavar="P", help=ps)
     cores = "cores of all workers together (default: the program's number, or one for each worker)"
-    add("--cores", type=program_arguments.positive, metavar="N", help=cores)
+    add("--cores", type=positive, metavar="N", help=cores)
     add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
     add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
-    add(
-        "--cpus",
-        type=program_arguments.positive,
-        default=16,
-        metavar="N",
-        help="CPUs of a machine (16)",
-    )
+    add("--cpus", type=positive, default=16, metavar="N", help="CPUs of a machine (16)")
     model = "milliseconds of a worker for model and input in a step, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
@@ -60,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     zipf = "without --sample: the exponent of the Zipf law of the ids (1.05)"
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
     size = "samples of the global batch (default: the program's number)"
-    add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
+    add("--batch_size", type=positive, metavar="N", help=size)
     reads = (
         "the chief reads the input for all workers, because the input_fn does not shard it by host "
         "or calls Python functions"
@@ -77,8 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--calibration", metavar="FILE", help=calibration)
     add("--json", action="store_true", help="print JSON")
     add("--chart", metavar="FILE", help="write a chart of the cluster's growth to FILE, as SVG")
-    add("--spec", help=checkpoint_arguments.HELP)
-    program_arguments.configure(parser, "the program or the module of --spec")
+    add("--spec", help=program_arguments.SPEC_HELP)
+    program_arguments.add_program(parser, "the program or the module of --spec")
     add("script", nargs="?", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
@@ -86,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     _check(options)
     _check_outputs(options)
-    from estimator_bridge.planner import calibration, capacity, chart, report
+    from estimator_bridge.planner import calibration, capacity, report
     from estimator_bridge.planner.of_program import Assumed
     from estimator_bridge.planner.step_time import Machine
 
@@ -115,7 +104,7 @@ def execute(options: argparse.Namespace) -> None:
     else:
         output.show(*report.lines(plan))
     if options.chart:
-        pathlib.Path(options.chart).write_text(chart.chart(plan), encoding="utf-8")
+        pathlib.Path(options.chart).write_text(report.chart(plan), encoding="utf-8")
         output.tell(f"the chart is in {options.chart}")
 
 
@@ -162,7 +151,7 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
 
     if options.spec:
         return of_program.job_of_spec(
-            checkpoint_arguments.load(options.spec, options.tf1),
+            program_arguments.load(options.spec, options.tf1),
             options.spec,
             batch_size=options.batch_size,
             cores=options.cores or options.workers,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.cli import output, program_arguments, verify_checks
-from estimator_bridge.cli.workplace import Place
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.verification.sides import SIDES
 
@@ -34,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--begin-from", metavar="CHECKPOINT", help=begin)
     no_measure = "do not train a second time to measure how the model amplifies rounding errors"
     add("--no-measure", action="store_true", help=no_measure)
-    program_arguments.configure(parser)
+    program_arguments.add_program(parser)
     add("script", help="the program")
     rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
     rest.required = False  # argparse would name them, too, where the script is missing
@@ -45,8 +44,8 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(refusal)
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
-    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import PERTURBED, A, RecordingRequest
+    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
+    from estimator_bridge.verification.sides import PERTURBED, A, RecordingRequest
 
     how_to_run = options.tf1, options.is_module
     programs = {A: SideProgram(options.side, options.script, options.python, *how_to_run)}

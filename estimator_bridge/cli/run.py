@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "row and core (summed), which rounds differently"
     )
     add("--wire", choices=WIRES, default="smallest", help=wire)
-    program_arguments.configure(parser)
+    program_arguments.add_program(parser)
     cores = (
         "the number of cores that TPUEstimator(use_tpu=True) emulates if the program does not set "
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
@@ -75,9 +75,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "of workers if the input_fn asks for its host, or 1)"
     )
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
-    add(
-        "--show-names", action="store_true", help="list every name that the bridge replaces or adds"
-    )
+    names = "list every name that the bridge replaces or adds"
+    add("--show-names", action="store_true", help=names)
     add("script", help="the program, or a folder with a __main__.py")
     rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
     rest.required = False  # argparse would name them, too, where the script is missing

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import getpass
 import importlib
 import os
 import pathlib
+import platform
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge.cli import failures, output, program_arguments, verify_checks
-from estimator_bridge.cli.workplace import Place
+import estimator_bridge
+from estimator_bridge.cli import output, program_arguments, verify_checks
 from estimator_bridge.progress_line import ProgressLine
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verification.explain.search import SECONDS
@@ -20,7 +24,6 @@ from estimator_bridge.verification.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verification.result import Result
-    from estimator_bridge.verification.watch.watcher import WatchReport
 
 
 # The metavar, or None for a flag, and the help.
@@ -98,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"({SECONDS:g}; 0: do not search)"
     )
     parser.add_argument("--search", type=float, default=SECONDS, metavar="SECONDS", help=seconds)
-    program_arguments.configure(parser, "the program of a side")
+    program_arguments.add_program(parser, "the program of a side")
     parser.add_argument("script", nargs="?", help="the program")
     arguments_help = "the program's own arguments"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments_help)
@@ -112,19 +115,15 @@ def execute(options: argparse.Namespace) -> int:
     error: object = next(verify_checks.refusals(options), None)
     if error is None:
         try:
-            return _executed(options)
+            if options.against_recording:
+                return _compare_recordings(options)
+            return _watch(options) if options.watch else _compare(options)
         except Exception as raised:
             # Python's own status would be 1, which means that the sides differ.
-            error = failures.cause_of("verify", raised)
+            error = output.cause_of("verify", raised)
         _write_error(options, str(error))
     output.tell(error)
     return int(Status.UNKNOWN)
-
-
-def _executed(options: argparse.Namespace) -> int:
-    if options.against_recording:
-        return _compare_recordings(options)
-    return _watch(options) if options.watch else _compare(options)
 
 
 def _progress() -> ProgressLine:
@@ -135,7 +134,6 @@ def _progress() -> ProgressLine:
 
 def _compare_recordings(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.provenance import provenance
 
     progress = _progress()
     a, b = options.against_recording
@@ -146,9 +144,8 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.provenance import provenance
-    from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import A, B
+    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
+    from estimator_bridge.verification.sides import A, B
 
     script_b = options.against or options.script
     how_to_run = options.tf1, options.is_module
@@ -224,7 +221,7 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 def _watch(options: argparse.Namespace) -> int:
     """Returns 0 if all checks hold, 1 if a check is violated, 2 if the program failed otherwise."""
     from estimator_bridge.verification.record.processes import ProcessRecorder, SideProgram
-    from estimator_bridge.verification.record.requests import A, B
+    from estimator_bridge.verification.sides import A, B
     from estimator_bridge.verification.watch.watcher import WatchedJob
 
     how_to_run = options.tf1, options.is_module
@@ -245,13 +242,51 @@ def _watch(options: argparse.Namespace) -> int:
         )
         begin_from = options.begin_from and os.path.abspath(options.begin_from)
         report = job.run(record, begin_from)
-    return _report_of_watch(report, options)
-
-
-def _report_of_watch(report: WatchReport, options: argparse.Namespace) -> int:
     output.show(report)
     if options.json:
         output.write_json(options.json, report.as_dict())
     if report.violations:
         return 1
     return 0 if report.holds else 2
+
+
+def provenance(*programs: str) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    circumstances = {
+        "estimator bridge": estimator_bridge.__version__,
+        "machine": f"{platform.node()}, {platform.system()} {platform.machine()}, {cores} CPUs",
+        "user": _user(),
+        "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z"),
+    }
+    for program in dict.fromkeys(programs):
+        circumstances[f"revision of {os.path.basename(program)}"] = revision_of(program)
+    return circumstances
+
+
+def revision_of(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    revision = _git(folder, "rev-parse", "HEAD")
+    if not revision:
+        return "in no git repository"
+    if not _git(folder, "ls-files", "--", name):
+        return f"{revision}, which does not hold this file"
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{revision}, with changes that are not committed" if changed else revision
+
+
+def _git(folder: str, *arguments: str) -> str:
+    # The configuration of a repository could start a program here.
+    command: Sequence[str] = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user id may have no name
+        return str(os.getuid())

@@ -83,45 +83,38 @@ def convert(
     * "torch", safetensors files and a state dict of PyTorch with the keys of TorchRec.
 
     In an object checkpoint, `global_step` is below the root, and variables outside of tables are
-    below `variables`, by their legacy names. Conversions between object forms keep the path of
-    every object. The new checkpoint gets its final name when it is complete.
+    below `variables`, by their legacy names. Conversions between object forms keep all paths. The
+    new checkpoint gets its final name when it is complete.
 
     Args:
-        old: the path of a checkpoint, or a directory; of a directory, the latest checkpoint is
-            converted.
+        old: a checkpoint, or a directory, whose latest checkpoint is converted.
         new: the directory to create; it may exist if it is empty.
-        spec: the program's `EmbeddingConfigSpec`. Without a spec, the tables come from `tables`, or
-            are recognised in the checkpoint.
-        to: the form of the new checkpoint; by default "object" if the old form is "names", else
-            "names".
-        from_form: "torch" reads files of PyTorch. None does so only if there is no other
-            checkpoint.
-        optimizer: the optimizer of all tables, if there is no spec. None recognises it by the
-            slots.
+        spec: the program's `EmbeddingConfigSpec`. Without it, tables come from `tables`, or are
+            recognised.
+        to: the new form; by default "object" if the old form is "names", else "names".
+        from_form: "torch" reads files of PyTorch; None does so if there is no other checkpoint.
+        optimizer: the optimizer of all tables, if there is no spec; None recognises it by slots.
         tables: maps each table to its variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for a SparseCore checkpoint without `like`: maps each table to the number of
-            activations per core of the table's first feature in alphabetical order. Stock stores
-            this number, and resets all slots when it restores another number.
+        samples: for a SparseCore checkpoint without `like`: the activations per core of the first
+            feature in alphabetical order, by its table. Stock stores this number, and resets all
+            slots when it restores another one.
         slots: the reader of a new name-based checkpoint: an estimator on "tpu" or "cpu", or one
             with a "keras" optimizer, as canned estimators of TensorFlow 2 have.
-        like: a checkpoint of the program that will read the new checkpoint, such as a Keras model
-            whose optimizer has the slots. `like` gives the names, or the object paths, of tables
-            and variables. The new checkpoint has all objects of `like`, and keeps a value of `like`
-            only where the old checkpoint has none.
+        like: a checkpoint of the program that will read the new one, such as a Keras model whose
+            optimizer has the slots. It gives the names, or the object paths, of tables and
+            variables, and the values that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
-        root: the object with the tables, such as "model/embedding". None finds the object in an old
+        root: the object with the tables, such as "model/embedding". None finds it in an old
             checkpoint, and is "embedding" in a new one. For PyTorch, the path of the module with
             `embedding_bags`, by default the model itself.
-        rename: maps the old names or keys of variables to new names, or to paths if `like` is an
-            object checkpoint.
+        rename: maps old names or keys of variables to new names, or to paths if `like` has objects.
         allow: names, or patterns of names, that may lack a counterpart.
-        no_tables: treats all variables as the model's own, as for a canned estimator that becomes a
-            Keras model.
+        no_tables: whether all variables are the model's own, as in a canned estimator.
         global_step: replaces the checkpoint's global step.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.

@@ -1,4 +1,4 @@
-"""Describes a checkpoint: its tables, their slots and slices, and the rows that have changed."""
+"""Describes a checkpoint: its tables, slots and slices, and the rows that have changed."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ def inspect(
     from_partition: str | None = None,
     progress: Progress = no_progress,
 ) -> Inspection:
-    """Describes the contents of a checkpoint as a dict that can be written as JSON.
+    """Describes a checkpoint as a dict for JSON.
 
     Args:
-        path: the path of a checkpoint, or a directory; of a directory, the latest checkpoint is
-            described.
+        path: a checkpoint, or a directory, whose latest checkpoint is described.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with. None takes the checkpoint of step 0 in the same
-            directory.
+        initial: a checkpoint to compare rows with; by default that of step 0 in the directory.
         from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
-            spec's); only needed if the initial checkpoint was written by another number of hosts.
+            spec's); only needed if another number of hosts wrote the initial checkpoint.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:
@@ -62,12 +60,11 @@ def inspect(
         "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice), "tensors" (name and
         bytes of the parameters and each slot; on SparseCores the table's share of its stack),
         "sparse_cores" (None, or the table's place on SparseCores) and "rows_touched" (how many rows
-        differ from the initial checkpoint, in the parameters or in a slot that both checkpoints
-        have; None if unknown).
+        differ from the initial checkpoint, slots included; None if unknown).
 
     Raises:
         InvalidInput: `initial` has no such table.
-        UnreadableCheckpoint: a file is missing or damaged; the message names it.
+        UnreadableCheckpoint: a file is missing or damaged.
     """
     options = ConversionOptions(spec=spec, tables=tables or {}, optimizer=optimizer, root=root)
     with open_checkpoint(path) as reader:

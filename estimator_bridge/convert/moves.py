@@ -1,4 +1,4 @@
-"""Describes how to compute the tensors of a new checkpoint from the tensors of an old one."""
+"""How to compute the tensors of a new checkpoint from the tensors of an old one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from estimator_bridge.checkpoint_files import (
-    CHUNK,
-    Layout,
-    Reader,
-    RowLayout,
-    StoredTensor,
-    Writer,
-)
+from estimator_bridge.checkpoint_files import CHUNK, Layout, Reader, RowLayout, StoredTensor, Writer
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout
@@ -48,7 +41,7 @@ class TensorMove(abc.ABC):
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the written tensor contains the data of its sources; reads all of them again."""
+        """Whether the written tensor has the data of its sources, which are read again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +117,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """The parameters or a slot of a table in the old checkpoint, [rows, dim].
-
-    Without a source, all values are `fill`.
-    """
+    """The old parameters or a slot of a table, [rows, dim]; without a source, all are `fill`."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -204,7 +194,7 @@ class RowMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class StackedPart:
-    """The parameters or a slot of a table in a SparseCore stack, and the value of the padding."""
+    """The parameters or a slot of a table in a SparseCore stack, and the padding's value."""
 
     rows: PartRows
     layout: TableLayout
@@ -224,7 +214,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of one slot of each, as SparseCores store it: one slice per core."""
+    """A stack of tables, or of a slot of each, as SparseCores store it: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

@@ -35,8 +35,7 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Maps each table's name to its variable, for the variables that are certainly tables.
 
-    A variable is certainly a table if its name is that of a column's table, if it has slots under
-    the names that a TPU or a dummy variable gives them, or if it is stored in parts.
+    These are named like a column's table, have slots of a TPU or a dummy variable, or many parts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -54,8 +53,7 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables besides the `known` ones that may be tables.
 
-    If the user has `listed` the tables, only variables with slots from a TPU are returned, because
-    other variables may be embeddings of the model.
+    If the user has `listed` the tables, only slots from a TPU count: others may be the model's.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -70,8 +68,7 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names identify the optimizer. Keras's RMSprop without a momentum has one slot
-            # less.
+            # Keras's names identify the optimizer. Its RMSprop may lack the slot of the momentum.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present
     return best
@@ -80,8 +77,8 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
 def keras_slots(objects: Objects, key: str) -> dict[str, str]:
     """Maps each slot name of the engine to the key of this table's slot in a Keras optimizer.
 
-    The object graph lists the slots of legacy optimizers. Later optimizers are recognised by
-    variable names: <optimizer>/m/users from Keras 2.11 on, <optimizer>/users_momentum in Keras 3.
+    The object graph lists the slots of legacy optimizers. Slots of later optimizers are named
+    <optimizer>/m/users from Keras 2.11 on, and <optimizer>/users_momentum in Keras 3.
     """
     slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
     for slot, names in KERAS_SLOTS.items():

@@ -1,7 +1,6 @@
 """Measures what bytes and calls cost, with a cluster of two tasks on this machine.
 
-This process is the chief. In each step a worker looks up rows on a parameter server and sends
-gradients back.
+In each step a worker looks up rows on a parameter server and sends gradients back.
 """
 
 from __future__ import annotations
@@ -23,8 +22,20 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
+from estimator_bridge.planner.step_time import MEGABYTE, Coefficients
 from tf2_engine.types import Array, Object, Op
+
+_JOBS = ("ps", "worker")
+_CASES = (
+    *((1, 64, 16), (1, 2048, 32), (1, 8192, 64)),
+    *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
+    *((32, 64, 16), (32, 1024, 32)),
+)
+"""The cases to measure: the number of tables, the ids looked up in each, and the dimension."""
+_ROWS_PER_ID = 4
+_WARM, _SECONDS, _MOST_STEPS = 5, 3.0, 300
+_START_SECONDS = 240
+_LOOPBACK = pathlib.Path("/proc/net/dev")
 
 
 def write(path: str, coefficients: Coefficients) -> None:
@@ -39,8 +50,7 @@ def read(path: str) -> Coefficients:
     """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: the file is missing; or a coefficient is missing, unknown, or has an
-            impossible value.
+        InvalidInput: the file is missing, or is not what `write` wrote.
     """
     again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:
@@ -67,22 +77,6 @@ def _is_valid(name: str, value: Object) -> bool:
     return is_number and math.isfinite(value) and value >= 0
 
 
-_JOBS = ("ps", "worker")
-
-_CASES = (
-    *((1, 64, 16), (1, 2048, 32), (1, 8192, 64)),
-    *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
-    *((32, 64, 16), (32, 1024, 32)),
-)
-"""The cases to measure: the number of tables, the ids looked up in each, and the dimension."""
-
-_ROWS_PER_ID = 4
-
-_WARM, _SECONDS, _MOST_STEPS = 5, 3.0, 300
-_START_SECONDS = 240
-_LOOPBACK = pathlib.Path("/proc/net/dev")
-
-
 class _Counters(NamedTuple):
     cpu_seconds: float
     bytes: int
@@ -91,9 +85,8 @@ class _Counters(NamedTuple):
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
     """Measures the coefficients of this machine, which takes about a minute.
 
-    It measures CPU time, message headers and the memory of a task. Bytes are counted on the
-    loopback interface, and used only if other programs sent little on this interface. Network
-    bandwidth, the chief's work per task, and updates are not measured.
+    These are CPU time, message headers and the memory of a task. Bytes are counted on the loopback
+    interface, and used only if other programs sent little there.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.
@@ -246,6 +239,65 @@ def _serve(cluster: str, job: str) -> None:
     import tensorflow as tf
 
     tf.distribute.Server(json.loads(cluster), job_name=job, task_index=0).join()
+
+
+class Measured(NamedTuple):
+    """One measurement of a step.
+
+    Attributes:
+        payload: bytes of ids, rows and gradients.
+        tensors: the number of tensors sent from one task to another.
+        bytes: bytes on the wire; None if they could not be counted.
+        cpu_ms: of all tasks together.
+    """
+
+    payload: float
+    tensors: int
+    bytes: float | None
+    cpu_ms: float
+
+
+def fit(
+    measurements: Sequence[Measured], source: str, base: Coefficients | None = None
+) -> Coefficients:
+    """Fits coefficients to at least three measurements, by least squares of the relative errors.
+
+    `base` has the coefficients that are not measured. Negative results become 0.
+    """
+    base = base or Coefficients()
+    causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])
+    cpu = _least_squares(causes, np.array([m.cpu_ms for m in measurements]))
+    fitted = dataclasses.replace(
+        base,
+        cpu_ms_per_megabyte=cpu[0] * MEGABYTE,
+        cpu_ms_per_tensor=cpu[1],
+        cpu_ms_per_step=cpu[2],
+        source=source,
+    )
+    counted = [m.bytes for m in measurements if m.bytes is not None]
+    if len(counted) < len(measurements):
+        return fitted
+    sizes = _least_squares(causes, np.array(counted))
+    return dataclasses.replace(
+        fitted, bytes_per_byte=sizes[0], bytes_per_tensor=sizes[1], bytes_per_step=sizes[2]
+    )
+
+
+def _least_squares(causes: Array, effects: Array) -> list[float]:
+    weights = 1 / np.maximum(effects, 1e-9)
+    # Without scaling, the constant 1 would vanish in rounding next to millions of bytes.
+    sizes = np.maximum(np.abs(causes).max(axis=0), 1e-9)
+    scaled = causes / sizes * weights[:, None]
+    used = list(range(causes.shape[1]))
+    while used:
+        solved = np.linalg.lstsq(scaled[:, used], effects * weights, rcond=None)[0]
+        if solved.min() >= 0:
+            break
+        del used[int(solved.argmin())]
+    coefficients = [0.0] * causes.shape[1]
+    for column, value in zip(used, solved if used else (), strict=True):
+        coefficients[column] = float(value / sizes[column])
+    return coefficients
 
 
 if __name__ == "__main__":

@@ -10,10 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job
-from estimator_bridge.planner.step_time import Machine, StepTime, step_time, time_alone
-from estimator_bridge.planner.traffic import CoreTraffic, Wire, core_traffic, step_bytes
+from estimator_bridge.planner.step_time import (
+    Coefficients,
+    CoreTraffic,
+    Machine,
+    StepTime,
+    Wire,
+    core_traffic,
+    step_bytes,
+    step_time,
+    time_alone,
+)
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.placement import (
     FLOAT_BYTES,
@@ -30,13 +38,14 @@ TRAINING_BYTES = 100e6
 RESTORING_BYTES = 100e6
 """Memory that a parameter server needs, in addition to the tables, to restore a sliced checkpoint.
 
-It covers up to two slices, and a step. Servers with 268 and 1,074 MB of rows and slots took 59 to
-101 MB in eight runs.
+It covers two slices and a step. Servers with 268 and 1,074 MB of tables took 59 to 101 MB.
 """
 
 MOST_SERVERS = 4096
-
-PlaceOn = Callable[[int], Placement]
+MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Step times are estimated for clusters of these sizes (workers plus parameter servers)."""
+_SERVER_STEPS = 1.5
+"""Each number of parameter servers to try is about this many times the previous one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +54,7 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow itself, and the larger of the needs for training and for restoring.
+        task: TensorFlow, and training or restoring, whichever takes more.
         unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
@@ -65,12 +74,10 @@ def server_memory(placement: Placement, server: int, coefficients: Coefficients)
     return ServerMemory(placement.server_bytes[server], _beside_tables(coefficients), piece)
 
 
-def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
-    """Finds the smallest number of parameter servers that each have enough `memory`, in bytes.
-
-    Raises:
-        InvalidInput: no number of servers is enough.
-    """
+def least_servers(
+    job: Job, place: Callable[[int], Placement], memory: float, coefficients: Coefficients
+) -> int:
+    """Finds the smallest number of parameter servers with enough `memory` each, in bytes."""
     room = memory - _beside_tables(coefficients)
     if room <= 0:
         raise errors.InvalidInput(
@@ -100,20 +107,13 @@ def _beside_tables(coefficients: Coefficients) -> float:
     return coefficients.task_bytes + max(TRAINING_BYTES, RESTORING_BYTES)
 
 
-MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Step times are estimated for clusters of these sizes (workers plus parameter servers)."""
-
-_SERVER_STEPS = 1.5
-"""Each number of parameter servers to try is about this many times the previous one."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Options:
     """How a cluster spreads tables and sends bytes.
 
     Attributes:
         layout: how rows of large tables are spread, one of `placement.LAYOUTS`.
-        wire: the form in which gradients are sent, one of `traffic.WIRES`.
+        wire: the form in which gradients are sent, one of `step_time.WIRES`.
         fused: whether all tables share one tensor of each kind between a core and a server.
         chief_reads: whether the chief reads the input and sends it to all workers.
     """
@@ -127,7 +127,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker processes as many samples per step as in the plan. One machine has no servers.
+    Every worker has as many samples per step as in the plan. One machine has no servers.
     """
 
     machines: int
@@ -144,11 +144,10 @@ class CapacityPlan:
     Attributes:
         cores: the cores of all workers together.
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
-        servers_for_bandwidth: the smallest number of servers with which the busiest server
-            exchanges a step's bytes as fast as a worker does; None if no number suffices.
+        servers_for_bandwidth: the fewest servers of which the busiest exchanges a step's bytes as
+            fast as a worker does; None if no number suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
-        uneven: for each layout, the bytes of the busiest parameter server divided by the mean of
-            all servers.
+        uneven: for each layout, the bytes of the busiest parameter server, relative to the mean.
         bytes: the bytes sent in a step, over all links together.
         growth: an entry for each number of machines that have enough memory for the tables.
     """
@@ -194,7 +193,7 @@ def plan_capacity(
     servers: int | None = None,
     options: Options | None = None,
 ) -> CapacityPlan:
-    """Plans a cluster.
+    """Plans a cluster for a job.
 
     Args:
         cores: the cores of all workers together; None means one per worker.
@@ -255,7 +254,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Counts the bytes of activations and gradients, which are in memory at the same time."""
+        # Activations and gradients are in memory at the same time.
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 
@@ -300,8 +299,7 @@ class _Model:
             if machines <= least:
                 continue
             fastest = None
-            # More machines never need fewer parameter servers, and above the best number a step
-            # only gets slower.
+            # More machines never need fewer servers, and above the best number a step gets slower.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
                 if fastest and cluster.samples_per_second < fastest.samples_per_second:

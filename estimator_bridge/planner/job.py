@@ -1,4 +1,4 @@
-"""Describes a training step to the planner: the tables, and one core's lookups in them."""
+"""The tables of a training step, and one core's lookups in them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: the id of one row of each group, which stands for the whole group, int64 [groups].
+        rows: one row of each group, which stands for the whole group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
-        distinct: how many different rows of each group are looked up on average, float64 [groups].
+        distinct: how many different rows are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].
     """
 
@@ -45,20 +45,16 @@ class RowLoad:
         return float(self.occurrences.sum())
 
     def of_cores(self, cores: int) -> Array:
-        """Computes how many different rows `cores` cores look up in total, float64 [groups].
-
-        Cores are assumed to draw independently of each other.
-        """
+        """Computes how many rows cores look up if they draw independently, float64 [groups]."""
         share = np.minimum(self.distinct / self.widths, 1.0)
         together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
         return together
 
 
 def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
-    """Counts the lookups in a data sample.
+    """Counts the lookups in a data sample; ids outside the table are ignored.
 
-    Each array of `ids`, [any] int, has one core's ids in one step. Ids outside the table are
-    ignored.
+    Each array of `ids`, [any] int, has one core's ids in one step.
     """
     steps = max(len(ids), 1)
     known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
@@ -71,8 +67,7 @@ def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
 def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
     """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
 
-    This fits vocabularies that are sorted by frequency. With exponent 0 all rows are equally
-    likely.
+    This fits vocabularies that are sorted by frequency.
 
     Raises:
         InvalidInput: the exponent is negative.
@@ -106,14 +101,13 @@ def _edges(num_rows: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TableLoad:
-    """A table, and one core's lookups in it per step, over all features that use the table.
+    """A table, and one core's lookups in it per step.
 
     Attributes:
         size: rows, dimension, and the number of variables (1 for the table, and 1 for each slot).
-        load: which rows are looked up.
         cells: the number of activations [dim] that the core computes from the lookups.
-        features: a pair for each feature: the number of activations, and the number of ids. If
-            empty, the ids are spread evenly over all activations.
+        features: for each feature, its numbers of activations and of ids; empty spreads the ids
+            evenly over all activations.
     """
 
     size: TableSize
@@ -130,7 +124,7 @@ class Job:
     Attributes:
         subject: the name used in reports.
         samples: the number of samples per core and step.
-        source: where the loads come from (a data sample or an assumption), for reports.
+        source: where the loads come from, for reports.
     """
 
     subject: str

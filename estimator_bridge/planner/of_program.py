@@ -1,4 +1,4 @@
-"""Describes a program as a job: tables from its spec, lookups from a data sample or a Zipf law."""
+"""Describes a program as a job: its tables, and lookups from a data sample or a Zipf law."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Assumed:
     """Assumptions about ids, for plans without a sample of the data.
 
     Attributes:
-        ids: maps a feature's key to its number of ids per sample, or per position of a sequence.
-            The key None stands for all other features; without it they have 1.
+        ids: each feature's number of ids per sample, or per position of a sequence. The key None
+            stands for all other features; without it they have 1.
         zipf: the exponent of the Zipf law. The most frequent rows come first in a table.
     """
 
@@ -86,18 +86,17 @@ def job_of_program(
     sample: int = 0,
     assumed: Assumed | None = None,
 ) -> PlannedJob:
-    """Describes a program as a job, by running it up to its first TPUEstimator or training call.
+    """Describes a program as a job; runs it up to its first TPUEstimator or training call.
 
     Args:
-        cores: the cores of all workers together; None means the program's number, or one per
-            worker.
+        cores: the cores of all workers together; None means the program's number, or `workers`.
         batch_size: samples of the global batch; None means the program's.
         sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
 
     Raises:
-        InvalidInput: the program creates no TPUEstimator, has no tables or no batch size, or its
-            batch cannot be divided evenly among the cores.
-        InvalidSpec: the cores cannot be divided evenly among the workers.
+        InvalidInput: there is no TPUEstimator, table or batch size, or the batch cannot be divided
+            among the cores.
+        InvalidSpec: the cores cannot be divided among the workers.
     """
     arguments = program.arguments_of(*(("__init__", "train") if sample else ("__init__",)))
     settings = arguments["__init__"]

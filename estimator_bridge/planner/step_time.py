@@ -1,21 +1,181 @@
-"""Estimates the time of a step, and its bottleneck."""
+"""Estimates the bytes that tasks exchange in a step, its time, and its bottleneck."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from estimator_bridge.planner.coefficients import MEGABYTE, Coefficients
-from estimator_bridge.planner.job import Job
-from estimator_bridge.planner.traffic import CoreTraffic, graph_nodes, on_servers
-from tf2_engine.placement import FLOAT_BYTES, Placement
-from tf2_engine.types import Array
+from estimator_bridge.planner.job import Job, TableLoad
+from tf2_engine.placement import FLOAT_BYTES, Placement, TablePlacement
+from tf2_engine.types import Array, Object
 
+Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
+"""The form in which the driver sends gradients to parameter servers.
+
+* "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
+* "occurrences": a gradient for each id of the batch.
+* "cells": the gradient of each activation, once for each server, and for each id the number of
+  its activation.
+* "summed": a gradient for each distinct row. Gradients are then added core by core, so results are
+  not bit-identical with one process.
+"""
+
+WIRES: tuple[Wire, ...] = get_args(Wire)
+
+_ID_BYTES = 8
+_CELL_OF_ID_BYTES = 20
+"""Bytes of one id in the form "cells": the id, its activation's number, and its factor."""
+
+_TENSORS = 4
+"""Tensors exchanged for each part of a table: wanted ids, rows, gradient ids, gradients."""
 MOST_NODES = 1_000_000
 """With more nodes than this, the single graph of the chief limits the cluster."""
+
+MEGABYTE = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Coefficients:
+    """The costs of a byte, a tensor and a task.
+
+    The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
+    loaded machine with two cores and TensorFlow 2.15.1, and predict bytes within 2.6 %. Node counts
+    were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
+
+    Attributes:
+        bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
+        bytes_per_tensor: header bytes of a tensor that one task sends to another.
+        bytes_per_step: bytes that every step sends in addition.
+        cpu_ms_per_megabyte: CPU time for 10^6 bytes of payload, at sender and receiver together.
+        cpu_ms_per_tensor, cpu_ms_per_step: CPU time of all tasks together, in addition.
+        client_ms, client_ms_per_task: the chief's time for a step, and for each core and server.
+        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes for each core (not counting the
+            model's), table, and part of a table.
+        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
+            slots, on a parameter server, which does not use the native ops.
+        update_ns_alone: the same, if a single process does all the work.
+        input_bytes_per_id: bytes that a chief that reads the input sends to a worker for each id.
+        task_bytes: memory of an idle task that has loaded TensorFlow.
+    """
+
+    bytes_per_byte: float = 1.0
+    bytes_per_tensor: float = 652.0
+    bytes_per_step: float = 2800.0
+    cpu_ms_per_megabyte: float = 4.84
+    cpu_ms_per_tensor: float = 0.375
+    cpu_ms_per_step: float = 8.2
+    client_ms: float = 1.8
+    client_ms_per_task: float = 0.4
+    nodes_per_core: int = 100
+    nodes_per_table: int = 177
+    nodes_per_part: int = 24
+    update_ns_per_value: float = 6.5
+    update_ns_alone: float = 2.4
+    input_bytes_per_id: float = 24.0
+    task_bytes: float = 400e6
+    source: str = "of the project's own measurement; --calibrate measures this machine's"
+
+    def as_dict(self) -> dict[str, Object]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableTraffic:
+    """The payload of one table, for one core in one step: bytes for each server, [servers]."""
+
+    wanted: Array
+    rows: Array
+    gradients: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreTraffic:
+    """The payload of one core in one step.
+
+    Attributes:
+        to_servers, from_servers: the bytes exchanged with each server, [servers].
+        tensors: the number of tensors exchanged with each server, both ways together, [servers].
+    """
+
+    tables: dict[str, TableTraffic]
+    to_servers: Array
+    from_servers: Array
+    tensors: Array
+
+    @property
+    def payload(self) -> float:
+        return float(self.to_servers.sum() + self.from_servers.sum())
+
+
+def core_traffic(
+    job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
+) -> CoreTraffic:
+    """Computes the traffic of one core. With `fused`, all tables share the tensors to a server."""
+    tables, tensors = {}, np.zeros(placement.num_servers)
+    for table in job.tables:
+        placed = placement.tables[table.size.name]
+        tables[table.size.name] = _table_traffic(table, placed, placement.num_servers, wire)
+        tensors[list(placed.servers)] += _TENSORS
+    return CoreTraffic(
+        tables,
+        to_servers=sum((t.wanted + t.gradients for t in tables.values()), np.zeros(len(tensors))),
+        from_servers=sum((t.rows for t in tables.values()), np.zeros(len(tensors))),
+        tensors=np.minimum(tensors, _TENSORS) if fused else tensors,
+    )
+
+
+def step_bytes(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> float:
+    return (
+        coefficients.bytes_per_byte * cores * traffic.payload
+        + coefficients.bytes_per_tensor * cores * float(traffic.tensors.sum())
+        + coefficients.bytes_per_step
+    )
+
+
+def graph_nodes(job: Job, placement: Placement, cores: int, coefficients: Coefficients) -> int:
+    parts = sum(len(placement.tables[table.size.name].servers) for table in job.tables)
+    of_core = (
+        coefficients.nodes_per_core
+        + coefficients.nodes_per_table * len(job.tables)
+        + coefficients.nodes_per_part * parts
+    )
+    return cores * of_core
+
+
+def on_servers(placed: TablePlacement, rows: Array, amounts: Array, num_servers: int) -> Array:
+    servers = np.array(placed.servers)[placed.part_of(rows)]
+    sums: Array = np.bincount(servers, weights=amounts, minlength=num_servers)
+    return sums
+
+
+def _table_traffic(
+    table: TableLoad, placed: TablePlacement, num_servers: int, wire: Wire
+) -> TableTraffic:
+    load, row = table.load, FLOAT_BYTES * table.size.dim
+    distinct = on_servers(placed, load.rows, load.distinct, num_servers)
+    occurrences = on_servers(placed, load.rows, load.occurrences, num_servers)
+    by_id: Array = occurrences * (_ID_BYTES + row)
+    by_cell: Array = _cells(table, occurrences) * row + occurrences * _CELL_OF_ID_BYTES
+    gradients: dict[Wire, Array] = {
+        "smallest": np.minimum(by_id, by_cell),
+        "occurrences": by_id,
+        "cells": by_cell,
+        "summed": distinct * (_ID_BYTES + row),
+    }
+    return TableTraffic(distinct * _ID_BYTES, distinct * row, gradients[wire])
+
+
+def _cells(table: TableLoad, occurrences: Array) -> Array:
+    """Computes how many activations use each group of rows if ids are independent."""
+    total = float(occurrences.sum())
+    touched: Array = np.zeros_like(occurrences)
+    for cells, ids in table.features or ((table.cells, total),):
+        if total and cells:
+            touched += cells * (1 - (1 - occurrences / total) ** (ids / cells))
+    return np.minimum(touched, occurrences)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +203,7 @@ def shown(ms: float) -> str:
 
 
 class TaskTime(NamedTuple):
-    """One task's traffic in a step, in bytes with headers, and the time that the exchange takes."""
+    """A task's traffic in a step, in bytes with headers, and the time of the exchange."""
 
     sent: float
     received: float
@@ -64,8 +224,8 @@ class StepTime:
         servers: the exchange on each parameter server.
         update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the time of the chief's calls.
-        input_ms: the chief's network time if the chief reads the input for the workers.
-        nodes: the number of nodes in the chief's graph.
+        input_ms: the chief's network time if it reads the input for the workers.
+        nodes: of the chief's graph.
     """
 
     worker: TaskTime | None
@@ -122,11 +282,7 @@ def step_time(
     cores: int,
     chief_reads: bool = False,
 ) -> StepTime:
-    """Estimates the time of a step; `cores` counts the cores of all workers together.
-
-    Bytes and CPU time are linear in payload and tensors. Sender and receiver share the CPU time
-    equally.
-    """
+    """Estimates the time of a step; `cores` counts the cores of all workers together."""
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
     task = functools.partial(_task, machine, coefficients)

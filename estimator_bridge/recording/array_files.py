@@ -1,7 +1,6 @@
 """Reads and writes files of arrays of any type: numbers, byte strings, bfloat16, lists of arrays.
 
-Arrays of types that `.npz` files lack are stored as bytes with a description. Reading never
-unpickles.
+Types that `.npz` files lack are stored as bytes with a description; nothing is unpickled.
 """
 
 from __future__ import annotations

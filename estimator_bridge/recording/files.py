@@ -1,7 +1,4 @@
-"""Reads and writes the files of a recording: settings, initial variables, steps, and batches.
-
-docs/recording.md describes the files. The file of a step contains only the rows that changed.
-"""
+"""Reads and writes the files of a recording, which docs/recording.md describes."""
 
 from __future__ import annotations
 
@@ -15,44 +12,145 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.recording import array_files, outcome_files
-from estimator_bridge.recording.outcome_files import read_json, write_json
+from estimator_bridge.recording.array_files import Values, read_arrays, write_arrays
 from tf2_engine.types import Array, Object
 
-Values = array_files.Values
-read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
+EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
+"""The kinds of outcomes; "served" is for the answers of exported models."""
+KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
+SEEN, RECOMPUTED = "seen", "recomputed"
+"""The inputs of an evaluation's metrics, batch by batch, and the metrics recomputed from them."""
+OWN, OTHER = "own: ", "other: "
+"""Prefixes of metrics that were recomputed from the side's own values, or from side A's values."""
+METRIC_VARIABLE = "variable: "
+"""Prefix of the variables in which the metrics of an evaluation were summed."""
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
 """The suffix of the array with a sparse gradient's row numbers. Gradients are summed by row."""
-EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
-EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
-"""Two kinds of outcomes: an exported model, and the answers of exported models ("served")."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
-"""The group with sketches of the values of a model's ops; see `model_ops`."""
+"""The group with sketches of the values of a model's ops."""
 TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
-"""What a side of a comparison can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a
-`Replay`.
-"""
+"""What a side can be: a TensorFlow 2 program, a Keras model, a checkpoint, or a `Replay`."""
 FORMAT, VERSION = "estimator-bridge recording", 1
 """The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"
 """The folder of side A's second run, whose initial values differ in the last bit, if recorded."""
-
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
 
 
-class RuleDescription(TypedDict):
-    """The update rule of a table; its settings have the engine's names.
+class About(TypedDict, total=False):
+    """An outcome: digests of its variables, how it was made, and the error if it failed."""
 
-    Attributes:
-        kind: the name of the engine's class.
-        multipliers: for each step, the factor of the activations' gradients; empty means 1.
+    variables: dict[str, str]
+    replayed: bool
+    unlike: list[str]
+    batches: int
+    samples: int
+    failed: str
+
+
+class OutcomeWriter:
+    """Writes outcomes into the directory of a recording."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        # The number of files written, by kind.
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._left_out: list[str] = []
+
+    def begin(self, kind: str) -> str:
+        self._counts[kind] += 1
+        return f"{kind}-{self._counts[kind] - 1}"
+
+    def write(self, name: str, values: Mapping[str, Object], part: str = "") -> None:
+        write_arrays(self._directory / f"{f'{part}-' * bool(part)}{name}.npz", values)
+
+    def chunk(self, name: str, number: int, values: Mapping[str, Object]) -> None:
+        write_arrays(self._directory / f"{name}{f'+{number:06d}' * bool(number)}.npz", values)
+
+    def about(self, name: str, about: About) -> None:
+        write_json(self._directory / f"about-{name}.json", about)
+
+    def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
+        prefix = f"fed-{name}-{input_number:04d}"
+        number = self._counts[prefix]
+        self._counts[prefix] += 1
+        write_arrays(self._directory / f"{prefix}-{number:08d}.npz", values)
+
+    def drop_batch(self, name: str) -> None:
+        for path in sorted(self._directory.glob(f"fed-{name}-*.npz"))[-1:]:
+            path.unlink()
+
+    def left_out(self, what: str) -> None:
+        if what not in self._left_out:
+            self._left_out.append(what)
+            write_json(self._directory / "left-out.json", self._left_out)
+
+
+class Outcomes:
+    """Reads the outcomes that an `OutcomeWriter` wrote."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+
+    @property
+    def left_out(self) -> list[str]:
+        return list(read_json(self._directory / "left-out.json", []))
+
+    def names(self) -> list[str]:
+        return [
+            f"{kind}-{number}"
+            for kind in KINDS
+            for number in sorted(
+                int(path.stem.partition("-")[2])
+                for path in self._directory.glob(f"{kind}-*.npz")
+                if "+" not in path.stem
+            )
+        ]
+
+    def failed(self) -> dict[str, str]:
+        paths = sorted(self._directory.glob("about-*.json"))
+        named = {path.stem.removeprefix("about-"): read_json(path, {}) for path in paths}
+        return {name: about["failed"] for name, about in named.items() if "failed" in about}
+
+    def chunks(self, name: str) -> Iterator[Values]:
+        first = self._directory / f"{name}.npz"
+        rest = sorted(self._directory.glob(f"{name}+*.npz"))
+        for path in [first] * first.exists() + rest:
+            yield read_arrays(path)
+
+    def part(self, name: str, part: str) -> Values:
+        path = self._directory / f"{part}-{name}.npz"
+        return read_arrays(path) if path.exists() else {}
+
+    def about(self, name: str) -> About:
+        return read_json(self._directory / f"about-{name}.json", {})
+
+    def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:
+        of_input = "" if input_number is None else f"{input_number:04d}-"
+        return sorted(self._directory.glob(f"fed-{name}-{of_input}*.npz"))
+
+
+def read_json(path: pathlib.Path, default: Object) -> Object:
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def write_json(path: pathlib.Path, value: object) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1))
+    partial.replace(path)
+
+
+class RuleDescription(TypedDict):
+    """The update rule of a table; its kind and settings have the engine's names.
+
+    `multipliers` are the factors of the activations' gradients, by step; empty means 1.
     """
 
     kind: str
@@ -67,8 +165,7 @@ class TableDescription(TypedDict):
     Attributes:
         variable: the name of the variable with the rows.
         slots: maps the variable of each slot to the name of the slot.
-        features: maps each feature's key to the maximum sequence length (or 0) and the key of the
-            weights.
+        features: maps each feature to its maximum sequence length (or 0) and its weights' key.
         rule: None if the model's own optimizer trains the table.
     """
 
@@ -118,7 +215,7 @@ class RecordingWriter:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True)
         self.note("format", {"format": FORMAT, "version": VERSION})
-        self.outcomes = outcome_files.OutcomeWriter(self.directory)
+        self.outcomes = OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
         # The number of files written, by kind.
@@ -149,9 +246,6 @@ class RecordingWriter:
         self._counts[prefix] += 1
         write_arrays(self.directory / f"{prefix}-{number:08d}.npz", values)
 
-    def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
-        self.outcomes.write(self.outcomes.begin(kind), values)
-
     def skipped_training(self) -> None:
         self._counts["skipped"] += 1
         self.note("skipped", self._counts["skipped"])
@@ -170,7 +264,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps. They must be read in order: each has only the rows that changed."""
+    """Reads the files of steps, in order, because each has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -217,7 +311,7 @@ class Recording:
         self.directory = pathlib.Path(directory)
 
     def check(self) -> None:
-        """Checks that this version can read the recording, and that the recording is complete.
+        """Checks the recording.
 
         Raises:
             InvalidInput: the recording has another version or is incomplete.
@@ -285,7 +379,7 @@ class Recording:
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Reads the types of each signature's inputs and outputs, and why signatures failed."""
+        """Returns the types of each signature's inputs and outputs, and why signatures failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
@@ -307,8 +401,8 @@ class Recording:
         return sorted(map(_number, self.step_files()))
 
     @property
-    def outcomes(self) -> outcome_files.Outcomes:
-        return outcome_files.Outcomes(self.directory)
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self.directory)
 
 
 def _number(path: pathlib.Path) -> int:
@@ -320,7 +414,7 @@ def is_outside(name: str) -> bool:
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Maps the name of each variable to its table and slot; for the rows, the slot is None."""
+    """Maps each variable to its table and slot; for the rows, the slot is None."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

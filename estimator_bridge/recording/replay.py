@@ -25,6 +25,7 @@ from estimator_bridge.recording.files import (
     TableDescription,
     Values,
     is_outside,
+    parts_of_tables,
     read_arrays,
 )
 from tf2_engine.types import Array, Object
@@ -48,8 +49,7 @@ class Bag(NamedTuple):
         offsets: [cells] int64, where the ids of each cell begin. A cell is one lookup result, of a
             sample or of one position of a sequence.
         weights: [n] float32; None if the feature has no weights.
-        shape: the shape of the activation without its last dimension, such as (batch,) or, for a
-            sequence, (batch, length); its product is the number of cells.
+        shape: (batch,) or, for a sequence, (batch, length); its product is the number of cells.
     """
 
     ids: Array
@@ -62,8 +62,7 @@ class State(NamedTuple):
     """The variables of a model at one step.
 
     Attributes:
-        tables: maps each table to a dict of arrays [rows, dim]: "rows", and one for each slot,
-            keyed by the slot's name.
+        tables: maps each table to a dict of arrays [rows, dim]: "rows", and one for each slot.
         dense: maps the names of all other variables to arrays, in side A's layout.
     """
 
@@ -73,11 +72,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayBatch:
-    """A batch of side A, the recorded run.
-
-    Attributes:
-        arrays: maps names such as "features/age" and "labels" to the parts of the batch.
-    """
+    """A batch of side A; `arrays` have names such as "features/age" and "labels"."""
 
     arrays: Values
     tables: Sequence[TableDescription]
@@ -86,8 +81,7 @@ class ReplayBatch:
         """Returns the ids of a feature that is looked up in a table.
 
         Raises:
-            InvalidInput: no table has the feature, or the feature's values in the batch are not
-                integers.
+            InvalidInput: no table has the feature, or its values are not integers.
         """
         known = {key: of for table in self.tables for key, of in table["features"].items()}
         if feature not in known:
@@ -123,8 +117,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables before the step, from which the loop starts. The state is None inside a
-            device loop of side A; the training loop then continues from its own variables.
+        state: the variables from which the loop starts. Inside a device loop of side A it is None,
+            and the training loop continues from its own variables.
     """
 
     number: int
@@ -145,8 +139,8 @@ class ReplayStep(ReplayBatch):
         Args:
             loss: the loss of the batch, before the update.
             activations: maps each feature to the result of its lookup, [*shape, dim].
-            gradients: the gradients of the loss with respect to each activation, keyed by feature,
-                and to each variable outside of tables, keyed by its name.
+            gradients: the gradients of the loss, by feature for activations, and by name for
+                variables outside of tables.
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
@@ -176,8 +170,8 @@ class Replay:
         recording: the folder of side A, as `estimator-bridge record` writes it.
         out: the folder to write; it must not exist.
         program: how reports name the program that runs the loop.
-        left_out: variables, besides tables, that the loop does not have, such as "beta1_power". The
-            reports say so. The gradients of these variables are left out as well.
+        left_out: variables, besides tables, that the loop does not have, such as "beta1_power";
+            their gradients are left out as well, and reports say so.
 
     Raises:
         InvalidInput: the folder contains no recording that can be replayed, or `out` exists.
@@ -219,13 +213,12 @@ class Replay:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._awaited is not None:
-            raise self._unrecorded(self._awaited.number)
+        if kind is None:
+            self._check_recorded()
 
     def __iter__(self) -> Iterator[ReplayStep]:
         for step in self._steps:
-            if self._awaited is not None:
-                raise self._unrecorded(self._awaited.number)
+            self._check_recorded()
             batch = self._a.batch(self._position)
             if batch is None:
                 raise errors.InvalidInput(
@@ -236,8 +229,7 @@ class Replay:
             self._position, self._now, self._awaited = self._position + 1, step, step
             tables = self._settings["tables"]
             yield ReplayStep(batch, tables, step.number, state, self)
-        if self._awaited is not None:
-            raise self._unrecorded(self._awaited.number)
+        self._check_recorded()
 
     @property
     def final(self) -> State:
@@ -245,10 +237,9 @@ class Replay:
         return self._state(self._now)
 
     def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
-        """Yields the batches of side A's prediction; pass the results to `record_predictions`.
+        """Yields the batches of side A's `predict` call with this index, from 0.
 
-        Args:
-            number: the zero-based index of the `predict` call.
+        The results are for `record_predictions`.
         """
         for path in self._a.outcomes.batches(f"{PREDICTION}-{number}"):
             yield ReplayBatch(read_arrays(path), self._settings["tables"])
@@ -256,8 +247,7 @@ class Replay:
     def record_predictions(self, outputs: Sequence[Arrays]) -> None:
         """Records the predictions of one call, one dict per batch, keyed by side A's output names.
 
-        If side A's program read fewer predictions than the batches have samples, the rest is
-        dropped.
+        Predictions that side A's program did not read are dropped.
 
         Raises:
             InvalidInput: an output is missing, is unknown, or has another shape than side A's.
@@ -357,15 +347,13 @@ class Replay:
             }
             for name, table in self.tables.items()
         }
-        known = {n for table in self.tables.values() for n in (table["variable"], *table["slots"])}
-        known |= {_GLOBAL_STEP, *self._left_out}
+        known = {*parts_of_tables(self.tables.values()), _GLOBAL_STEP, *self._left_out}
         dense = {n: a for n, a in variables.items() if n not in known and not is_outside(n)}
         return State(tables, dense)
 
     def _checked(self, left_out: Sequence[str]) -> set[str]:
-        of_tables = {n for t in self.tables.values() for n in (t["variable"], *t["slots"])}
         every = {name for name in self._now.values[VARIABLES] if not is_outside(name)}
-        known = every - of_tables - {_GLOBAL_STEP}
+        known = every - {*parts_of_tables(self.tables.values()), _GLOBAL_STEP}
         for name in left_out:
             if name not in known:
                 raise errors.InvalidInput(
@@ -374,10 +362,12 @@ class Replay:
                 )
         return {*left_out}
 
-    def _unrecorded(self, number: int) -> errors.InvalidInput:
-        return errors.InvalidInput(
-            f"Step {number} was not recorded: call its `record` before the next step begins."
-        )
+    def _check_recorded(self) -> None:
+        if self._awaited is not None:
+            raise errors.InvalidInput(
+                f"Step {self._awaited.number} was not recorded: call its `record` before the next "
+                "step begins."
+            )
 
 
 def identity(recording: Recording) -> str:
@@ -414,7 +404,6 @@ def _check_names(
 
 
 def _gradient(where: str, name: str, value: Object, theirs: Array, rows: Array | None) -> Values:
-    """Converts an array to side A's type; keeps only side A's rows of a sparse gradient."""
     if rows is None:
         return {name: _like(f"{where}, {name}", np.asarray(value), theirs)}
     whole = np.asarray(value)

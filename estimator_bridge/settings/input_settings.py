@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from estimator_bridge.settings import row as on
-from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import always, dense_ids, equals, is_set
+from estimator_bridge.settings import row
 from estimator_bridge.settings.legacy_spec import Place
-from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row import SettingRow, always, dense_ids, equals, is_set
 
 INPUTS: Mapping[str, SettingRow] = {
-    "feature_columns": kinds.fields(
+    "feature_columns": row.fields(
         "EmbeddingConfigSpec: feature_columns tensor_core_feature_columns",
         "tables and features",
         "FeatureConfigs and `preprocessing`",
         cpu="ordinary feature columns, which do their own lookups",
     ),
-    "column_of_unknown_kind": kinds.plain(
+    "column_of_unknown_kind": row.plain(
         cpu="works",
         tpu="works",
         tf2="the ids cannot be computed without the column",
-        change=kinds.by_hand("", "{value}", was="columns", setting="feature_columns"),
+        change=row.by_hand("", "{value}", was="columns", setting="feature_columns"),
     ),
-    "column_transforms_on_cpu_only": kinds.surprising(
+    "column_transforms_on_cpu_only": row.surprising(
         cpu="the column hashes, looks up or replaces its input",
         tpu="the ids from the input_fn are looked up unchanged; strings are an error",
         tf2="feature columns are not used",
         way_out="compute the ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "ids are looked up unchanged",
             "compute the ids in the input_fn, or by to_tf2().preprocessing",
         ),
         shown="its column {value}",
         warnings={
-            on.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
+            row.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
             "ids of the input_fn are looked up as they are."
         },
-        change=kinds.numbers(
+        change=row.numbers(
             "preprocessing",
             "On a TPU the legacy column leaves values unchanged; `preprocessing` transforms "
             "them, as the column does without a TPU. Pass it the values before your own "
@@ -46,7 +44,7 @@ INPUTS: Mapping[str, SettingRow] = {
             setting="categorical_column",
         ),
     ),
-    "weighted_feature": kinds.surprising(
+    "weighted_feature": row.surprising(
         cpu="dense and sparse weights work; an id whose weight is 0 or negative is dropped, "
         "unless the combiner is a sum",
         tpu="dense weights are an error, and with dense ids of rank 2 the weights are silently "
@@ -54,7 +52,7 @@ INPUTS: Mapping[str, SettingRow] = {
         tf2="weights are a separate argument, beside the ids; without a TPU stock refuses them "
         "for dense ids and sequences",
         way_out="make ids and weights sparse in the input_fn",
-        sparse_core=kinds.raises(
+        sparse_core=row.raises(
             "ValueError unless weights have the form of their ids, sparse or ragged; rows of "
             "ids with weight 0 count as touched",
             "make ids and weights sparse or ragged",
@@ -62,13 +60,13 @@ INPUTS: Mapping[str, SettingRow] = {
         reads={"FeatureConfig.weight_key": is_set},
         calls=("weighted_categorical_column",),
         shown="weights {value!r}",
-        change=kinds.form(
+        change=row.form(
             "weights of `enqueue`",
             "TensorFlow 2 takes weights beside ids, not among the features; `preprocessing` "
             "returns both.",
         ),
     ),
-    "dense_ids": kinds.surprising(
+    "dense_ids": row.surprising(
         cpu="the id -1 is skipped",
         tpu="id 0 is skipped if the table has a combiner; with ids of rank 1, each sample from "
         "there on gets the activation of the next one",
@@ -82,28 +80,28 @@ INPUTS: Mapping[str, SettingRow] = {
             "documented": "the same for rank 2, with a warning; for rank 1 every id is looked "
             "up, with a warning",
         },
-        sparse_core=kinds.raises(
+        sparse_core=row.raises(
             "dense ids mean one id per sample; more are an error, and every id is looked up",
             "make ids sparse or ragged, sorted by sample, without -1 and without the id 0 of "
             "padding",
         ),
         detect=dense_ids,
         warnings={
-            on.DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
+            row.DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
             "dropped{weights}, as stock does. Give a SparseTensor to keep it.",
-            (on.DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: one id per "
+            (row.DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: one id per "
             'sample, id 0 too{weights}. Stock fails on id 0 (quirks="stock").',
-            (on.DENSE_RANK_1, "stock"): "{where}the ids are dense, of rank 1, and the table has a "
+            (row.DENSE_RANK_1, "stock"): "{where}the ids are dense, of rank 1, and the table has a "
             "combiner: stock fails on every batch with id 0{weights}. Give a SparseTensor, or use "
             'quirks="documented".',
         },
     ),
-    "padding_of_dense_ids": kinds.plain(
+    "padding_of_dense_ids": row.plain(
         cpu="-1 and ''",
         tpu="0, if the table has a combiner",
         tf2="`preprocessing` skips -1 and ''; the engine skips nothing",
         detect=always("features"),
-        change=kinds.numbers(
+        change=row.numbers(
             "the id -1 is skipped",
             "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as "
             "feature columns do without a TPU.",
@@ -111,7 +109,7 @@ INPUTS: Mapping[str, SettingRow] = {
             setting="dense ids",
         ),
     ),
-    "sequence": kinds.differs(
+    "sequence": row.differs(
         cpu="as long as the longest sequence of the batch, nothing is cut",
         tpu="cut or padded to max_sequence_length, but looked up whole in exports; the lengths "
         "are a separate feature",
@@ -124,7 +122,7 @@ INPUTS: Mapping[str, SettingRow] = {
             "stock": "the same, with a warning",
             "documented": "cut or padded in exports, too, with a warning",
         },
-        sparse_core=kinds.dropped(
+        sparse_core=row.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
             "make ids ragged with a row for each position, [batch · T], and at most one id in "
             "each row, with output_shape=[batch, T]; cut and count sequences in the program",
@@ -133,15 +131,15 @@ INPUTS: Mapping[str, SettingRow] = {
             "FeatureConfig.max_sequence_length": is_set,
             "shared_embedding_columns.max_sequence_lengths": is_set,
         },
-        change=kinds.form(
+        change=row.form(
             "FeatureConfig.max_sequence_length",
             "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
         ),
         warnings={
-            (on.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
+            (row.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
             "up whole sequences, as stock's does, where training cuts them. Cut longer ones in the "
             'serving_input_receiver_fn, or use quirks="documented".',
-            (on.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
+            (row.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
             "cuts longer sequences, as training does; stock's looks them up whole "
             '(quirks="stock").',
         },
@@ -149,42 +147,42 @@ INPUTS: Mapping[str, SettingRow] = {
         cause="{who} alone cuts a sequence to its max_sequence_length: {lengths}. Cut longer ones "
         "in the {function}.",
     ),
-    "tensor_core_column": kinds.surprising(
+    "tensor_core_column": row.surprising(
         cpu="an ordinary embedding column",
         tpu="an ordinary variable, looked up by a matrix product; the shape is stored on the "
         "class, so columns of different shapes all use the last one",
         tf2="no such column",
         way_out="use a Keras Embedding",
-        sparse_core=kinds.other("no such column", "use a Keras Embedding"),
+        sparse_core=row.other("no such column", "use a Keras Embedding"),
         reads={"embedding_column.embedding_lookup_device": equals("tpu_tensor_core")},
         detect=lambda legacy: [
             (Place("feature", column.key), "tpu_tensor_core")
             for column in legacy.tensor_core_columns
         ],
         shown="",
-        change=kinds.by_hand(
+        change=row.by_hand(
             "tf.keras.layers.Embedding",
             "Its table is an ordinary variable of the model, which the model's optimizer trains.",
         ),
     ),
-    "deprecated_column": kinds.differs(
+    "deprecated_column": row.differs(
         cpu="works",
         tpu="works, but hashed, bucketized and crossed input is refused",
         tf2="feature columns are not used",
         way_out="make it with tf.compat.v1.tpu.experimental.embedding_column",
         shown="columns of type {value} are deprecated",
         warnings={
-            on.LOOKUP: "{where}columns of type {value} are deprecated; make it with "
+            row.LOOKUP: "{where}columns of type {value} are deprecated; make it with "
             "tf.compat.v1.tpu.experimental.embedding_column."
         },
     ),
-    "ids_out_of_range": kinds.surprising(
+    "ids_out_of_range": row.surprising(
         cpu="a negative id is skipped, an id beyond the table is an error",
         tpu="unspecified: any row, or none",
         tf2="unspecified on a TPU",
         way_out="the bridge and tf2_engine raise an error that names table, feature and id, or "
         "drop the id on request",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "an id beyond the table looks up and trains padding or a row of another table; ids "
             "are cut to 32 bits",
             "check ids in the input_fn; software SparseCores and the host driver name such ids",

@@ -1,7 +1,6 @@
 """The contents of a legacy spec, and notes on it, as frozen values without legacy classes.
 
-Settings keep their legacy names, because `detect.values` finds the row of a setting by its legacy
-name.
+Settings keep their legacy names, by which `catalogue.values` finds their rows.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ NOTHING = SourceText()
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A table, feature or source line to which a row of the catalogue applies.
-
-    `value` is the setting's value; for a function or an optimizer its name.
-    """
+    """A place to which a row of the catalogue applies, and the value or name to show."""
 
     rule: str
     where: Place
@@ -67,8 +63,7 @@ class LegacyTable:
     """One table.
 
     Attributes:
-        name: the table's name in the engine and on the device: `tbl_<variable>` for columns, else
-            the key of its config.
+        name: the table's name in the engine: `tbl_<variable>` for columns, else its config's key.
         learning_rate: None and 0.0 mean unset.
         optimizer: None means the spec's optimizer.
         embedding_name: the name of the table's variable, without a scope.
@@ -100,8 +95,7 @@ class LegacyFeature:
 class TensorCoreColumn:
     """A column whose table is an ordinary variable; the bridge only prepares its ids.
 
-    `padded_length` is the number of ids per sample: longer lists are cut, shorter ones padded and
-    masked.
+    `padded_length` is the number of ids per sample, to which lists are cut or padded.
     """
 
     key: str
@@ -116,7 +110,7 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
         features: table by table, sorted by key within each table.
-        notes: notes on settings of columns that tables and features cannot express.
+        notes: on settings of columns that tables and features cannot express.
     """
 
     form: str

@@ -17,15 +17,13 @@ class OptimizerRow:
     """The translation of one legacy optimizer.
 
     Attributes:
-        engine_name: the name of the engine's class.
         plain: settings that have the same name and meaning in the engine, separated by spaces.
         slots: for each slot of the engine, its suffix in a legacy TPU checkpoint, such as `Adam/m`.
         cpu_slots: the suffixes in a checkpoint of TensorFlow 1's optimizer, if they differ.
         keras_scope, keras_slots: the scope and suffixes in a checkpoint of
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
-        only: maps each legacy setting without a counterpart to the only value that can be
-            translated.
+        only: the only value with which a setting without a counterpart can be translated.
         for_columns: whether a spec with `feature_columns` may use this optimizer.
         on_sparse_cores: whether stock's TPUEmbeddingV2 supports this optimizer.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from estimator_bridge.settings import row as rows
-from estimator_bridge.settings.catalogue import ROWS, readers
-from estimator_bridge.settings.detect import Value, notes_of_spec
+from estimator_bridge.settings.catalogue import ROWS, Value, notes_of_spec, readers
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, SourceText
 from tf2_engine.types import Object
 
@@ -45,8 +44,8 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
     """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
 
-    The texts have the fields `kind`, the engine's optimizer; `rate`, the legacy learning rate; and
-    `reason`, why the optimizer is not stock's.
+    The texts have the fields `kind` (the engine's optimizer), `rate` (the legacy one) and `reason`
+    (why the optimizer is not stock's).
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change
@@ -69,7 +68,7 @@ def cause(rule: str, **fields: Object) -> tuple[str, str]:
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Says why an engine does not do what a setting says; returns "" if the engine does."""
+    """Says why an engine does not do what a setting says; "" if it does."""
     for rule, when in readers(value.owner, value.setting):
         if when is None or when(value.value):
             row = ROWS[rule]

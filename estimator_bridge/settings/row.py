@@ -1,12 +1,14 @@
-"""The row of the catalogue for a legacy setting: its effect on each engine, and texts about it."""
+"""The row of the catalogue for a legacy setting, and constructors and tests of values for rows."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings.legacy_spec import LegacySpec, Place
+from estimator_bridge.settings.legacy_spec import NOTHING, LegacyOptimizer, LegacySpec, Place
 from tf2_engine.types import Object
 
 PLAIN = "plain"
@@ -33,13 +35,16 @@ SPARSE_CORE_OUTCOMES = {
     "same": "as on the first generation",
 }
 """The outcomes of a setting on TPUs with SparseCores, worst first."""
+When = Callable[[Object], bool]
+"""Whether a row applies to a value of a setting."""
+Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
+"""Returns the places of a spec at which a row applies, each with the value to show."""
+is_off = operator.not_
+OF_OPTIMIZER = "the optimizer of the TableConfig has this setting"
 
 
 class OnSparseCores(NamedTuple):
-    """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
-
-    `way_out` is the advice to users; empty if the effect contains the advice or users need none.
-    """
+    """The effect of a setting in stock's TPUEmbeddingV2 on SparseCores, and advice if needed."""
 
     outcome: str
     effect: str
@@ -48,15 +53,9 @@ class OnSparseCores(NamedTuple):
 
 AS_BEFORE = OnSparseCores("same", "the same")
 
-When = Callable[[Object], bool]
-"""Whether a row applies to a value of a setting."""
-
-Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
-"""Returns the places of a spec at which a row applies, each with the value to show."""
-
 
 class NotAsWritten(str):
-    """An effect that differs from the documented one. `because` is a clause with the reason."""
+    """An effect that differs from the documented one, and a clause with the reason."""
 
     because: str
 
@@ -82,9 +81,9 @@ class ChangeText(NamedTuple):
 
     Attributes:
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
-        now: the replacement of the setting; empty if there is none.
+        now: the replacement of the setting, if any.
         was: how to show the old value, if not by its repr.
-        setting: the name of the setting, if it is not the first field that the row reads.
+        setting: its name, if it is not the first field that the row reads.
     """
 
     effect: str
@@ -100,15 +99,12 @@ class SettingRow:
 
     Attributes:
         severity: one of `SEVERITIES`.
-        tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
-        cpu: stock's effect with use_tpu=False.
+        tpu, cpu: stock's effect with use_tpu=True, on TPUs of the first generation, and without.
         tf2: the effect or counterpart in TensorFlow 2.
-        way_out: the advice to users; empty if none is needed.
-        bridge: the bridge's effect for docs/differences.md, if it differs from stock for all
-            `quirks`.
+        way_out: the advice to users, if any.
+        bridge: the bridge's effect for docs/differences.md, if it always differs from stock's.
         why: the reason for the difference. docs/differences.md lists rows with a reason.
         quirks: the bridge's effect for each value of `quirks`, if it depends on `quirks`.
-        sparse_core: the effect on TPUs with SparseCores.
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
             all optimizers.
@@ -116,12 +112,9 @@ class SettingRow:
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the name of another row under which the audit reports this row.
-        warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
-            quirks.
-        change, change_of_stock: the text for `to_tf2`; the second is for quirks="stock", if that
-            text differs.
-        cause_name, cause: the name and text of the divergence that `verify` attributes to the
-            setting.
+        warnings: those of `run` and TPUEstimator, keyed by occasion, or by occasion and quirks.
+        change, change_of_stock: the text for `to_tf2`, and that for quirks="stock" if it differs.
+        cause_name, cause: the divergence that `verify` attributes to the setting.
     """
 
     severity: str
@@ -151,3 +144,98 @@ class SettingRow:
     @property
     def of_optimizers(self) -> bool:
         return any(field.partition(".")[0].endswith("Parameters") for field in self.reads)
+
+
+DEVICE_ONLY = Ignored("ignored", "it has no effect with use_tpu=False")
+ignored = functools.partial(SettingRow, "ignored")
+surprising = functools.partial(SettingRow, "surprising")
+differs = functools.partial(SettingRow, "differs")
+refused = functools.partial(SettingRow, "refused")
+plain = functools.partial(SettingRow, PLAIN)
+form = functools.partial(ChangeText, "form")
+ours = functools.partial(ChangeText, "ours")
+numbers = functools.partial(ChangeText, "numbers")
+by_hand = functools.partial(ChangeText, "by hand")
+left_out = functools.partial(ChangeText, "left out", "")
+# On TPUs with SparseCores.
+raises = functools.partial(OnSparseCores, "raises")
+dropped = functools.partial(OnSparseCores, "ignored")
+other = functools.partial(OnSparseCores, "other")
+gone = functools.partial(OnSparseCores, "gone")
+
+
+def is_set(value: Object) -> bool:
+    return value is not None
+
+
+def is_zero(value: Object) -> bool:
+    return not isinstance(value, bool) and bool(value == 0)
+
+
+def is_not_zero(value: Object) -> bool:
+    return value is not None and not is_zero(value)
+
+
+def equals(wanted: Object) -> When:
+    return lambda value: value is wanted or bool(value == wanted)
+
+
+def no_input_per_host(value: Object) -> bool:
+    # For stock, True is PER_HOST_V1. In Python True equals 1, which is PER_SHARD_V1.
+    modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
+    return value is False or (value is not True and value in modes)
+
+
+def always(place: str) -> Detector:
+    return lambda legacy: [(Place(place), NOTHING)]
+
+
+def in_optimizers(value_of: Callable[[LegacyOptimizer], Object]) -> Detector:
+    """Makes a detector for optimizers; `value_of` returns the value to report, or None."""
+    return lambda legacy: (
+        (where, value)
+        for where, optimizer in legacy.optimizers()
+        if (value := value_of(optimizer)) is not None
+    )
+
+
+def multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
+    multiplied = optimizer.settings["multiply_weight_decay_factor_by_learning_rate"]
+    return True if multiplied and not optimizer.settings["weight_decay_factor"] else None
+
+
+def dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
+    for feature in legacy.features:
+        if not feature.max_sequence_length and legacy.table(feature.table).combiner is not None:
+            yield Place("feature", feature.key), NOTHING
+
+
+def fields(
+    names: str,
+    tpu: str,
+    tf2: str,
+    cpu: str = DEVICE_ONLY,
+    bridge: str = "",
+    why: str = "",
+    sparse_core: OnSparseCores = AS_BEFORE,
+) -> SettingRow:
+    """Makes a row for fields without special cases. `names` is like "FeatureConfig: table_id"."""
+    owner, settings = names.split(": ")
+    reads: dict[str, When | None] = {f"{owner}.{name}": None for name in settings.split()}
+    return plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads, sparse_core=sparse_core)
+
+
+def limits(name: str, tpu: str, sparse_core: OnSparseCores) -> SettingRow:
+    def ends_of(optimizer: LegacyOptimizer) -> Object:
+        ends = optimizer.settings[f"{name}_min"], optimizer.settings[f"{name}_max"]
+        return None if ends == (None, None) else ends
+
+    return plain(
+        tpu,
+        OF_OPTIMIZER,
+        sparse_core=sparse_core,
+        reads={f"*Parameters.{name}_min": is_set, f"*Parameters.{name}_max": is_set},
+        detect=in_optimizers(ends_of),
+        shown=f"{name}_min={{value[0]}}, {name}_max={{value[1]}}",
+        finding="sparse_core",
+    )

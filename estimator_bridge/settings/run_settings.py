@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from estimator_bridge.settings import row as on
-from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import always, equals, no_input_per_host
-from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings import row
+from estimator_bridge.settings.row import SettingRow, always, equals, no_input_per_host
 
 RUNS: Mapping[str, SettingRow] = {
-    "predict": kinds.surprising(
+    "predict": row.surprising(
         cpu="works",
         tpu="broken: features are never looked up",
         tf2="a lookup without training",
         way_out="the bridge's predict works",
-        sparse_core=kinds.other("a lookup without training"),
+        sparse_core=row.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
         why="it needs no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
-    "export_to_tpu": kinds.plain(
+    "export_to_tpu": row.plain(
         cpu="no graph for TPUs is exported",
         tpu="a graph for TPUs is exported as well",
         tf2="a SavedModel of TensorFlow's own ops",
@@ -28,11 +26,11 @@ RUNS: Mapping[str, SettingRow] = {
         why="such a graph loads only on TPU hardware",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
-            on.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
+            row.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
             'graph with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
         },
     ),
-    "best_exporter": kinds.surprising(
+    "best_exporter": row.surprising(
         cpu="after a restart the first model is exported, better or not, and later ones are "
         "compared with it",
         tpu="the same",
@@ -48,12 +46,15 @@ RUNS: Mapping[str, SettingRow] = {
         },
         calls=("BestExporter",),
         warnings={
-            (on.EXPORT, "stock"): "{where}this model is exported although an earlier run evaluated "
+            (
+                row.EXPORT,
+                "stock",
+            ): "{where}this model is exported although an earlier run evaluated "
             "a better one, and later models are compared with this one, as stock does after a "
             'restart. quirks="documented" keeps the best.',
         },
     ),
-    "final_exporter": kinds.surprising(
+    "final_exporter": row.surprising(
         cpu="exports nothing if training ends before max_steps, because of a hook or the end of "
         "the input, or if max_steps is None",
         tpu="the same",
@@ -63,12 +64,12 @@ RUNS: Mapping[str, SettingRow] = {
         why="every exporter receives is_the_final_export, and programs write their own exporters",
         calls=("FinalExporter",),
         warnings={
-            on.EXPORT: "{where}nothing is exported: training ended at step {value}, and an "
+            row.EXPORT: "{where}nothing is exported: training ended at step {value}, and an "
             "export is the final one from max_steps={max_steps} on. Set max_steps to "
             "the last step, or use a LatestExporter.",
         },
     ),
-    "iterations_per_loop": kinds.fields(
+    "iterations_per_loop": row.fields(
         "TPUConfig: iterations_per_loop",
         "hooks are called once per loop of this many steps; for a time such as '60m' stock "
         "estimates the number of steps",
@@ -76,16 +77,16 @@ RUNS: Mapping[str, SettingRow] = {
         bridge="the same; a loop with a time ends when the time is up",
         why="the program asked for a time, not for a number of steps",
     ),
-    "host_call": kinds.fields(
+    "host_call": row.fields(
         "TPUConfig: experimental_host_call_every_n_steps",
         "the number of steps from one host call to the next inside a loop",
         "summaries can be written anywhere",
     ),
-    "num_shards": kinds.plain(
-        cpu=kinds.DEVICE_ONLY,
+    "num_shards": row.plain(
+        cpu=row.DEVICE_ONLY,
         tpu="the number of cores; the bridge emulates them",
         tf2="the replicas of a TPUStrategy",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "the replicas of a TPUStrategy; their SparseCores together must be a power of two",
             "use 1, 2, 4, 8, ... cores",
         ),
@@ -95,52 +96,52 @@ RUNS: Mapping[str, SettingRow] = {
         "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
         "alike; stock runs one core on the software TPU.",
     ),
-    "one_core": kinds.refused(
+    "one_core": row.refused(
         cpu="works",
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
         way_out="the bridge accepts one core",
         bridge="works",
         why="it only concerns TPU hardware",
-        sparse_core=kinds.other("works"),
+        sparse_core=row.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
-    "model_parallelism": kinds.fields(
+    "model_parallelism": row.fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
         bridge="each replica runs whole, and a line of the log says so",
         why="it only affects the layout on TPU hardware, and changes no results",
-        sparse_core=kinds.other("each core is a replica of its own; tables are on all cores"),
+        sparse_core=row.other("each core is a replica of its own; tables are on all cores"),
     ),
-    "input_per_host": kinds.refused(
+    "input_per_host": row.refused(
         cpu="works",
         tpu="with embeddings, only PER_HOST_V1 and PER_HOST_V2 work",
         tf2="one dataset per host, or per replica",
         way_out="set per_host_input_for_training to PER_HOST_V2",
-        sparse_core=kinds.other("one dataset per host, or per replica"),
+        sparse_core=row.other("one dataset per host, or per replica"),
         reads={"TPUConfig.per_host_input_for_training": no_input_per_host},
     ),
-    "feeding_of_devices": kinds.fields(
+    "feeding_of_devices": row.fields(
         "TPUConfig: eval_training_input_configuration initial_infeed_sleep_secs tpu_job_name "
         "experimental_feed_hook experimental_allow_per_host_v2_parallel_get_next",
         "how hosts feed their TPUs; the bridge does not feed TPUs and does not need these settings",
         "tf.data and the strategy feed them",
     ),
-    "sparse_core": kinds.differs(
+    "sparse_core": row.differs(
         cpu="ignored",
         tpu="honoured by embedding hardware of the first generation (TPU v2 and v3)",
         tf2="TPUs with SparseCores (v5p, v6e, TPU7x) refuse or ignore it",
         way_out="audit --target says whether it is refused or ignored; the host driver of "
         "tf2_engine supports it",
     ),
-    "canned_estimator": kinds.differs(
+    "canned_estimator": row.differs(
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
         way_out="run it with estimator-bridge, which has all of them except boosted trees",
     ),
-    "canned_loss": kinds.surprising(
+    "canned_loss": row.surprising(
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
@@ -148,7 +149,7 @@ RUNS: Mapping[str, SettingRow] = {
         "divided by the batch size",
         shown="{value}",
     ),
-    "canned_shared": kinds.surprising(
+    "canned_shared": row.surprising(
         cpu="estimators of tf.estimator never train the table of shared_embeddings; those of "
         "tf.compat.v1.estimator do",
         tpu="the same",
@@ -162,11 +163,11 @@ RUNS: Mapping[str, SettingRow] = {
         },
         calls=("shared_embeddings",),
         warnings={
-            (on.TRAINING, "stock"): "{where}the shared table {value} is not trained, as stock's "
+            (row.TRAINING, "stock"): "{where}the shared table {value} is not trained, as stock's "
             'estimators of tf.estimator do not train it. quirks="documented" trains it.',
         },
     ),
-    "canned_outside": kinds.surprising(
+    "canned_outside": row.surprising(
         cpu="estimators of tf.estimator, and DNNLinearCombined estimators of "
         "tf.compat.v1.estimator, never train a variable that an input_fn creates; other "
         "estimators train it",
@@ -176,12 +177,12 @@ RUNS: Mapping[str, SettingRow] = {
         bridge="the same, with a warning",
         why="existing models were trained without it",
         warnings={
-            on.TRAINING: "the variable {value} is made before the model, by the input_fn, and is "
+            row.TRAINING: "the variable {value} is made before the model, by the input_fn, and is "
             "not trained, as stock's estimator does not train it. Make it in a model_fn of your "
             "own to train it.",
         },
     ),
-    "canned_rate": kinds.surprising(
+    "canned_rate": row.surprising(
         cpu="tf.compat.v1.estimator: 0.05; tf.estimator: Keras's default, 0.001 for most "
         "optimizers",
         tpu="the same",
@@ -189,32 +190,32 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="pass the optimizer as an object, with its rate",
         shown="{value}",
     ),
-    "canned_optimizer": kinds.refused(
+    "canned_optimizer": row.refused(
         cpu="an error from TensorFlow 2.11 on: Keras's new optimizers do not train in graphs",
         tpu="the same",
         tf2="works in Keras",
         way_out="take it from tf.keras.optimizers.legacy",
         shown="{value}",
     ),
-    "parts_of_unknown_order": kinds.surprising(
+    "parts_of_unknown_order": row.surprising(
         cpu="a checkpoint is restored as if it had been written with div",
         tpu="div and mod write files that differ only in the order of rows",
         tf2="rows are in the order of the ids",
         way_out="tell convert how the checkpoint was written: --spec, or --from_partition and "
         "--from_hosts",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "the checkpoint says where rows are",
             "tell convert how the old checkpoint was written",
         ),
         shown="{value} parts",
     ),
-    "no_slots": kinds.differs(
+    "no_slots": row.differs(
         cpu="slots have the names of the model's optimizer",
         tpu="the device's slots have other names",
         tf2="slots belong to the table",
         way_out="slots that are not found start from their initial values; name the optimizer "
         "with --optimizer",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "slots belong to the stack; if the layout differs, stock's restore silently resets "
             "them",
             "convert with --to sparsecore and --like",

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from estimator_bridge.settings import row as on
-from estimator_bridge.settings import row_kinds as kinds
-from estimator_bridge.settings.detectors import equals, is_set
+from estimator_bridge.settings import row
 from estimator_bridge.settings.legacy_spec import NOTHING, SPEC
-from estimator_bridge.settings.row import SettingRow
+from estimator_bridge.settings.row import SettingRow, equals, is_set
 
 TABLES: Mapping[str, SettingRow] = {
-    "table_size": kinds.fields(
+    "table_size": row.fields(
         "TableConfig: vocabulary_size dimension initializer",
         "shape and first values of a table",
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "padded to 8 columns, and 8 rows per SparseCore; the initializer is called for each "
             "core with the padded shape, so with a seed it gives each core the same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
-    "combiner": kinds.fields(
+    "combiner": row.fields(
         "TableConfig: combiner", "how the rows of a sample become one", "the same", cpu="the same"
     ),
-    "combiner_none": kinds.surprising(
-        cpu=on.NotAsWritten(
+    "combiner_none": row.surprising(
+        cpu=row.NotAsWritten(
             "the mean of a sample's rows",
             "None is the mean with use_tpu=False, the sum with use_tpu=True",
         ),
         tpu="the sum of a sample's rows; dense ids mean one id per sample",
         tf2="None is refused: use 'sum', 'mean' or 'sqrtn'",
-        sparse_core=kinds.raises(
+        sparse_core=row.raises(
             "None is refused: use 'sum', 'mean' or 'sqrtn'", "write the combiner that you mean"
         ),
         way_out="write the combiner that you mean; to_tf2 uses 'sum'",
@@ -41,12 +39,12 @@ TABLES: Mapping[str, SettingRow] = {
         reads={"TableConfig.combiner": equals(None)},
         shown="",
         warnings={
-            on.LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with "
+            row.LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with "
             "use_tpu=True; stock takes their mean with use_tpu=False.",
-            on.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
+            row.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
             "embeddings, as stock's does, where training added them.",
         },
-        change=kinds.numbers(
+        change=row.numbers(
             "'sum'",
             "TensorFlow 2 has no None. With None, a TPU adds the rows of a sample; without a "
             "TPU, stock takes their mean.",
@@ -55,36 +53,34 @@ TABLES: Mapping[str, SettingRow] = {
         cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; this "
         "applies to {tables}. Write the combiner out.",
     ),
-    "hot_id_replication": kinds.differs(
-        cpu=kinds.DEVICE_ONLY,
+    "hot_id_replication": row.differs(
+        cpu=row.DEVICE_ONLY,
         tpu="frequent rows are kept on every core; results do not change",
         tf2="no such setting in a TableConfig",
         way_out="leave it out, or pass an EngineSpec to tf2_engine",
-        sparse_core=kinds.gone("there is no counterpart; results do not change"),
+        sparse_core=row.gone("there is no counterpart; results do not change"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
-        change=kinds.ours(
-            "engine_spec", "A TableConfig has no such setting; it changes no number."
-        ),
+        change=row.ours("engine_spec", "A TableConfig has no such setting; it changes no number."),
     ),
-    "partition_strategy": kinds.fields(
+    "partition_strategy": row.fields(
         "EmbeddingConfigSpec: partition_strategy",
         "div: each host has consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in the order of the ids",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "always mod over SparseCores, rotated by table and padded",
             "convert checkpoints with --to sparsecore",
         ),
     ),
-    "mod_partitioning": kinds.refused(
+    "mod_partitioning": row.refused(
         cpu="refused; so is eval_on_tpu=False",
         tpu="the order of rows in checkpoints depends on the number of hosts; evaluation on "
         "CPUs and exports read the wrong rows",
         tf2="stock's TPUEmbedding only knows div",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "always mod over SparseCores, rotated by table and padded; the layout of "
             "checkpoints depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
@@ -93,18 +89,18 @@ TABLES: Mapping[str, SettingRow] = {
         why="it only affects the layout of checkpoints, and changes no results",
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
-            on.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
+            row.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
             "ordinary variables and are saved row by row in their own order.",
-            on.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
+            row.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
             "(rows are in their own order here, as in those of a single host)",
         },
-        change=kinds.ours(
+        change=row.ours(
             "engine_spec",
             "Stock's TPUEmbedding only knows 'div', and a feature_config has no such setting. "
             "Which host holds a row changes no number; `convert` reorders old checkpoints.",
         ),
     ),
-    "config_dicts": kinds.surprising(
+    "config_dicts": row.surprising(
         cpu="nothing is looked up: model_fn gets raw ids",
         tpu="looked up, except in exports, where model_fn gets raw ids",
         tf2="FeatureConfigs, looked up everywhere",
@@ -118,31 +114,31 @@ TABLES: Mapping[str, SettingRow] = {
         },
         detect=lambda legacy: [(SPEC, NOTHING)] if legacy.form == "dict" else [],
         warnings={
-            on.DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
+            row.DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
             "variables, which the model's own optimizer trains. Unlike with use_tpu=True these "
             "settings have no effect: {settings}.",
-            on.EXPORT: "{where}config dicts: the exported model looks its features up, as training "
-            "does; stock passes raw ids to the model_fn there.",
+            row.EXPORT: "{where}config dicts: the exported model looks its features up, as "
+            "training does; stock passes raw ids to the model_fn there.",
         },
     ),
-    "gradient_multiplier": kinds.differs(
+    "gradient_multiplier": row.differs(
         tpu="multiplies the gradients of all activations, not the loss",
         tf2="no such setting",
         way_out="multiply the gradients before apply_gradients",
-        sparse_core=kinds.other("no such setting", "multiply the gradients of activations"),
+        sparse_core=row.other("no such setting", "multiply the gradients of activations"),
         reads={"EmbeddingConfigSpec.experimental_gradient_multiplier_fn": is_set},
-        change=kinds.by_hand(
+        change=row.by_hand(
             "gradient_multiplier()",
             "No TPUEmbedding has it: multiply the gradients of all activations before "
             "`apply_gradients`.",
         ),
     ),
-    "pipelining": kinds.surprising(
-        cpu=kinds.DEVICE_ONLY,
+    "pipelining": row.surprising(
+        cpu=row.DEVICE_ONLY,
         tpu="activations of a step do not include the update of the previous step",
         tf2="the same, off by default",
         way_out="expect other numbers than without pipelining; the bridge has the same staleness",
-        sparse_core=kinds.other(
+        sparse_core=row.other(
             "the same staleness, but only inside a compiled loop, and not while summaries are "
             "recorded",
             "put the training loop into a tf.function with tf.range",
@@ -153,16 +149,14 @@ TABLES: Mapping[str, SettingRow] = {
         "as they were after step {seen}, without the update in between. "
         "pipeline_execution_with_tensor_core has this effect.",
     ),
-    "profile_data_directory": kinds.differs(
-        cpu=kinds.DEVICE_ONLY,
+    "profile_data_directory": row.differs(
+        cpu=row.DEVICE_ONLY,
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
         way_out="pass an EngineSpec to tf2_engine",
-        sparse_core=kinds.gone("there is no counterpart; results do not change"),
+        sparse_core=row.gone("there is no counterpart; results do not change"),
         reads={"EmbeddingConfigSpec.profile_data_directory": is_set},
         shown="{value}",
-        change=kinds.ours(
-            "engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."
-        ),
+        change=row.ours("engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."),
     ),
 }

@@ -1,6 +1,6 @@
-"""Maps the engine's update rules to the rules of torch.optim, FBGEMM and optax.
+"""Maps update rules to those of torch.optim, FBGEMM and optax, and settings to effects in PyTorch.
 
-The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use this map.
+The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use the maps.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tf2_engine.types import Object
 
@@ -19,6 +19,18 @@ UNCORRECTED = 10_000_000
 
 Argument: TypeAlias = str | float | bool
 """A number, or the name of the engine's setting; "epsilon**2" is the square of a setting."""
+OUTCOMES = {
+    "equal": "equal",
+    "settings": "equal with settings",
+    "all rows": "equal only if every batch has every row",
+    "none": "none",
+}
+"""The possible outcomes for a rule in a library, best first."""
+EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
+ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
+CORRECTED = "while its count of steps is low, it corrects the bias of its averages"
+_NO_PROXIMAL_STEP = "no rule has the proximal step"
+_PLAIN = "l1_regularization_strength=0.0 l2_regularization_strength=0.0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +38,12 @@ class Counterpart:
     """A library's rule that is equal to a rule of the engine, or comes nearest to it.
 
     Attributes:
-        name: the library's name for the rule; "a + b" is a chain of two transformations of optax.
-            Empty if the library has no similar rule.
-        arguments: maps the names of the rule's arguments to the values to pass.
-        state: maps the names of optimizer states to the values to set before the first step.
+        name: the library's name for the rule; empty if it has no similar one. "a + b" is a chain of
+            two transformations of optax.
+        arguments: the values to pass, by the names of the rule's arguments.
+        state: the values to set before the first step, by the names of optimizer states.
         only: the values of the engine's settings for which this counterpart is right.
-        rows: whether rows outside of the batch are unchanged. If not, the rules are only equal if
-            every row is in every batch.
+        rows: whether rows outside of the batch are unchanged.
         cause: why the rules differ; empty if they are equal.
         note: a condition that is not a setting of the optimizer.
     """
@@ -56,20 +67,6 @@ class Counterpart:
 
     def fits(self, settings: Mapping[str, Object]) -> bool:
         return all(settings[name] == value for name, value in self.only.items())
-
-
-OUTCOMES = {
-    "equal": "equal",
-    "settings": "equal with settings",
-    "all rows": "equal only if every batch has every row",
-    "none": "none",
-}
-"""The possible outcomes for a rule in a library, best first."""
-
-EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
-ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
-CORRECTED = "while its count of steps is low, it corrects the bias of its averages"
-_NO_PROXIMAL_STEP = "no rule has the proximal step"
 
 
 def _pairs(text: str) -> dict[str, Argument]:
@@ -150,7 +147,6 @@ def _rms_props(centered: bool) -> tuple[Counterpart, Counterpart]:
     )
 
 
-_PLAIN = "l1_regularization_strength=0.0 l2_regularization_strength=0.0"
 _TORCH_ADAGRAD, _FBGEMM_ADAGRAD, _OPTAX_ADAGRAD = _adagrads(only="")
 _RMS_PROP, _CENTERED = _rms_props(centered=False), _rms_props(centered=True)
 
@@ -270,10 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates a library's optimizer, and the states to set afterwards.
-
-    Without `settings`, the names of the engine's settings take the place of their values.
-    """
+    """Writes the call that creates an optimizer, with values or else the engine's names."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):
@@ -302,3 +295,95 @@ def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -
         conditions = ", ".join(f"{name}={value}" for name, value in rule.only.items())
         text = f"with {conditions}: {text}"
     return f"{text} ({rule.note})" if rule.note else text
+
+
+class TorchEffect(NamedTuple):
+    """What happens in PyTorch instead of a setting's effect, and the advice to users."""
+
+    effect: str
+    way_out: str = ""
+
+
+_HASHING = TorchEffect(
+    "PyTorch has no feature columns, and no FarmHash, with which TensorFlow hashes strings",
+    "compute ids in the input pipeline: with TensorFlow, as to_tf2().preprocessing does, or store "
+    "them in the data",
+)
+_DECAY = TorchEffect(
+    "torch.optim adds weight_decay to the gradient, and AdamW lets all rows decay; FBGEMM ignores "
+    "it silently for EXACT_SGD and EXACT_ADAGRAD",
+    "decay the rows of the batch before the update, as in docs/torch.md",
+)
+
+EFFECTS: Mapping[str, TorchEffect] = {
+    "clipping_limit": TorchEffect(
+        "stock ignores it, so a port that limits weights computes other results", "leave it out"
+    ),
+    "learning_rate_zero": TorchEffect(
+        "a rate of 0.0 is 0.0; in stock it counts as unset", "set the rate of the optimizer"
+    ),
+    "table_learning_rate": TorchEffect(
+        "a rate belongs to an optimizer", "give the table its own parameter group or optimizer"
+    ),
+    "learning_rate_fn": TorchEffect(
+        "use a scheduler, or call set_learning_rate of FBGEMM before each step",
+        "call learning_rate_fn with the step before the update, which is 0 first",
+    ),
+    "no_gradient_accumulation": TorchEffect(
+        "all libraries sum the gradients of a row before the update", "expect other results"
+    ),
+    "weight_decay": _DECAY,
+    "weight_limits": TorchEffect(
+        "no library limits weights", "limit the rows of the batch after the step"
+    ),
+    "gradient_limits": TorchEffect(
+        "max_gradient of FBGEMM limits the gradients of activations before they are added",
+        "limit the coalesced sparse gradient before the step",
+    ),
+    "table_size": TorchEffect(
+        "nn.EmbeddingBag draws initial values from a normal distribution, TorchRec from a uniform "
+        "distribution; FBGEMM needs a dimension that is a multiple of 4",
+        "load a converted checkpoint; otherwise, draw from the same distribution",
+    ),
+    "combiner": TorchEffect(
+        "the default is the mean in nn.EmbeddingBag, and the sum in TorchRec; both lack sqrtn, and "
+        "nn.EmbeddingBag takes weights only with a sum",
+        "use the sum, with weights that are divided by their sum (mean) or by the root of the sum "
+        "of their squares (sqrtn)",
+    ),
+    "combiner_none": TorchEffect(
+        "on a TPU None means the sum; the default of nn.EmbeddingBag is the mean", "use the sum"
+    ),
+    "mod_partitioning": TorchEffect(
+        "a checkpoint has whole tables, which TorchRec shards",
+        "use `convert --to torch`, which puts rows in order; the stored tensors have another order",
+    ),
+    "gradient_multiplier": TorchEffect(
+        "no such setting", "multiply the gradient of the activations in a hook, not the loss"
+    ),
+    "pipelining": TorchEffect(
+        "TorchRec's pipelines fetch inputs early, but each step includes the previous update",
+        "expect other results",
+    ),
+    "column_transforms_on_cpu_only": _HASHING,
+    "feature_columns": _HASHING,
+    "weighted_feature": TorchEffect(
+        "use per_sample_weights of nn.EmbeddingBag, or weights of a KeyedJaggedTensor. For mean "
+        "and sqrtn a TPU divides by the weights, but FBGEMM's mean divides by the number of ids",
+        "use the sum, and divide the weights first",
+    ),
+    "dense_ids": TorchEffect(
+        "every id is looked up; stock skips id 0 of a dense tensor",
+        "drop the padding before the lookup",
+    ),
+    "sequence": TorchEffect(
+        "EmbeddingCollection returns all positions and their lengths, without cutting sequences",
+        "cut at max_sequence_length and pad with zero rows",
+    ),
+    "ids_out_of_range": TorchEffect(
+        "nn.EmbeddingBag raises an error; FBGEMM looks up row 0 instead and warns "
+        "(BoundsCheckMode.WARNING)",
+        "check the ids of the input pipeline, and use BoundsCheckMode.FATAL",
+    ),
+}
+"""Maps the names of rows of the catalogue to effects. Other rows have no effect in PyTorch."""

@@ -1,7 +1,4 @@
-"""Adapts a legacy spec to SparseCores, which refuse some settings and ignore others.
-
-The catalogue of settings has the texts.
-"""
+"""Adapts a legacy spec to SparseCores, which refuse some settings and ignore others."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.settings import render
-from estimator_bridge.settings.catalogue import ROWS, readers
-from estimator_bridge.settings.detect import Value, notes_of_spec
+from estimator_bridge.settings.catalogue import ROWS, Value, notes_of_spec, readers
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
 from tf2_engine import plain_text
 
@@ -43,9 +39,7 @@ def check(
 ) -> None:
     """Raises Untranslatable if rows of `rules` apply to a spec; the message names all of them.
 
-    Args:
-        besides: more lines of the message, about settings that are refused for other reasons.
-        target: the class or hardware that refuses the settings, for the message.
+    `besides` are more lines of the message, and `target` names the class or hardware that refuses.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
@@ -75,7 +69,7 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Says why SparseCores, or stock's class for them, ignore a setting; "" if they do not."""
+    """Says why SparseCores or stock's class for them ignore a setting; "" if they do not."""
     dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):
         if rule in dropped and when is not None and when(value.value):

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.requirements import (
-    class_names,
-    is_tensor_core_column,
-    is_tpu_column,
-)
+from estimator_bridge.legacy.requirements import class_names, is_tensor_core_column, is_tpu_column
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings.legacy_spec import (
@@ -97,7 +93,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Converts columns to config dicts. If columns share a table, the last gives its settings."""
+    """Converts columns to config dicts; the last column of a table gives its settings."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(

@@ -26,13 +26,11 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
-    """Translates a legacy spec. Settings that have no counterpart raise an error that names them.
-
-    Tables and features are in the order in which stock passes them to the device.
+    """Translates a legacy spec; tables and features are in stock's order.
 
     Args:
-        training: if False, tables that set no optimizer get stochastic gradient descent with rate
-            1, as in stock's inference mode.
+        training: if False, tables without an optimizer get stochastic gradient descent with rate 1,
+            as in stock's inference mode.
         step: returns the global step; called in the graph that calls a `learning_rate_fn`.
 
     Raises:
@@ -71,10 +69,9 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
-    """Computes the shape of each feature's activation on one core, without the last dimension.
+    """Computes each feature's activation shape on a core, [batch per core] or [batch per core, T].
 
-    A shape is [batch per core] or [batch per core, T]. `batch_size` counts the samples of all
-    cores.
+    `batch_size` counts the samples of all cores. The last dimension is left out.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -91,8 +88,7 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
 def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
     """Makes the engine's optimizer for a legacy one, with every setting set explicitly.
 
-    `rate`, a number or a callable without arguments, replaces the optimizer's own rate. Messages
-    start with `where`, for instance "Table 'a': ".
+    `rate` replaces the optimizer's own rate. Messages start with `where`, such as "Table 'a': ".
     """
     row = OPTIMIZERS[legacy.kind]
     names = row.names
@@ -157,8 +153,7 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # If a table sets its own initial row value, rows are not weights, so limits of weights do not
-    # apply.
+    # If a table sets its own initial row value, its rows are not weights, and have no limits.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

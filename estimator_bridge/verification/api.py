@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from estimator_bridge.verification.explain.search import SECONDS
 from estimator_bridge.verification.procedure import ComparisonOptions, side_by_side
-from estimator_bridge.verification.record.requests import A, B, RecordingRequest
 from estimator_bridge.verification.result import Result
-from estimator_bridge.verification.sides import Side, opened, side_of
+from estimator_bridge.verification.sides import A, B, RecordingRequest, Side, opened, side_of
 from tf2_engine.types import Function, Object
 
 
@@ -51,31 +50,25 @@ def verify(
         model_fn, input_fn, params: as for a TPUEstimator.
         spec: an EmbeddingConfigSpec of stock or of the bridge.
         batch_size: the size of the global batch, in every mode.
-        a, b: the two sides, each as a `Side` or as a name in `sides.SIDES`; "stock" needs
-            TensorFlow 2.15.
+        a, b: the two sides, each a `Side` or a name in `sides.SIDES`; "stock" needs TensorFlow
+            2.15.
         use_tpu: the estimator's `use_tpu` on sides that do not set it themselves.
-        config: a tpu.RunConfig, which must be stock's if a side is stock. The model_dir in the
-            config is not used.
+        config: a tpu.RunConfig (stock's if a side is stock); its model_dir is not used.
         spec_b, model_fn_b: the spec and model_fn of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: if given, both sides also
             evaluate, predict or export after training, and the results are compared.
-        every: after how many steps the variables are read and compared; None means 1, or 5 with
-            pipelining.
+        every: after how many steps variables are compared; None means 1, or 5 with pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: whether side B reads its own input instead of side A's batches.
-        free_run: whether side B always continues from its own state. By default it takes over side
-            A's state after every compared step.
+        free_run: whether side B keeps its own state, instead of taking over side A's after every
+            compared step.
         measure: whether to train side A again from a perturbed start, if results differ by more
             than the rounding of tables explains. Differences as large as the perturbation causes
             are then allowed.
         search: how many seconds to search for causes; the result's `notes` list what was not tried.
-        examples: a TFRecord file of serialized Examples, for exported signatures that take
-            Examples.
+        examples: a TFRecord file of Examples, for exported signatures that take Examples.
         directory: where to write recordings; None uses a temporary directory.
         html: where to write the report as an HTML page; None writes none.
-
-    Returns:
-        The findings. `result.equal` is the verdict, and `print(result)` prints a table.
 
     Raises:
         MissingStock, InvalidInput: one of the sides is not available here.

@@ -1,17 +1,25 @@
-"""Defines the findings of a comparison: plain values, from which every report is made."""
+"""The findings of a comparison, and the arrays around the first divergence."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from estimator_bridge.recording.files import LOSS, SideDescription
-from estimator_bridge.verification.evidence import Evidence
-from tf2_engine.types import Object
+import numpy as np
+
+from estimator_bridge.recording.files import (
+    LOSS,
+    VARIABLES,
+    SideDescription,
+    Step,
+    TableDescription,
+    Values,
+)
+from tf2_engine.types import Array, Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 """The roles of arrays. A slot has the role "slot <name>", and the loss has the role "loss"."""
@@ -19,11 +27,11 @@ STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order in which a step computes them, so an error affects the later ones."""
 
 LIMIT = 0.1
-"""An array is undecided if rounding could hide an error as large as this share of the array's
-movement.
-"""
+"""An array is undecided if rounding could hide an error of this share of its movement."""
 
 _MAX_IDS_SHOWN = 8
+StepPair = tuple[Step, Step]
+"""The same step of both sides."""
 
 
 class Status(enum.IntEnum):
@@ -53,8 +61,9 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        beyond = math.inf if self.difference else 0.0
-        return self.difference / self.allowed if self.allowed else beyond
+        if not self.difference or math.isinf(self.allowed):
+            return 0.0
+        return self.difference / self.allowed if self.allowed else math.inf
 
 
 class Divergence(NamedTuple):
@@ -65,7 +74,7 @@ class Divergence(NamedTuple):
         element: the other indices of the element in that row.
         a, b: the values of both sides, or the shapes if these differ.
         rows: the number of rows that differ.
-        ids: the id of the table's row, or all ids of the activation's sample.
+        ids: the ids of the row.
         note: describes a difference that no single element shows.
     """
 
@@ -100,11 +109,9 @@ class Series:
 
     Attributes:
         name: the array's name on side A.
-        role: one of `STAGES`, or "slot <name>".
         visible: the smallest error that would have been seen, as a share of the movement (for
             values that every step computes anew, a share of the values).
         moved: whether the array moved, or has values other than zero.
-        rows_moved: how many rows of a table moved.
         rows_decided: in how many of the moved rows an error of a tenth would have been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
@@ -162,7 +169,7 @@ class Outcome(NamedTuple):
         note: describes a difference that is not one between numbers.
         where: where the largest difference is, with the values of both sides.
         why: the reason for the tolerance.
-        cause: the name of the cause, if the outcome shows a cause.
+        cause: the name of the cause, if known.
     """
 
     kind: str
@@ -212,81 +219,6 @@ class Cause(NamedTuple):
     text: str
 
 
-@dataclasses.dataclass
-class Findings:
-    """Everything that a comparison found; docs/verify.md describes the fields.
-
-    Attributes:
-        num_terms: the largest number of terms in a sum; the tolerance of a free run depends on it.
-        lockstep: whether side B continued from side A's state after every compared step.
-        series: one entry for each array; the array that diverged first comes first.
-        config: the differences between the device configurations; None if a side has no device.
-        remarks: other reasons why the sides are not equal.
-        failures: calls that failed on only one side.
-        undecided: the arrays in which a fault cannot be told from rounding, and the reason for
-            each.
-        diagnoses: the causes of wrong updates, if the verdict depended on them.
-        complete: whether all steps were compared.
-    """
-
-    settings: tuple[SideDescription, SideDescription]
-    num_terms: int
-    measured: bool
-    lockstep: bool
-    steps: list[int]
-    series: list[Series]
-    config: list[Difference] | None
-    batches: Batches
-    outcomes: list[Outcome]
-    only: tuple[list[str], list[str]]
-    remarks: list[str]
-    evidence: Evidence | None
-    notes: list[str] = dataclasses.field(default_factory=list)
-    causes: list[Cause] = dataclasses.field(default_factory=list)
-    not_compared: list[str] = dataclasses.field(default_factory=list)
-    failures: list[str] = dataclasses.field(default_factory=list)
-    undecided: list[str] = dataclasses.field(default_factory=list)
-    about: dict[str, str] = dataclasses.field(default_factory=dict)
-    diagnoses: Sequence[Object] | None = None
-    complete: bool = True
-
-    @property
-    def first(self) -> Series | None:
-        return self.series[0] if self.series and self.series[0].first else None
-
-    @property
-    def numbers_agree(self) -> bool:
-        return self.first is None and all(outcome.equal for outcome in self.outcomes)
-
-    @property
-    def status(self) -> Status:
-        if self._differs:
-            return Status.DIFFERENT
-        if self.failures or not self.series:
-            return Status.UNKNOWN
-        return Status.UNDECIDED if self.undecided else Status.EQUAL
-
-    @property
-    def equal(self) -> bool:
-        return self.status == Status.EQUAL
-
-    @property
-    def largest(self) -> float:
-        points = (one.largest.difference for one in self.series if one.points)
-        outcomes = (outcome.difference for outcome in self.outcomes)
-        return max(itertools.chain(points, outcomes), default=0.0)
-
-    @property
-    def _differs(self) -> bool:
-        return (
-            not self.numbers_agree
-            or bool(self.config)
-            or not self.batches.equal
-            or any(self.only)
-            or bool(self.remarks)
-        )
-
-
 def some(names: Sequence[str], most: int) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
@@ -314,3 +246,107 @@ def differing(
         one, other = a.get(key, "not set"), b.get(key, "not set")
         if one != other:
             yield key, one, other
+
+
+class Residual(NamedTuple):
+    """How far one array of side B is from what is expected at one step.
+
+    Attributes:
+        apart: the distance of each element from its expected value; infinite if one side is NaN.
+        allowed: the tolerance of each element.
+        moved: how far each element moved on side A; for arrays that every step computes anew, the
+            elements' values.
+        bias: the tolerance for an error that all elements have in one direction.
+        rows: the rows of a table that the arrays contain; None means all.
+        jumps: how many samples exceed the usual rounding, on side B and in the perturbed run.
+    """
+
+    a: Array
+    b: Array
+    apart: Array
+    allowed: Array
+    moved: Array
+    bias: Array | None = None
+    rows: Array | None = None
+    jumps: tuple[int, int] | None = None
+
+    @property
+    def beyond(self) -> Array:
+        return np.abs(self.apart) > self.allowed
+
+
+class Evidence(NamedTuple):
+    """The step at which the sides first differ, and the steps around it. Not part of reports.
+
+    Attributes:
+        states: both sides at the last two reads of the variables before the step, latest first.
+        after, following: both sides after the step, and after the next step.
+        position: the zero-based index of the step.
+        ids: the `lookups.RecordedIds` of each feature in the global batch.
+        residuals: keyed by group and side A's name of the array; empty in a free run.
+        systematic: the factor by which side B moves further, for arrays in which only all elements
+            together show it.
+    """
+
+    settings: tuple[SideDescription, SideDescription]
+    states: tuple[StepPair, ...]
+    after: StepPair
+    batch: Values | None
+    position: int = 0
+    ids: Mapping[str, Object] = MappingProxyType({})
+    following: StepPair | None = None
+    residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
+    systematic: Mapping[tuple[str, str], float] = MappingProxyType({})
+
+    @property
+    def before(self) -> StepPair | None:
+        is_known = self.states and self.states[0][0].number == self.after[0].number - 1
+        return self.states[0] if is_known else None
+
+    def values(self, group: str) -> tuple[Values, Values]:
+        a, b = self.after
+        return a.values.get(group, {}), b.values.get(group, {})
+
+    def before_of(self, variable: str) -> Array | None:
+        before = self.before
+        return None if before is None else before[0].values[VARIABLES].get(variable)
+
+    def diverges(self, group: str, name: str, a: Array, b: Array) -> bool:
+        residual = self.residuals.get((group, name))
+        if residual is None:
+            return not close(a, b)
+        return bool(residual.beyond.any()) or (group, name) in self.systematic
+
+    def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
+        for table in self.settings[0]["tables"]:
+            if table["variable"] in (parts := self.parts(table)):
+                yield table, *parts[table["variable"]]
+
+    def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
+        parts = self.parts(table)
+        for variable, slot in table["slots"].items():
+            if variable in parts:
+                yield slot, variable, *parts[variable]
+
+    def parts(self, table: TableDescription) -> dict[str, tuple[Array, Array]]:
+        names_b: dict[str | None, str] = {}
+        for other in self.settings[1]["tables"]:
+            if other["name"] == table["name"]:
+                names_b = {
+                    None: other["variable"],
+                    **{s: name for name, s in other["slots"].items()},
+                }
+        values_a, values_b = self.values(VARIABLES)
+        parts = {}
+        for name, slot in {table["variable"]: None, **table["slots"]}.items():
+            a, b = values_a.get(name), values_b.get(names_b.get(slot, ""))
+            if a is not None and b is not None and a.shape == b.shape:
+                parts[name] = a, b
+        return parts
+
+
+def close(one: Array, other: Array, relative: float = 1e-6) -> bool:
+    if one.shape != other.shape:
+        return False
+    largest = float(np.max(np.abs(one), initial=0.0))
+    return bool(np.max(np.abs(one - other), initial=0.0) <= relative * largest)

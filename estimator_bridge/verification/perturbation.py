@@ -11,8 +11,8 @@ from tf2_engine.types import Array
 ACTIVATION_ULPS = 16
 """Activations are changed by this many units in the last place.
 
-Rounding changes activations by less. So all thresholds that rounding could cross, such as the 0 of
-a relu, are crossed by perturbed activations too. The measured effect is divided by this number.
+Rounding changes activations by less, so a perturbed run crosses every threshold that rounding could
+cross, such as the 0 of a relu. The measured effect is divided by this number.
 """
 VARIABLE_ULPS = 1
 """Trained variables are changed by this many units in the last place."""
@@ -21,8 +21,7 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The name seeds the random choice, so a row that a step does
-    not change gets the same perturbation before and after the step.
+    Zeros and non-finite values stay. The name is the seed, so equal rows are perturbed equally.
     """
     if array.dtype != np.float32 or not ulps:
         return array

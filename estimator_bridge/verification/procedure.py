@@ -5,34 +5,39 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording import replay
-from estimator_bridge.recording.files import Recording
+from estimator_bridge.recording.files import CHECKPOINT, KERAS, MODEL_OPS, PORT, Recording
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
-from estimator_bridge.verification.explain.localisation import localise
 from estimator_bridge.verification.explain.search import SECONDS, Search
+from estimator_bridge.verification.findings import ACTIVATION, Cause, some
 from estimator_bridge.verification.record import processes
-from estimator_bridge.verification.record.requests import PERTURBED, A, B, Record, RecordingRequest
 from estimator_bridge.verification.result import Result
+from estimator_bridge.verification.sides import PERTURBED, A, B, Record, RecordingRequest
+from tf2_engine.types import Array
 
 _GROSS = 1e-3
-"""If settings differ, a relative difference this large is attributed to them.
-
-It is ten thousand times a float32 rounding.
-"""
+"""If settings differ, a relative difference this large (10,000 roundings) is due to them."""
+_WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
+"""Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
+_WHICH_OP = "which op of the model differs first"
+_TO_LOCALISE = ("model", "unknown")
+"""Causes that say no more than that the models compute different results."""
+NAME = "model op"
+_DIFFERS = 2.0**-16
+"""Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
+_MAX_ALONE = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison.
-
-    If a `checkpoint` is given, it takes the place of side B. `pythons` are the interpreters that
-    query exported models.
-    """
+    """The options of a comparison; a `checkpoint` takes the place of side B."""
 
     begin_from: str | None = None
     own_input: bool = False
@@ -88,11 +93,7 @@ def side_by_side(
 def of_recordings(
     directory_a: str, directory_b: str, seconds: float, progress: Progress = no_progress
 ) -> Result:
-    """Compares a recording that `record` has written with the recording of a `Replay`.
-
-    Raises:
-        InvalidInput: one of the directories does not contain such a recording.
-    """
+    """Compares a recording that `record` has written with the recording of a `Replay`."""
     a, b = Recording(directory_a), Recording(directory_b)
     a.check()
     b.check()
@@ -118,11 +119,8 @@ def _compared(
     measured: Callable[[Result], Recording | None] | None,
     progress: Progress,
 ) -> Result:
-    """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one.
-
-    The first step that differs shows whether the perturbed run is needed, so all steps are compared
-    only once.
-    """
+    """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one."""
+    # The first step that differs shows whether it does, so all steps are compared only once.
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):
         return comparison.compare(a, b, measured(result), progress)
@@ -152,3 +150,100 @@ def _may_be_rounding(result: Result) -> bool:
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
     unequal = next(point for point in result.first.points if not point.equal)
     return not (explained or result.config) or unequal.relative < _GROSS
+
+
+def _is_of_model(result: Result) -> bool:
+    names = {cause.name for cause in result.causes}
+    agree = result.first is not None and result.first.role != ACTIVATION
+    return agree and bool(names & {*_TO_LOCALISE})
+
+
+def localise(
+    record: Record, result: Result, request_b: RecordingRequest, search: Search
+) -> list[Cause]:
+    """Runs both sides again to find the first op that differs, which becomes the first cause."""
+    first = result.first.first if result.first else None
+    engine = result.settings[1]["engine"]
+    if first is None or not _is_of_model(result) or engine in _WITHOUT_OPS:
+        return result.causes
+    directory = pathlib.Path(request_b.directory).parent
+    sides = []
+    for side in (A, B):
+        role = f"{side}-ops"
+        place = str(directory / role)
+        # Side A continues from its own state, whatever side B does.
+        like = request_b if side == B else RecordingRequest(A, place, request_b.begin_from)
+        if not search.allows(_WHICH_OP):
+            return result.causes
+        request = dataclasses.replace(
+            like,
+            role=role,
+            directory=place,
+            replayed=request_b.replayed,
+            sketches=True,
+            steps=first.step - result.steps[0],
+            seconds=search.left,
+        )
+        try:
+            record(request)
+        except errors.EngineError:  # the verdict stands without this second run
+            search.allows(_WHICH_OP)
+            return result.causes
+        sides.append(Recording(place))
+    cause = first_differing_op(sides[0], sides[1], first.step)
+    if cause is None:
+        return result.causes
+    return [cause, *(one for one in result.causes if one.name not in _TO_LOCALISE)]
+
+
+def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
+    ops_a, ops_b = a.model_ops, b.model_ops
+    sketch_a, sketch_b = _sketch(a, step), _sketch(b, step)
+    if sketch_a is None or sketch_b is None:
+        return None
+    number_of = {op[0]: number for number, op in enumerate(ops_b)}
+    alone: list[str] = []
+    for number, (name, kind, source) in enumerate(ops_a[: len(sketch_a)]):
+        other = number_of.get(name)
+        if other is None or ops_b[other][1] != kind:
+            alone.append(_shown(name, kind, source))
+            continue
+        apart = _relative(sketch_a[number], sketch_b[other])
+        if apart > _DIFFERS:
+            return Cause(
+                NAME,
+                f"The first op of the model whose output differs is {_shown(name, kind, source)}: "
+                f"by {apart:.1e} of its size at step {step}. What it is computed from agrees."
+                f"{_alone('A', alone)}",
+            )
+    names = {op[0] for op in ops_a}
+    more = [_shown(*op) for op in ops_b if op[0] not in names]
+    if not alone and not more:
+        return None
+    seen = f"{_alone('A', alone)}{_alone('B', more)}"
+    return Cause(NAME, f"All ops of the model that both sides have agree at step {step}.{seen}")
+
+
+def _sketch(side: Recording, step: int) -> Array | None:
+    values = next((one.values for one in side.steps() if one.number == step), {})
+    return values.get(MODEL_OPS, {}).get("sketch")
+
+
+def _relative(a: Array, b: Array) -> float:
+    if np.array_equal(a, b, equal_nan=True):
+        return 0.0
+    if not np.isfinite([*a, *b]).all():
+        return np.inf
+    size = max(a[1], b[1])
+    # Summing the same terms in another order differs by a float64 rounding.
+    return float(np.max(np.abs(a - b)) / size) if size else 0.0
+
+
+def _alone(side: str, ops: Sequence[str]) -> str:
+    if not ops:
+        return ""
+    return f" On side {side} alone: {some(ops, _MAX_ALONE)}."
+
+
+def _shown(name: str, kind: str, source: str) -> str:
+    return f"{name} ({kind}{f', {source}' if source else ''})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 import operator
 from collections import Counter
@@ -15,8 +17,11 @@ from estimator_bridge.verification.findings import (
     GRADIENT,
     SLOT,
     TABLE,
+    Batches,
+    Cause,
+    Difference,
     Divergence,
-    Findings,
+    Evidence,
     Outcome,
     Series,
     Status,
@@ -52,11 +57,74 @@ _SHOWN = 4
 _VISIBLE = operator.attrgetter("visible")
 
 
-class Result(Findings):
-    """Everything that a comparison found; `equal` is the verdict, and `str` is a table."""
+@dataclasses.dataclass
+class Result:
+    """Everything that a comparison found; docs/verify.md describes the fields.
+
+    `equal` is the verdict, and `str` makes a table.
+
+    Attributes:
+        num_terms: the largest number of terms in a sum; the tolerance of a free run depends on it.
+        lockstep: whether side B continued from side A's state after every compared step.
+        series: one entry for each array; the array that diverged first comes first.
+        config: the differences between the device configurations; None if a side has no device.
+        remarks: other reasons why the sides are not equal.
+        failures: calls that failed on only one side.
+        undecided: the arrays in which a fault cannot be told from rounding, each with the reason.
+        diagnoses: the causes of wrong updates, if the verdict depended on them.
+        complete: whether all steps were compared.
+    """
+
+    settings: tuple[SideDescription, SideDescription]
+    num_terms: int
+    measured: bool
+    lockstep: bool
+    steps: list[int]
+    series: list[Series]
+    config: list[Difference] | None
+    batches: Batches
+    outcomes: list[Outcome]
+    only: tuple[list[str], list[str]]
+    remarks: list[str]
+    evidence: Evidence | None
+    notes: list[str] = dataclasses.field(default_factory=list)
+    causes: list[Cause] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    undecided: list[str] = dataclasses.field(default_factory=list)
+    about: dict[str, str] = dataclasses.field(default_factory=dict)
+    diagnoses: Sequence[Object] | None = None
+    complete: bool = True
+
+    @property
+    def first(self) -> Series | None:
+        return self.series[0] if self.series and self.series[0].first else None
+
+    @property
+    def numbers_agree(self) -> bool:
+        return self.first is None and all(outcome.equal for outcome in self.outcomes)
+
+    @property
+    def status(self) -> Status:
+        others = self.config, any(self.only), self.remarks
+        if not self.numbers_agree or not self.batches.equal or any(others):
+            return Status.DIFFERENT
+        if self.failures or not self.series:
+            return Status.UNKNOWN
+        return Status.UNDECIDED if self.undecided else Status.EQUAL
+
+    @property
+    def equal(self) -> bool:
+        return self.status == Status.EQUAL
+
+    @property
+    def largest(self) -> float:
+        points = (one.largest.difference for one in self.series if one.points)
+        outcomes = (outcome.difference for outcome in self.outcomes)
+        return max(itertools.chain(points, outcomes), default=0.0)
 
     def __str__(self) -> str:
-        return plain_text.Lines(*lines(self))
+        return plain_text.Lines(*_lines(self))
 
     def as_dict(self) -> dict[str, Object]:
         """Converts the result for JSON; non-finite numbers become strings such as "Infinity"."""
@@ -108,18 +176,14 @@ def _json_value(value: Object) -> Object:
     return plain_text.plain_values(value)
 
 
-def lines(findings: Findings) -> Iterator[str]:
-    return map(plain_text.plain, _lines(findings))
-
-
-def _lines(findings: Findings) -> Iterator[str]:
+def _lines(findings: Result) -> Iterator[str]:
     for letter, side in zip("AB", findings.settings, strict=True):
         yield f"{letter}: {side_line(side)}"
     yield verdict(findings)
     for note in findings.notes:
         yield f"Note: {note}"
     yield f"Tolerance: {tolerance_line(findings)}"
-    for line in power_lines(findings):
+    for line in itertools.chain(table_lines(findings), other_lines(findings)):
         yield f"Power: {line}"
     yield ""
     for cause in findings.causes:
@@ -134,7 +198,7 @@ def _lines(findings: Findings) -> Iterator[str]:
         yield f"  {what}"
 
 
-def verdict(findings: Findings) -> str:
+def verdict(findings: Result) -> str:
     if findings.status == Status.DIFFERENT:
         return f"NOT EQUAL: {_first_difference(findings)}."
     if findings.status == Status.UNKNOWN:
@@ -148,7 +212,7 @@ def verdict(findings: Findings) -> str:
     return f"EQUAL {degree}: {compared(findings)}."
 
 
-def compared(findings: Findings) -> str:
+def compared(findings: Result) -> str:
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
@@ -156,7 +220,7 @@ def compared(findings: Findings) -> str:
     return f"{parts[0]}, and nothing else" if len(parts) == 1 else listed(parts)
 
 
-def _first_difference(findings: Findings) -> str:
+def _first_difference(findings: Result) -> str:
     first = findings.first
     if not findings.batches.equal:
         return str(findings.batches)
@@ -177,7 +241,7 @@ def role(series: Series) -> str:
     return "variable" if series.role == DENSE else series.role
 
 
-def reasons(findings: Findings) -> list[str]:
+def reasons(findings: Result) -> list[str]:
     parts = list(findings.remarks)
     if not findings.series:
         parts.append("nothing was compared")
@@ -213,7 +277,7 @@ def side_line(side: SideDescription) -> str:
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
-def tolerance_paragraph(findings: Findings) -> str:
+def tolerance_paragraph(findings: Result) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is "
@@ -221,7 +285,7 @@ def tolerance_paragraph(findings: Findings) -> str:
     )
 
 
-def tolerance_line(findings: Findings) -> str:
+def tolerance_line(findings: Result) -> str:
     if findings.lockstep:
         of_model = (
             "8 times what side A moves when the last bits of its activations and weights are "
@@ -244,7 +308,7 @@ def tolerance_line(findings: Findings) -> str:
     )
 
 
-def _arrays(findings: Findings) -> Iterator[str]:
+def _arrays(findings: Result) -> Iterator[str]:
     rows = [["array", "what", *NUMBERS, "first divergence"]]
     for series in findings.series[:_MAX_ARRAYS]:
         where = "-" if series.first is None else place(series.first)
@@ -275,7 +339,7 @@ def numbers(series: Series) -> list[str]:
     return [f"{point.difference:.2e}", f"{point.relative:.1e}", f"{point.ulps}", share]
 
 
-def _others(findings: Findings) -> Iterator[str]:
+def _others(findings: Result) -> Iterator[str]:
     for reason in reasons(findings):
         yield f"  {reason}"
     for difference in findings.config or ():
@@ -291,12 +355,7 @@ def _others(findings: Findings) -> Iterator[str]:
         yield f"  {reason}: {', '.join(names)}"
 
 
-def power_lines(findings: Findings) -> Iterator[str]:
-    yield from table_lines(findings)
-    yield from other_lines(findings)
-
-
-def table_lines(findings: Findings) -> Iterator[str]:
+def table_lines(findings: Result) -> Iterator[str]:
     moved = [each for each in findings.series if each.role == TABLE and each.moved]
     alike: dict[str, list[str]] = {}
     for series in sorted(moved, key=_VISIBLE, reverse=True):
@@ -305,7 +364,7 @@ def table_lines(findings: Findings) -> Iterator[str]:
         yield f"table{'s' * (len(tables) > 1)} {some(tables, _SHOWN)}: {sentence}."
 
 
-def other_lines(findings: Findings) -> Iterator[str]:
+def other_lines(findings: Result) -> Iterator[str]:
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
         if known:

@@ -11,6 +11,8 @@ from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
 """The same as the host driver's type, which cannot be imported without TensorFlow."""
+A, B, PERTURBED = "a", "b", "a-perturbed"
+"""The roles: both sides, and side A again from a start with changed last bits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +25,7 @@ class Side:
             software TPU.
         native: whether the host driver uses C++ ops; None lets the driver decide.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
-        arithmetic: the arithmetic of the bridge's host driver. "tpu" leaves the choice to the
-            program.
+        arithmetic: the host driver's arithmetic; "tpu" leaves the choice to the program.
         stock_v2: whether the tables of a TensorFlow 2 program are in stock's TPUEmbeddingV2.
         quirks: the bridge's `quirks`; None leaves the choice to the program.
         context: makes a context in which everything on this side runs.
@@ -95,3 +96,41 @@ def opened(side: Side) -> Iterator[type]:
             if side.software_tpu:
                 stack.enter_context(software_tpu.bridge_on_software_tpu())
             yield TPUEstimator
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingRequest:
+    """One run of a side.
+
+    Attributes:
+        replayed: the recording whose batches the run trains on.
+        followed: the recording whose variables the side takes over after every recorded step.
+        gradients_of: the recording whose gradients the `PERTURBED` side applies.
+        sketches: whether to record a sketch of the value of each op of the model.
+        steps: the run may end after this many steps; None means when the program ends.
+        seconds: the run fails if it takes longer.
+        next_role: the role of the next run, whose process is started now and waits.
+    """
+
+    role: str
+    directory: str
+    begin_from: str | None = None
+    replayed: str | None = None
+    followed: str | None = None
+    gradients_of: str | None = None
+    sketches: bool = False
+    steps: int | None = None
+    seconds: float | None = None
+    next_role: str | None = None
+
+    @property
+    def side(self) -> str:
+        return side_of_role(self.role)
+
+
+def side_of_role(role: str) -> str:
+    return B if role.partition("-")[0] == B else A
+
+
+Record = Callable[[RecordingRequest], None]
+"""Runs a side, and writes its recording."""

@@ -15,9 +15,8 @@ from compat_tests.verify.power.program import Program
 from estimator_bridge import estimator
 from estimator_bridge.verification.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.requests import A, RecordingRequest
 from estimator_bridge.verification.result import Result
-from estimator_bridge.verification.sides import SIDES, Side, opened
+from estimator_bridge.verification.sides import SIDES, A, RecordingRequest, Side, opened
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 

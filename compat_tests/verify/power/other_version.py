@@ -16,7 +16,7 @@ import sys
 from types import TracebackType
 
 from compat_tests.verify.power.program import Program
-from estimator_bridge.verification.record.requests import RecordingRequest
+from estimator_bridge.verification.sides import RecordingRequest
 
 _DONE = "done"
 

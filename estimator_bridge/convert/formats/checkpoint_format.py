@@ -1,4 +1,4 @@
-"""The interface of a checkpoint format: reads a checkpoint, and plans the tensors of a new one."""
+"""The interface of a checkpoint format, which reads checkpoints and plans new ones."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class StoredTable(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and dimension, without the padding of SparseCore checkpoints."""
+        """Rows and dimension, without padding."""
         if isinstance(self.layout, TableLayout):
             return self.layout.rows, self.layout.dim
         rows, dim = self.parameters.shape
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Describes the rows of the table or a slot; a missing slot has its initial value."""
+        """The rows of the table or a slot; a missing slot has its initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
@@ -107,7 +107,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a checkpoint's writer spread tables over hosts. Tables in `whole` are on one host."""
+    """How the writer spread tables over hosts. Tables in `whole` are on one host."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -120,7 +120,7 @@ class WriterHosts(NamedTuple):
 
 
 class CheckpointTarget(abc.ABC):
-    """Writes a new checkpoint, whose files are named `basename`, plus the step if needed."""
+    """Writes a new checkpoint, whose files are named after `basename`."""
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Reads the contents; with `strict`, an uncertain optimizer of a table is an error."""
+        """With `strict`, an uncertain optimizer of a table is an error."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())

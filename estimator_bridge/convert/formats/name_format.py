@@ -1,4 +1,4 @@
-"""Name-based checkpoints, which legacy estimators write: one tensor for each variable."""
+"""Name-based checkpoints, which legacy estimators write."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class NameFormat(common.Format):
 
 
 class NameTarget(common.CheckpointTarget):
-    """A new name-based checkpoint, with the names that tables and variables have in `like`."""
+    """A new name-based checkpoint, with the names of `like`."""
 
     basename = "model.ckpt"
     needs_step = True

@@ -62,7 +62,7 @@ class ObjectFormat(common.Format):
 
 
 class ObjectTarget(common.CheckpointTarget):
-    """A new object checkpoint. Variables of an old SparseCore checkpoint keep their paths."""
+    """A new object checkpoint; variables of an old SparseCore checkpoint keep their paths."""
 
     basename = "ckpt"
     registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
@@ -125,7 +125,7 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """A new checkpoint with all objects of a template, such as a Keras program's checkpoint."""
+    """A new checkpoint with all objects of a template."""
 
     basename = "ckpt"
 

@@ -1,12 +1,10 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
-Tables are stored in stacks, as on the SparseCores. The checkpoint contains the layout of the
-stacks. This layout depends on the numbers of cores and SparseCores, but not on the number of hosts
-or the kind of TPU.
+Tables are stored in stacks, whose layout depends on the numbers of cores and SparseCores, but not
+on the number of hosts or the kind of TPU. When TensorFlow restores another layout, tables keep
+their values, but slots are silently reset.
 
-Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. When
-TensorFlow restores a checkpoint into another layout, tables keep their values, but slots are
-silently reset.
+Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ class SparseCoreFormat(common.Format):
 
 
 class SparseCoreTarget(object_format.ObjectTarget):
-    """A new SparseCore checkpoint, with the stacks below the root and the layouts of the stacks."""
+    """A new SparseCore checkpoint, with the stacks and their layouts below the root."""
 
     registers_saver = False
 
@@ -190,7 +188,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
-    """Counts the padding rows of a table that ids outside of the vocabulary have trained."""
+    """Counts the padding rows that ids outside of the vocabulary have trained."""
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
         return None

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from estimator_bridge.migrate.legacy_specs import spec_to_keras_rs
 from estimator_bridge.settings import render
-from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.catalogue import ROWS, notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from tf2_engine.preprocessing import Preprocessing

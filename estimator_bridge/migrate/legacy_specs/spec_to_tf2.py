@@ -13,8 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate.legacy_specs import spec_to_keras_rs, spec_to_sparse_cores
 from estimator_bridge.migrate.legacy_specs.read_inputs import inputs_of_columns, inputs_of_ids
 from estimator_bridge.settings import render
-from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.catalogue import ROWS, notes_of_spec
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, Place, SourceText
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import translate

@@ -16,7 +16,7 @@ from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 from estimator_bridge.settings.catalogue import ROWS, readers
-from estimator_bridge.settings.detectors import is_set
+from estimator_bridge.settings.row import is_set
 from estimator_bridge.translation import on_sparse_cores
 from tf2_engine.types import Object
 

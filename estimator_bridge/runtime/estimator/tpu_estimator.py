@@ -31,7 +31,7 @@ from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engi
 from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.settings import render
-from estimator_bridge.settings.detect import notes_of_settings
+from estimator_bridge.settings.catalogue import notes_of_settings
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.settings.quirks import checked_quirks
 from estimator_bridge.settings.row import EXPORT, OFF_TPU

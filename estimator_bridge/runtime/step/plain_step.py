@@ -15,7 +15,7 @@ from estimator_bridge.runtime.program_types import Batch, CallModel, ReadInput
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep
 from estimator_bridge.settings import render
-from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.catalogue import notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.settings.row import DICTS_OFF_TPU, EXPORT
 from estimator_bridge.translation.translate import translate

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.recording.files import (
     CHECKPOINT,
+    EVALUATION,
+    EXPORT,
     KERAS,
     PORT,
+    PREDICTION,
     VARIABLES,
     Recording,
     SideDescription,
     read_arrays,
 )
-from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verification import findings
 from estimator_bridge.verification.compare import outcomes
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences
@@ -35,8 +37,7 @@ _OF_HOSTS = "sharding_strategy"
 _DYNAMIC_RATE = "learning_rate.dynamic"
 """The end of the name of the field with a table's `tag`, which numbers the computed learning rates.
 
-See `LearningRate` in TensorFlow's optimization_parameters.proto. If the tag is 0, the field is
-missing.
+See `LearningRate` in TensorFlow's optimization_parameters.proto. A tag of 0 is not stored.
 """
 
 _VERBS = {
@@ -54,9 +55,9 @@ def compare(
     *,
     until_different: bool = False,
 ) -> Result:
-    """Compares two recordings, but does not search for causes; a perturbed run widens tolerances.
+    """Compares two recordings without searching for causes; a perturbed run widens tolerances.
 
-    With `until_different` it stops after the first step that differs; the result is not `complete`.
+    With `until_different` it stops after the first step that differs.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -194,10 +195,9 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Selects the fields of both device configurations that have to be equal.
+    """Leaves out of both device configurations what changes no results.
 
-    The order of rows in a Keras model, and the order of computed learning rates, are left out
-    because they change no results.
+    This is the order of rows in a Keras model, and the order of computed learning rates.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

@@ -1,7 +1,6 @@
 """Compares arrays element by element, by the rules of their types.
 
-Floats and complex numbers may differ by a distance, while integers, bools and strings must be
-equal. NaN equals only NaN.
+Floats and complex numbers may differ by a distance; all others must be equal. NaN equals only NaN.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from estimator_bridge.verification.evidence import Residual
-from estimator_bridge.verification.findings import Divergence, Point
+from estimator_bridge.verification.findings import Divergence, Point, Residual
 from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
@@ -35,8 +33,7 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Computes the distances between the elements of two arrays of one shape, as float64.
 
-    Distances between integers are exact up to 2^53, and never 0 for different integers. The
-    distance is infinite between different strings, and between NaN and a number.
+    Different strings are infinitely far apart, and so are NaN and a number.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
@@ -48,10 +45,7 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts how many floats (of their dtype) lie between two values.
-
-    For complex numbers it is the larger count of the real and the imaginary part.
-    """
+    """Counts the floats between two values; for complex numbers, in the part with more."""
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0
@@ -94,10 +88,7 @@ def type_name(array: Array) -> str:
 
 
 def apart(a: Array, b: Array) -> Array:
-    """Computes b - a in float64.
-
-    The result is 0 for two NaNs, and infinite for NaN and a number.
-    """
+    """Computes b - a in float64: 0 for two NaNs, and infinite for NaN and a number."""
     size = differences(a, b)
     if not (is_real(a.dtype) and is_real(b.dtype)):
         return size
@@ -105,10 +96,7 @@ def apart(a: Array, b: Array) -> Array:
 
 
 def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
-    """Finds the element that comes closest to its tolerance, or exceeds it by most.
-
-    If all elements have the same tolerance, this is the element with the largest difference.
-    """
+    """Finds the element that comes closest to its tolerance, or exceeds it by most."""
     size, is_uniform = np.abs(residual.apart), np.ndim(residual.allowed) == 0
     if not size.size:
         return Point(step, 0.0, 0.0, 0, float(np.max(residual.allowed, initial=0.0))), None

@@ -10,43 +10,38 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, is_list
-from estimator_bridge.recording.files import LOSS, Recording
-from estimator_bridge.recording.outcome_files import (
+from estimator_bridge.recording.files import (
+    LOSS,
     METRIC_VARIABLE,
     OTHER,
     OWN,
     RECOMPUTED,
     SEEN,
+    Recording,
 )
 from estimator_bridge.verification.compare import elements
+from estimator_bridge.verification.compare.arithmetic.rounded import UNIT_ROUNDOFF
 from estimator_bridge.verification.findings import Outcome
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Takes the name and magnitude of an output; returns its tolerance, and the reason for this
-tolerance.
-"""
+"""Takes the name and magnitude of an output; returns its tolerance, and the reason."""
 
 _OfValue = TypeVar("_OfValue")
 
 SEEN_BY = "values of metrics: "
 """Prefix of the names of recorded values from which metrics are computed."""
 
-_UNIT_ROUNDOFF = 2.0**-24
 _ROUNDINGS_OF_VALUE = 16
 _BLOCK = 2**18
-"""This many elements are compared at a time, so that float64 copies fit into a processor's
-cache.
-"""
+"""This many elements are compared at a time, so that float64 copies fit into a cache."""
 
 FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of a metric that differs although it is computed from equal values; METRIC if the
-cause is unclear.
-"""
+"""The causes of a metric that differs although its inputs are equal; METRIC is for unclear ones."""
 
 
 class Fault(NamedTuple):
@@ -57,15 +52,10 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric on both sides, and its recomputed values if they can be computed.
+    """A metric on both sides, and recomputed: by each side, and by side B from side A's values."""
 
-    Attributes:
-        again_a, again_b: the result of each side's metric function for the values of this side.
-        crossed: the result of side B's metric function for side A's values.
-    """
-
-    a: Array
-    b: Array
+    a: Array | None
+    b: Array | None
     again_a: Array | None
     again_b: Array | None
     crossed: Array | None
@@ -86,7 +76,7 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
             yield outcome
     judge = _Judge(name, allowed, _are_same(values), values_agree, _roundings(seen[0]))
     for key, metric in _metrics(a, b, name, seen):
-        yield judge.outcome(key, metric) if isinstance(metric, _Metric) else metric
+        yield judge.outcome(key, metric)
 
 
 def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
@@ -110,7 +100,7 @@ def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
 
 def _metrics(
     a: Recording, b: Recording, name: str, seen: tuple[Values, Values]
-) -> Iterator[tuple[str, _Metric | Outcome]]:
+) -> Iterator[tuple[str, _Metric]]:
     values_a, values_b = (
         {key: each for chunk in side.outcomes.chunks(name) for key, each in chunk.items()}
         for side in (a, b)
@@ -118,39 +108,21 @@ def _metrics(
     again_a, again_b = a.outcomes.part(name, RECOMPUTED), b.outcomes.part(name, RECOMPUTED)
     cores = a.settings["cores"], b.settings["cores"]
     for key in sorted({*values_a, *values_b}):
-        one, other = values_a.get(key), values_b.get(key)
-        note = _unlike(one, other)
-        if one is None or other is None or note:
-            yield key, Outcome(name, key, 0.0, 0.0, note)
-            continue
         again = again_a.get(OWN + key), again_b.get(OWN + key), again_b.get(OTHER + key)
         if key == LOSS and cores == (1, 1):
             means = [_mean(side.get(LOSS)) for side in seen]
             again = means[0], means[1], means[0]
-        yield key, _Metric(one, other, *again)
-
-
-def _unlike(a: Array | None, b: Array | None) -> str:
-    if a is None or b is None:
-        return f"only on side {'B' if a is None else 'A'}"
-    if a.shape != b.shape:
-        return f"shapes {a.shape} and {b.shape}"
-    names = elements.type_name(a), elements.type_name(b)
-    both_rounded = elements.is_float(a.dtype) and elements.is_float(b.dtype)
-    both_whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
-    if names[0] != names[1] and not both_rounded and not both_whole:
-        return f"{names[0]} on A, {names[1]} on B"
-    return ""
+        yield key, _Metric(values_a.get(key), values_b.get(key), *again)
 
 
 def _of_one_type(a: Array, b: Array) -> tuple[Array, Array]:
-    if a.dtype == b.dtype:
-        return a, b
     if elements.is_float(a.dtype) and elements.is_float(b.dtype):
         dtype = max((a.dtype, b.dtype), key=elements.unit_roundoff)
-    else:
+    elif a.dtype.kind in "iu" and b.dtype.kind in "iu":
         dtype = np.result_type(a, b)
-    return a.astype(dtype), b.astype(dtype)
+    else:
+        return a, b
+    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
 def _mean(losses: Array | None) -> Array | None:
@@ -182,9 +154,14 @@ class _Judge:
 
     def outcome(self, key: str, metric: _Metric) -> Outcome:
         differences = SampleDifferences()
+        if metric.a is None or metric.b is None:
+            differences.add(metric.a, metric.b)
+            return differences.outcome(self.name, key, 0.0, "")
         differences.add(*_of_one_type(metric.a, metric.b))
+        if differences.note:
+            return differences.outcome(self.name, key, 0.0, "")
         magnitude = elements.magnitude(metric.a, metric.b)
-        rounding = self.roundings * _UNIT_ROUNDOFF * magnitude
+        rounding = self.roundings * UNIT_ROUNDOFF * magnitude
         fault, allowed, why = Fault(), *self.allowed(key, differences.scale)
         base = allowed
         if self._is_consistent(metric, rounding):

@@ -17,8 +17,7 @@ from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NO
 from estimator_bridge.verification.compare.elements import apart, magnitude
 from estimator_bridge.verification.compare.paired_steps import ArrayPair, PairedName, PairedStep
 from estimator_bridge.verification.compare.steps import Judged
-from estimator_bridge.verification.evidence import Residual
-from estimator_bridge.verification.findings import DENSE, GRADIENT
+from estimator_bridge.verification.findings import DENSE, GRADIENT, Residual
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
@@ -26,14 +25,11 @@ ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
 ROUNDINGS_PER_UPDATE = 23
 """The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""Differences may be this many times as large as those of the perturbed run, which is only one
-sample.
-"""
+"""Differences may be this many times as large as in the perturbed run, which is only one sample."""
 MAX_PERTURBATION = 0.01
 """A perturbed start may move losses and activations at most by this share of the largest one.
 
-Differences eight times as large, almost a tenth of the values, are then still allowed. With a
-higher limit, larger faults could pass as rounding.
+Differences eight times as large, almost a tenth of the values, are then still allowed.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
@@ -115,8 +111,7 @@ class Tolerance:
 def _scale_of(name: PairedName) -> str:
     """Names the scale of an array; arrays that pass rounding errors to each other share one.
 
-    All gradients share a scale. The weights of a network share another scale, and so do slots of
-    the same name.
+    These are all gradients, all weights of the network, and all slots of one name.
     """
     if name.role == GRADIENT:
         return ""
@@ -127,13 +122,7 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Returns the largest absolute difference that rounding on both sides explains.
-
-    Args:
-        num_terms: the largest number of terms in a sum: ids of a sample, or occurrences of a row in
-            a batch.
-        scale: the magnitude of the values, to which the errors are relative.
-    """
+    """Bounds the difference that rounding explains, if sums have at most `num_terms` terms."""
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
     return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL

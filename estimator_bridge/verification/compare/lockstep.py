@@ -1,7 +1,4 @@
-"""Judges steps in lockstep: side B starts every step from side A's state.
-
-So each step is judged by itself, without the rounding errors of earlier steps.
-"""
+"""Judges steps by themselves: in lockstep, side B starts every step from side A's state."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ from estimator_bridge.recording.files import (
     VARIABLES,
     Recording,
     SideDescription,
+    Step,
     TableDescription,
     Values,
     read_arrays,
@@ -31,17 +29,23 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
     known,
     rounded,
 )
-from estimator_bridge.verification.compare.arithmetic.shadow import (
+from estimator_bridge.verification.compare.arithmetic.update_rules import (
     ShadowInputs,
     ShadowRows,
     TableShadow,
 )
 from estimator_bridge.verification.compare.elements import apart
-from estimator_bridge.verification.compare.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verification.compare.network_rounding import Network, relative_error
-from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, computed
+from estimator_bridge.verification.compare.paired_steps import (
+    Ids,
+    PairedName,
+    PairedStep,
+    computed,
+    ids_of_step,
+    joined_step,
+)
 from estimator_bridge.verification.compare.steps import Judged
-from estimator_bridge.verification.evidence import Residual, StepPair
+from estimator_bridge.verification.findings import Residual, StepPair
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_START = 4
@@ -61,7 +65,7 @@ class LockstepStep(NamedTuple):
     Attributes:
         before: side A's variables when they were last read; both sides continued from them.
         inputs: the inputs of all steps since then, including this step; None if unknown.
-        is_first: whether the step is the first one since the variables were read.
+        is_first: whether this is the first step since then.
     """
 
     paired: PairedStep
@@ -75,10 +79,7 @@ class LockstepStep(NamedTuple):
 def judged_in_lockstep(
     steps: Iterable[PairedStep], a: Recording, b: Recording, perturbed_run: Recording | None
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
-    """Judges each step by its own values.
-
-    The perturbed run shows the effect of rounding, which is unknown without it.
-    """
+    """Judges each step by its own values; the perturbed run shows the effect of rounding."""
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))
@@ -91,8 +92,7 @@ def judged_in_lockstep(
         if position >= 0:
             ids = ids_of_step(a, position, settings[0]["cores"], features)
             inputs = _with_inputs(inputs, step.sides, ids, position)
-        of_perturbed = next(perturbed, None)
-        values = {} if of_perturbed is None else of_perturbed.values
+        values = next(perturbed, Step(step.number, {})).values
         yield step, judge.residuals(LockstepStep(step, values, ids, before, inputs, is_first))
         if any(VARIABLES in side.values for side in step.sides):
             before, inputs = step.sides[0].values.get(VARIABLES), ([], [])
@@ -218,10 +218,7 @@ def table_residuals(
     after: tuple[Values, Values],
     inputs: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
 ) -> Iterator[tuple[str, Residual]]:
-    """Yields the differences of a table that do not come from different gradients.
-
-    Yields nothing if the inputs do not fit the table.
-    """
+    """Yields the differences of a table that do not come from different gradients."""
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)
     if not all(each.fits(before[table["variable"]]) for each in (*ours_in, *theirs_in)):

@@ -21,17 +21,15 @@ from estimator_bridge.recording.files import (
 from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verification.compare.elements import apart
-from estimator_bridge.verification.compare.joined_cores import joined_step
-from estimator_bridge.verification.evidence import Residual
+from estimator_bridge.verification.compare.paired_steps import joined_step
+from estimator_bridge.verification.findings import Residual
 from estimator_bridge.verification.perturbation import perturbed
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
 """Any result of a model may have an error of this many roundings, relative to its size."""
 _ROUNDINGS_OF_UPDATE = 16
-"""An update by the model's optimizer may have this many roundings, relative to the variable or
-its movement.
-"""
+"""An update may have this many roundings, relative to the variable or its movement."""
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
@@ -45,9 +43,8 @@ _SLOT = "/Adam"
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
-We compared two versions of TensorFlow, and two graphs of one model, for models of a few layers:
-rounding moves gradients by half as much as the changed bits do, and single elements by three times
-as much.
+In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved gradients
+by half as much as the changed bits do, and single elements by three times as much.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""
@@ -85,10 +82,7 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss.
-
-        `rounding` is an additional tolerance for sums whose terms are known.
-        """
+        """Judges an activation, gradient or loss; `rounding` is an additional tolerance."""
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
@@ -122,9 +116,7 @@ class Network:
     ) -> Residual:
         """Judges a variable that the model or its optimizer moves.
 
-        Args:
-            same: whether both sides apply bitwise the same gradients.
-            relative: an additional tolerance, relative to the movement.
+        Both sides may apply the `same` gradients. `relative` is a tolerance for the movement.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
@@ -144,19 +136,15 @@ class Network:
 
     @property
     def _factor_of_sums(self) -> float:
-        """Computes the factor for the effect of changed bits, in sums over samples.
-
-        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n roundings, or by a tenth of n if errors are random.
-        """
+        # Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
+        # addition moves it by up to n roundings, or by a tenth of n if errors are random.
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
         """Computes how far side B is from the result that side A has with side B's gradients.
 
-        The perturbed run has this result, but started from another value. The optimizer may add to
-        the old value, or recompute the variable from slots; the smaller of the two distances
-        counts.
+        The perturbed run has this result, but started from another value. So either the movements
+        must agree, or the values, if the optimizer recomputes the variable from its slots.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -216,9 +204,8 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of Adam's update if only one side stores the powers of the betas.
 
-    Multiplying by beta rounds t times in t steps. The rate contains sqrt(1 - beta_2^t) / (1 -
-    beta_1^t), and the relative error of 1 - power is large while 1 - power is small. `computed`
-    lists the variables (powers) that only one side has.
+    Such a power is rounded in every step. The rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t),
+    whose relative error is large at first. `computed` names the powers that only one side stores.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -250,8 +237,7 @@ class _Scale:
 class Noise:
     """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Because scales are separate, large elements do not hide errors in much smaller ones. If rows are
-    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
+    If rows are samples (`has_jumps`), a threshold in the model may move some of them further.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -273,11 +259,7 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far elements of an array usually move; with `top`, the largest movement.
-
-        An element that moves by more than its size consists of rounding errors. If its scale has
-        few elements, the element's own movement over all steps counts.
-        """
+        """Returns how far elements of an array usually move; with `top`, the largest movement."""
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
         for scale in np.unique(scales).tolist():
@@ -287,6 +269,7 @@ class Noise:
         moved = self._most_moved
         if moved is None or moved.shape != values.shape:
             return levels
+        # An element that moves by more than its size consists of rounding errors.
         is_chance = is_rare & (moved > np.abs(values))
         return np.where(is_chance, np.maximum(levels, moved), levels)
 

@@ -1,12 +1,12 @@
 """Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
-Results of the same ops on equal variables and data must be bitwise equal. Different ops may round
-differently, and differences between the trained variables may affect the outcomes; see `Carried`.
+Results of the same ops on equal variables and data must be bitwise equal; otherwise see `Carried`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge.recording.array_files import Values, digest, read_arrays
-from estimator_bridge.recording.files import PORT, Recording, SideDescription, parts_of_tables
-from estimator_bridge.recording.outcome_files import EVALUATION, EXPORT, SERVED
+from estimator_bridge.recording.files import (
+    EVALUATION,
+    EXPORT,
+    PORT,
+    SERVED,
+    Recording,
+    SideDescription,
+    parts_of_tables,
+)
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of
 from estimator_bridge.verification.compare.elements import magnitude, type_name
 from estimator_bridge.verification.compare.evaluation_metrics import (
@@ -40,8 +47,7 @@ class Carried:
 
     Attributes:
         of_outputs: the tolerance of outputs if the trained variables differ.
-        own_rounding: the tolerance of outputs if only the ops that compute them may round
-            differently.
+        own_rounding: the tolerance of outputs if only their own ops may round differently.
         of_variables: the tolerances of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
@@ -103,11 +109,17 @@ class _Pair:
     name: str
     carried: Carried
 
+    @functools.cached_property
     def data(self) -> Batches:
-        return batches_of_outcome(self.a, self.b, self.name)
+        files_a, files_b = (side.outcomes.batches(self.name) for side in (self.a, self.b))
+        about = self.b.outcomes.about(self.name)
+        unlike = tuple(about.get("unlike", ()))
+        if about.get("replayed"):
+            return Batches(len(files_a), True, None, False, unlike)
+        return _batches([(files_a, files_b)], unlike)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
-        equal = self.equal_inputs()
+        equal = self.data.equal and _equal_variables(self.a, self.b, self.name)
         if equal and same_ops(self.a.settings, self.b.settings):
             return 0.0, EQUAL_TO_THE_BIT
         sample = np.array([scale], np.float32)
@@ -116,12 +128,9 @@ class _Pair:
         why = OWN_ROUNDING if equal else CARRIED
         return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
-    def equal_inputs(self) -> bool:
-        return self.data().equal and _equal_variables(self.a, self.b, self.name)
-
 
 def _compared(pair: _Pair) -> Iterator[Outcome]:
-    read, kind = pair.data(), pair.name.partition("-")[0]
+    read, kind = pair.data, pair.name.partition("-")[0]
     if not read.equal:
         yield Outcome(pair.name, "data", np.inf, 0.0, str(read), cause=f"{kind} data")
     if kind == EVALUATION:
@@ -168,10 +177,7 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Yields the exported variables.
-
-    If the export of a side differs from the checkpoint of the same side, this side is at fault.
-    """
+    """Compares exported variables; a side that exports other values than it has is at fault."""
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)
@@ -219,15 +225,6 @@ def compare_batches(a: Recording, b: Recording) -> Batches:
     return _batches(
         [(a.batches(number), b.batches(number)) for number in range(len(a.inputs))], unlike
     )
-
-
-def batches_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
-    files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
-    about = b.outcomes.about(name)
-    unlike = tuple(about.get("unlike", ()))
-    if about.get("replayed"):
-        return Batches(len(files_a), True, None, False, unlike)
-    return _batches([(files_a, files_b)], unlike)
 
 
 def _batches(

@@ -11,10 +11,16 @@ from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, Recording
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.elements import point_of, spacing
-from estimator_bridge.verification.compare.joined_cores import ids_of_step
-from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep
-from estimator_bridge.verification.evidence import Evidence, Residual, StepPair
-from estimator_bridge.verification.findings import LIMIT, TABLE, Divergence, Series
+from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, ids_of_step
+from estimator_bridge.verification.findings import (
+    LIMIT,
+    TABLE,
+    Divergence,
+    Evidence,
+    Residual,
+    Series,
+    StepPair,
+)
 from tf2_engine.types import Array
 
 Key = tuple[str, str]
@@ -23,11 +29,7 @@ Judged = tuple[str, PairedName, Residual]
 """The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""A gradient smaller than this share of the model's largest one may consist of rounding errors
-only.
-
-For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
-"""
+"""A gradient below this share of the largest one may be only rounding, as before a batch norm."""
 _DEVIATIONS = 4.5
 """In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
 SIGNIFICANT = 6.0
@@ -35,8 +37,7 @@ SIGNIFICANT = 6.0
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
-Constants in float32, and learning rates that are computed in another way, differ by up to a few
-tens of roundings.
+Constants in float32, and rates that are computed in another way, differ by a few tens of them.
 """
 
 
@@ -76,8 +77,12 @@ class ArrayHistory:
     def finish(self) -> None:
         series, power = self.series, self.power
         series.visible, series.moved = power.visible, power.moved
-        series.rows_decided, series.rows_moved = power.rows
-        series.undecided_row = power.undecided_row
+        if power.row_factors is not None:
+            moved = np.isfinite(power.row_factors)
+            undecided = np.flatnonzero(moved & (power.row_factors > LIMIT))
+            series.rows_moved = int(np.count_nonzero(moved))
+            series.rows_decided = series.rows_moved - len(undecided)
+            series.undecided_row = int(undecided[0]) if len(undecided) else None
         ours, theirs = (sum(one[side] for one in self._jumps) for side in (1, 2))
         if is_more(ours, theirs) and series.first is None:
             note = (
@@ -190,23 +195,21 @@ class ComparedSteps:
 
 
 def is_more(ours: int, theirs: int) -> bool:
-    """Whether one of two counts is larger than chance allows, if both have the same mean.
-
-    Counts of rare events vary by their square roots (Poisson), and here both vary.
-    """
+    """Whether one of two counts is larger than chance allows, if both have the same mean."""
+    # Counts of rare events vary by their square roots (Poisson).
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 class Power:
-    """The smallest error of one array that its steps would have shown.
+    """The smallest error of one array that its steps would have shown, as a share of its movement.
 
-    An error is given as a share of the array's movement: it is 0.02 for a learning rate that is two
-    per cent too large. An error shows if an element exceeds its tolerance, or if most elements
-    differ in the same direction, because rounding goes both ways equally often.
+    An error shows if an element exceeds its tolerance, or if most elements differ in the same
+    direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest error with which an element would exceed its tolerance.
         along, against: how many elements differ in the direction of their movement, and against it.
+        row_factors: the smallest visible error of each row, NaN before the row first moves.
     """
 
     def __init__(self) -> None:
@@ -216,7 +219,7 @@ class Power:
         self.along = self.against = 0
         self._bits = 0.0
         self._product = self._square = self._bias = 0.0
-        self._row_factors: Array | None = None
+        self.row_factors: Array | None = None
 
     def add(self, allowed: Array, moved: Array) -> Array:
         distance = np.abs(moved)
@@ -229,16 +232,13 @@ class Power:
         return factors
 
     def add_rows(self, factors: Array, rows: Array, total: int) -> None:
-        if self._row_factors is None:
-            self._row_factors = np.full(total, np.nan, np.float32)
+        if self.row_factors is None:
+            self.row_factors = np.full(total, np.nan, np.float32)
         least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
-        self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
+        self.row_factors[rows] = np.fmin(self.row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
-        """Adds the directions in which elements differ; returns whether one direction prevails.
-
-        `bias` is the tolerance for an error that all elements share in one direction.
-        """
+        """Adds the directions in which elements differ; returns whether one direction prevails."""
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]
         weights = 1 / np.square(spacing[usable])
@@ -261,7 +261,6 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """How much further side B moves, relative to side A."""
         return self._product / self._square if self._square else 0.0
 
     @property
@@ -273,21 +272,6 @@ class Power:
         counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
         # Counting needs elements that differ by single bits, so they must move by several bits.
         return min(self.elementwise, counted)
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        if self._row_factors is None:
-            return 0, 0
-        moved = np.isfinite(self._row_factors)
-        decided = self._row_factors[moved] <= LIMIT
-        return int(np.count_nonzero(decided)), int(np.count_nonzero(moved))
-
-    @property
-    def undecided_row(self) -> int | None:
-        if self._row_factors is None:
-            return None
-        (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))
-        return int(rows[0]) if len(rows) else None
 
 
 def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:

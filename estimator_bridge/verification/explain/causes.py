@@ -22,17 +22,16 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.settings import render
 from estimator_bridge.verification.compare.arithmetic import lookups
-from estimator_bridge.verification.evidence import Evidence, close
 from estimator_bridge.verification.explain.lookup_causes import stale_lookups, wrong_lookups
-from estimator_bridge.verification.explain.model_causes import model_causes
-from estimator_bridge.verification.explain.movements import wrong_updates
+from estimator_bridge.verification.explain.movements import model_causes, wrong_updates
 from estimator_bridge.verification.explain.search import Search
 from estimator_bridge.verification.explain.update_causes import diagnoses
 from estimator_bridge.verification.findings import (
     ACTIVATION,
     Cause,
-    Findings,
+    Evidence,
     Status,
+    close,
     differing_settings,
     some,
 )
@@ -247,17 +246,13 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
                 )
 
 
-def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes that differ.
-
-    If the data or the training already differed, only causes that show in the outcome itself count.
-    """
+def of_outcomes(findings: Result) -> Iterator[Cause]:
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
         notes = (f"{one.title}: {one.note}" for one in unequal if one.cause == cause)
         yield Cause(cause, f"{'; '.join(notes)}.")
     if findings.first is not None or not findings.batches.equal:
-        return
+        return  # the outcomes differ because the training or the data did
     explained = {outcome.kind for outcome in unequal if outcome.cause}
     # A served model has the variables of its export.
     explained |= {kind.replace(EXPORT, SERVED) for kind in explained}
@@ -272,7 +267,7 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
             return
 
 
-def _of_cut_exports(findings: Findings) -> list[Cause]:
+def _of_cut_exports(findings: Result) -> list[Cause]:
     a, b = (bool(side.get("cuts_exports")) for side in findings.settings)
     who = f"The export of side {'AB'[b]}"
     return of_sequences(findings.settings[0], who, "serving_input_receiver_fn") if a != b else []

@@ -12,9 +12,8 @@ from estimator_bridge.recording.files import ACTIVATIONS, VARIABLES, TableDescri
 from estimator_bridge.settings import render
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import Feature, RecordedIds
-from estimator_bridge.verification.evidence import Evidence, close
 from estimator_bridge.verification.explain.update_fits import shortened
-from estimator_bridge.verification.findings import Cause
+from estimator_bridge.verification.findings import Cause, Evidence, close
 from tf2_engine.types import Array
 
 

@@ -15,12 +15,12 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
     rounded,
     square,
 )
-from estimator_bridge.verification.compare.arithmetic.shadow import TableShadow
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
     RULES,
     Constants,
     Rule,
     Slots,
+    TableShadow,
     Updated,
 )
 from estimator_bridge.verification.explain.update_fits import (
@@ -37,16 +37,13 @@ from tf2_engine.types import Array
 _ADDED = "added"
 """The name of the value that a variant adds to the settings of a rule."""
 _NEAR = 0.01
-"""A number with at most this relative distance from a power of ten is probably a framework's
-default.
-"""
+"""A number that is this close to a power of ten is probably a framework's default."""
 
 
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
-    """Recognises an Adagrad that has an epsilon, if the epsilon is a power of ten.
+    """Recognises an Adagrad with an epsilon that is a power of ten.
 
-    While accumulators are nearly constant, an epsilon looks like another learning rate, but such a
-    rate would not be a round number.
+    Any other value may be another rate, which looks alike while accumulators hardly change.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
@@ -103,9 +100,8 @@ def _variant(update: Update, rule: Rule) -> Update:
 
 
 def added_limit(update: Update, rows: Array) -> Cause | None:
-    """Recognises a limit of gradients or of weights that the table does not have."""
     settings = update.rule["settings"]
-    if len(update.steps) != 1 or any(settings.get(name) is not None for name in LIMITS):
+    if any(settings.get(name) is not None for name in LIMITS):
         return None
     return _limit_of_gradients(update, rows) or _limit_of_weights(update, rows)
 
@@ -117,7 +113,7 @@ def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
         return right(w, slots, clip(g, -settings[_ADDED], settings[_ADDED]), rate, settings)
 
     right = update.variant or RULES[update.rule["kind"]]
-    ((ids, gradient),) = TableShadow(update.table).row_gradients(update.steps)
+    ((ids, gradient),) = TableShadow(update.table).row_gradients([update.step])
     expected = update.expected()
     wrong = np.logical_or.reduce([update.beyond(expected, name) for name in update.names])
     wrong = wrong[np.searchsorted(expected.rows, ids)]
@@ -141,50 +137,49 @@ def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
         return None
     low, high = (float(ends[0]) if len(ends) else None for ends in (lows, highs))
     table = with_settings(update.table, clip_weight_min=low, clip_weight_max=high)
-    if not update.fits(Guess("", "", table, update.steps, update.variant), rows):
+    if not update.fits(Guess("", "", table), rows):
         return None
     ends = " and ".join(f"{end:.3g}" for end in (low, high) if end is not None)
     return Cause("clipping", f"clips weights at {ends}, and the table does not.")
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    table, steps, kind = update.table, update.steps, update.rule["kind"]
+    kind = update.rule["kind"]
     if kind == "Adagrad":
         text = "keeps one accumulator for each row, of the mean of its squares (row-wise Adagrad)."
-        yield Guess("update rule", text, table, steps, _row_wise)
+        yield Guess("update rule", text, variant=_row_wise)
         text = "divides by the accumulators as they were before the step."
-        yield Guess("update rule", text, table, steps, _stale)
+        yield Guess("update rule", text, variant=_stale)
     if kind == "Adam":
         yield from _bias_corrections(update)
     if update.rule["settings"].get("weight_decay_factor"):
-        undecayed = with_settings(table, weight_decay_factor=None)
-        yield Guess(
-            "weight decay", "decays rows after their update.", undecayed, steps, _late(update)
-        )
+        undecayed = with_settings(update.table, weight_decay_factor=None)
+        text = "decays rows after their update."
+        yield Guess("weight decay", text, undecayed, variant=_late(update))
     yield from _shifted_rates(update)
 
 
 def _bias_corrections(update: Update) -> Iterator[Guess]:
     settings, text = update.rule["settings"], "corrects the bias of early steps in the rate."
     beta_1, beta_2 = (float(settings[name] or 0.0) for name in ("beta_1", "beta_2"))
-    for step in dict.fromkeys((update.number, update.steps[-1].position + 1)):
+    for step in dict.fromkeys((update.number, update.step.position + 1)):
         root_2 = math.sqrt(1 - beta_2**step)
         table = with_rates(update.table, root_2 / (1 - beta_1**step))
-        yield Guess("bias correction", text, table, update.steps)
+        yield Guess("bias correction", text, table)
         # torch.optim.Adam corrects the root before it adds epsilon, which makes epsilon smaller.
         epsilon = float(settings["epsilon"] or 0.0) * root_2
         of_torch = with_settings(table, epsilon=epsilon, sum_inside_sqrt=False)
-        yield Guess("bias correction", text, of_torch, update.steps)
+        yield Guess("bias correction", text, of_torch)
 
 
 def _shifted_rates(update: Update) -> Iterator[Guess]:
-    rates, position = update.rule["rates"], update.steps[-1].position
+    rates, position = update.rule["rates"], update.step.position
     for shift, which in ((-1, "before"), (1, "after")):
         other = position + shift
         if 0 <= other < len(rates) and rates[position] and rates[other] != rates[position]:
             text = f"has the rate of the step {which} this one, {rates[other]:.6g}."
             table = with_rates(update.table, rates[other] / rates[position])
-            yield Guess("rate schedule", text, table, update.steps)
+            yield Guess("rate schedule", text, table)
 
 
 def _late(update: Update) -> Rule:

@@ -1,4 +1,4 @@
-"""Limits the time of the search for causes, and lists what it did not try."""
+"""The time limit of the search for causes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,9 @@ class Search:
     def allows(self, what: str) -> bool:
         if self.left > 0:
             return True
-        self.skip(what)
-        return False
-
-    def skip(self, what: str) -> None:
         if what not in self.not_tried:
             self.not_tried.append(what)
+        return False
 
     @property
     def note(self) -> str | None:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, TableDescription, Values
-from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs, ShadowRows
 from estimator_bridge.verification.compare.elements import unequal_rows
-from estimator_bridge.verification.evidence import Evidence
 from estimator_bridge.verification.explain import ported_rules
 from estimator_bridge.verification.explain.search import Search
 from estimator_bridge.verification.explain.update_fits import (
@@ -26,7 +25,7 @@ from estimator_bridge.verification.explain.update_fits import (
     with_rates,
     with_settings,
 )
-from estimator_bridge.verification.findings import Cause
+from estimator_bridge.verification.findings import Cause, Evidence
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {
@@ -72,11 +71,11 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
-    rates = [one.rule["rates"][one.steps[-1].position] for one in (update, other)]
+    rates = [one.rule["rates"][one.step.position] for one in (update, other)]
     if not rates[0]:
         return False
     table = with_rates(update.table, rates[1] / rates[0])
-    return update.fits(Guess("rate tag", "", table, update.steps), rows)
+    return update.fits(Guess("rate tag", "", table), rows)
 
 
 def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
@@ -89,7 +88,7 @@ def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool
     after = _after(later, update.table, number)
     if start is None or after is None or not evidence.residuals:
         return False
-    late = Update(update.table, start, after, update.steps)
+    late = Update(update.table, start, after, update.step)
     return not len(late.wrong_rows())
 
 
@@ -106,8 +105,8 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
         after = _after(evidence, table, number)
         if after is None:
             return None
-        update = Update(table, before[0].values[VARIABLES], after, [steps[number]])
-        update = dataclasses.replace(update, number=evidence.after[0].number)
+        start, step = before[0].values[VARIABLES], evidence.after[0].number
+        update = Update(table, start, after, steps[number], number=step)
         updates.append(update)
         wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
     if bool(len(wrong[0])) == bool(len(wrong[1])):
@@ -183,9 +182,9 @@ def _late_decay(update: Update, rows: Array) -> Cause | None:
     if not factor:
         return None
     if settings.get("multiply_weight_decay_factor_by_learning_rate"):
-        factor *= update.rule["rates"][update.steps[-1].position]
+        factor *= update.rule["rates"][update.step.position]
     undecayed = with_settings(update.table, weight_decay_factor=None)
-    expected = update.expected(Guess("", "", undecayed, update.steps))
+    expected = update.expected(Guess("", "", undecayed))
     name = update.table["variable"]
     decayed = expected.parts[name] * (1.0 - factor)
     late = ShadowRows(expected.rows, {**expected.parts, name: decayed})
@@ -256,7 +255,7 @@ def _lost_slots(update: Update, rows: Array) -> Cause | None:
             begun[name] = np.full_like(update.before[name], constant)
             lost.append(f"{slot} with {constant:g}")
     begins = dataclasses.replace(update, before=begun)
-    if not lost or not begins.fits(Guess("", "", update.table, update.steps), rows):
+    if not lost or not begins.fits(Guess("", ""), rows):
         return None
     return Cause("lost slot", f"does not take over its slots: it begins {', '.join(lost)}.")
 

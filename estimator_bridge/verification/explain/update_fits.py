@@ -1,13 +1,10 @@
-"""Finds the update rule that a side follows: the table's rule with one thing changed.
-
-A guess fits if it reproduces the deviating side's rows and slots within their rounding.
-"""
+"""Finds the update rule that a side follows: the table's rule with one thing changed."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +13,12 @@ from estimator_bridge.recording.files import RuleDescription, TableDescription, 
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verification.compare.arithmetic.shadow import (
+from estimator_bridge.verification.compare.arithmetic.update_rules import (
+    Rule,
     ShadowInputs,
     ShadowRows,
     TableShadow,
 )
-from estimator_bridge.verification.compare.arithmetic.update_rules import Rule
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
@@ -50,19 +47,19 @@ Change = Callable[[RecordedIds], RecordedIds]
 
 
 class Guess(NamedTuple):
-    """One thing that a side may do differently.
+    """One thing that a side may do differently: a changed table, inputs, or update `variant`.
 
-    Attributes:
-        text: what the side does, as the rest of a sentence that starts with "side B".
-        table, steps: the table with the changed rule, and the changed inputs.
-        variant: computes the update, if it is not the rule of the table's optimizer.
+    `text` is the rest of a sentence that starts with "side B".
     """
 
     name: str
     text: str
-    table: TableDescription
-    steps: Sequence[ShadowInputs]
+    table: TableDescription | None = None
+    steps: Sequence[ShadowInputs] = ()
     variant: Rule | None = None
+
+
+_UNCHANGED = Guess("", "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +67,6 @@ class Update:
     """An update that does not follow the table's rule, for which an explanation is searched.
 
     Attributes:
-        before, after: the variables around the update.
         goes_on: whether there is time for another guess.
         variant: computes the update, if it is not the rule of the table's optimizer.
         number: the global step after the update.
@@ -79,7 +75,7 @@ class Update:
     table: TableDescription
     before: Values
     after: Values
-    steps: Sequence[ShadowInputs]
+    step: ShadowInputs
     goes_on: Callable[[], bool] = lambda: True
     variant: Rule | None = None
     number: int = 0
@@ -92,11 +88,10 @@ class Update:
     def names(self) -> list[str]:
         return [self.table["variable"], *self.table["slots"]]
 
-    def expected(self, guess: Guess | None = None) -> ShadowRows:
-        table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
-        variant = guess.variant if guess is not None and guess.variant else self.variant
+    def expected(self, guess: Guess = _UNCHANGED) -> ShadowRows:
+        shadow = TableShadow(guess.table or self.table, variant=guess.variant or self.variant)
         with np.errstate(all="ignore"):
-            return TableShadow(table, variant=variant).advance(self.before, steps)
+            return shadow.advance(self.before, guess.steps or [self.step])
 
     def beyond(self, expected: ShadowRows, name: str) -> Array:
         part = expected.parts[name]
@@ -137,13 +132,8 @@ def with_rates(table: TableDescription, factor: float) -> TableDescription:
     return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
 
 
-def with_gradients(
-    steps: Sequence[ShadowInputs], change: Callable[[Array], Array]
-) -> list[ShadowInputs]:
-    return [
-        step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
-        for step in steps
-    ]
+def with_gradients(step: ShadowInputs, change: Callable[[Array], Array]) -> ShadowInputs:
+    return step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
 
 
 def fitted(update: Update, rows: Array, setting: str) -> float | None:
@@ -151,8 +141,7 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
     # A rule may hide a factor in some variables: Adagrad moves rows by the rate even if a gradient
-    # is large, so only the slots reveal the gradient's scale. Hence each variable is also tried
-    # alone.
+    # is large, so only the slots reveal the gradient's scale. So each variable is tried alone, too.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -210,23 +199,17 @@ def _newton_step(
 
 def _guess_of(update: Update, setting: str, value: float) -> Guess:
     if setting == RATE:
-        return Guess("", "", with_rates(update.table, value), update.steps)
+        return Guess("", "", with_rates(update.table, value))
     if setting == GRADIENT:
-        return Guess("", "", update.table, with_gradients(update.steps, lambda g: g * value))
-    return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)
+        return Guess("", "", steps=[with_gradients(update.step, lambda g: g * value)])
+    return Guess("", "", with_settings(update.table, **{setting: value}))
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    if len(update.steps) != 1:  # each step may differ in another way
-        yield from _of_limits(update)
-        yield from _of_settings(update)
-        return
-    # Limits come first: the sums of single cores are not clipped where the sum of all cores would
-    # be.
+    # Limits come first, because the sum of a single core may not be clipped where that of all is.
     yield from _of_limits(update)
     yield from _of_features(update)
-    # Samples come before duplicates: losing a sample may equal using only the first gradient of a
-    # row.
+    # Samples come before duplicates: a lost sample may look like a dropped gradient of a row.
     yield from _of_samples(update)
     yield from _of_duplicates(update)
     yield from _of_gains(update)
@@ -239,47 +222,41 @@ def _of_limits(update: Update) -> Iterator[Guess]:
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
             text = f"does not keep {what} within their limits."
-            yield Guess("clipping", text, with_settings(table, **limits), update.steps)
+            yield Guess("clipping", text, with_settings(table, **limits))
     low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
     if low is not None or high is not None:
-        steps = with_gradients(update.steps, lambda gradient: np.clip(gradient, low, high))
+        step = with_gradients(update.step, lambda gradient: np.clip(gradient, low, high))
         text = "clips the gradient of each occurrence, not their sum."
-        yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
+        yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), [step])
 
 
 def _of_settings(update: Update) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     if settings.get("weight_decay_factor"):
         without = with_settings(table, weight_decay_factor=None)
-        yield Guess("weight decay", "does not decay rows.", without, update.steps)
+        yield Guess("weight decay", "does not decay rows.", without)
         name = "multiply_weight_decay_factor_by_learning_rate"
         multiplied = bool(settings[name])
         verb = "does not multiply" if multiplied else "multiplies"
         changed = with_settings(table, **{name: not multiplied})
-        yield Guess("weight decay", f"{verb} the decay by the rate.", changed, update.steps)
-    yield from _of_rule(update, settings)
-
-
-def _of_rule(update: Update, settings: Mapping[str, float | bool | None]) -> Iterator[Guess]:
+        yield Guess("weight decay", f"{verb} the decay by the rate.", changed)
     for name, value in settings.items():
         if name.startswith(_NOT_GUESSED):
             continue
         if isinstance(value, bool):
             text = f"has {name}={not value}, not {value}."
-            changed = with_settings(update.table, **{name: not value})
-            yield Guess("update rule", text, changed, update.steps)
+            yield Guess("update rule", text, with_settings(table, **{name: not value}))
         elif isinstance(value, float) and value:
-            changed = with_settings(update.table, **{name: 0.0})
-            yield Guess("update rule", f"has {name}=0, not {value:g}.", changed, update.steps)
+            changed = with_settings(table, **{name: 0.0})
+            yield Guess("update rule", f"has {name}=0, not {value:g}.", changed)
 
 
 def _of_features(update: Update) -> Iterator[Guess]:
-    (step,) = update.steps
-    for key in step.ids:
-        if len(step.ids) > 1:
-            ids = {name: occurrences for name, occurrences in step.ids.items() if name != key}
-            text = f"leaves out the gradients of feature {key}."
-            yield Guess("lost feature", text, update.table, [step._replace(ids=ids)])
+    every = update.step.ids
+    for key in every if len(every) > 1 else ():
+        ids = {name: occurrences for name, occurrences in every.items() if name != key}
+        text = f"leaves out the gradients of feature {key}."
+        yield Guess("lost feature", text, steps=[update.step._replace(ids=ids)])
 
 
 def _of_duplicates(update: Update) -> Iterator[Guess]:
@@ -292,8 +269,8 @@ def _of_duplicates(update: Update) -> Iterator[Guess]:
         yield _changed(update, "dropped duplicate", text, change)
     text = "divides the gradient of a row by how often the row occurs."
     yield _shared(update, text, [lambda counts, ranks: 1.0 / counts])
-    (step,) = update.steps
-    most = max((int(ranks.max(initial=0)) for _, ranks in _counts(step).values()), default=0)
+    counts = _counts(update.step)
+    most = max((int(ranks.max(initial=0)) for _, ranks in counts.values()), default=0)
     if 0 < most < _MAX_DUPLICATES:
         text = "updates a row for each of its occurrences, one after the other, not with their sum."
         one_by_one = [functools.partial(_of_rank, rank) for rank in range(most + 1)]
@@ -319,9 +296,8 @@ def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
 
 
 def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
-    (step,) = update.steps
+    step, steps = update.step, []
     known = _counts(step)
-    steps = []
     for share in shares:
         ids = {}
         for key, each in step.ids.items():
@@ -336,8 +312,7 @@ def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array],
 
 
 def _of_samples(update: Update) -> Iterator[Guess]:
-    (step,) = update.steps
-    samples = max((occurrences.shape[0] for occurrences in step.ids.values()), default=0)
+    samples = max((ids.shape[0] for ids in update.step.ids.values()), default=0)
     parts = {
         "the last sample": (samples - 1, samples),
         "the first sample": (0, 1),
@@ -360,30 +335,28 @@ def _of_gains(update: Update) -> Iterator[Guess]:
         if combiner != table["combiner"]:
             text = f"sends gradients as for the combiner {combiner!r}, not {table['combiner']!r}."
             changed: TableDescription = {**table, "combiner": combiner}
-            yield Guess("gradient combiner", text, changed, update.steps)
+            yield Guess("gradient combiner", text, changed)
     plain: TableDescription = {**table, "combiner": "sum"}
     for power, text in ((0, "sends gradients without"), (2, "applies twice to gradients")):
-        steps = [_with_ids(step, _gains_of(table, power)) for step in update.steps]
-        yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, steps)
+        step = _with_ids(update.step, _gains_of(table, power))
+        yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, [step])
 
 
 def _of_precision(update: Update) -> Iterator[Guess]:
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
-        steps = with_gradients(update.steps, functools.partial(shortened, bits=bits))
-        yield Guess("precision", f"rounds gradients to {kind}.", update.table, steps)
+        step = with_gradients(update.step, functools.partial(shortened, bits=bits))
+        yield Guess("precision", f"rounds gradients to {kind}.", steps=[step])
 
 
 def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
-    (step,) = update.steps
-    samples = max(occurrences.shape[0] for occurrences in step.ids.values())
-    size = samples // cores
-    steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
+    size = max(ids.shape[0] for ids in update.step.ids.values()) // cores
+    steps = [_with_ids(update.step, _samples(core * size, (core + 1) * size)) for core in order]
     text = f"updates rows with the sum of each of {cores} cores, not with the sum of all cores."
-    return Guess("gradient sum", text, update.table, steps)
+    return Guess("gradient sum", text, steps=steps)
 
 
 def _changed(update: Update, name: str, text: str, change: Change) -> Guess:
-    return Guess(name, text, update.table, [_with_ids(step, change) for step in update.steps])
+    return Guess(name, text, steps=[_with_ids(update.step, change)])
 
 
 def _with_ids(step: ShadowInputs, change: Change) -> ShadowInputs:

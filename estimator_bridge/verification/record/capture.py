@@ -1,13 +1,20 @@
-"""Wraps methods of model classes, and captures values that a model_fn computes in training."""
+"""Wraps methods of model classes, and captures values that a model_fn computes in training.
+
+To find the first op that differs, it also captures a sketch of the value of every op. The sketch of
+a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale: numbers that change if x is
+multiplied by a factor, and if a single element changes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,10 +22,18 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from estimator_bridge.legacy.requirements import argument_names
-from estimator_bridge.recording.files import ACTIVATIONS, GRADIENTS, LOSS, SUMMED_ROWS, Values
+from estimator_bridge.recording.files import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    MODEL_OPS,
+    SUMMED_ROWS,
+    Values,
+)
+from estimator_bridge.run import program_lines
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from tf2_engine import tf_compat
-from tf2_engine.types import Array, Function, Graph, Object, Tensor
+from tf2_engine.types import Array, Function, Graph, Object, Op, Tensor
 
 Arguments = dict[str, Object]
 """The arguments of a call by name."""
@@ -26,6 +41,20 @@ Arguments = dict[str, Object]
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+Part = tuple[int, int]
+"""A part of a split variable: the axis of the split, and the index at which the part begins."""
+_WHOLE = (0, 0)
+Substitute = Callable[[int, str, str, Array, bool], Array]
+"""Takes the step (from 0), group, name and value, and whether the number of rows may change.
+
+Returns the value that replaces the captured one in training.
+"""
+SKETCH = "sketch"
+"""The name under which a recorded step contains the sketches, [ops, 2] float64."""
+# Running these ops more often than the model does would change its results.
+_WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
+_BRANCHES, _JOINS = ("Switch", "RefSwitch", "Enter", "RefEnter"), ("Merge", "RefMerge", "Exit")
+_MAX_OPS = 5000
 
 
 def intercepted(original: Function, replacement: Function) -> Function:
@@ -80,21 +109,6 @@ def _remaining_signature(function: Function) -> inspect.Signature:
     return signature.replace(parameters=remaining)
 
 
-Part = tuple[int, int]
-"""A part of a split variable: the axis along which it is split, and the index at which the part
-begins.
-"""
-
-_WHOLE = (0, 0)
-
-Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns the value that replaces a captured value in training.
-
-The arguments are the step (from 0), group, name and value, and whether the number of rows may
-differ.
-"""
-
-
 class Capture:
     """Collects the values that training computes, and can replace them by other values."""
 
@@ -115,10 +129,8 @@ class Capture:
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        Args:
-            is_open: whether a value that replaces this one may have more or fewer rows.
-            part: which part of an array the tensor is; None means the whole array. Parts are never
-                replaced.
+        `is_open` says whether a value that replaces this one may have more or fewer rows. A tensor
+        that is a `part` of an array is never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -281,7 +293,104 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        # The dtype of the rows depends on the op that made the slices; it does not count as a
-        # difference.
+        # The dtype of the rows depends on the op that made the slices, and does not matter.
         gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}
+
+
+class ModelOp(NamedTuple):
+    """An op of a model: its name, type, and the line of the program that created it."""
+
+    name: str
+    kind: str
+    source: str
+
+
+def sketching_model_fn(
+    model_fn: Function,
+    capture: Capture,
+    is_training: Callable[[], bool],
+    describe: Callable[[Sequence[ModelOp]], None],
+) -> Function:
+    @functools.wraps(model_fn)
+    def call(*args: Object, **kwargs: Object) -> Object:
+        graph = tf.get_default_graph()
+        before = len(graph.get_operations())
+        spec = model_fn(*args, **kwargs)
+        if not is_training() or spec.loss is None:
+            return spec
+        tensors = _outputs(graph, before, spec.loss)
+        describe([_described(tensor) for tensor in tensors])
+        sketch = tf.numpy_function(_sketch, tensors, tf.float64)
+        with tf.control_dependencies([capture.tensor(MODEL_OPS, SKETCH, sketch)]):
+            return spec._replace(loss=tf.identity(spec.loss))
+
+    return with_signature_of(model_fn, call)
+
+
+def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
+    """Lists the float outputs on which the loss, and updates such as moving averages, depend.
+
+    It leaves out ops inside branches, ops that depend on a write, and reference variables.
+    """
+    tensors: list[Object] = []
+    left_out: set[str] = set()
+    used = _used_by([loss.op, *graph.get_collection(tf.GraphKeys.UPDATE_OPS)])
+    for op in graph.get_operations()[before:]:
+        if _is_left_out(op, left_out):
+            left_out.add(op.name)
+        elif op.name in used and not _is_of_reference(op):
+            tensors.extend(each for each in op.outputs if each.dtype.is_floating)
+        if op is loss.op:
+            break
+    return tensors[:_MAX_OPS]
+
+
+def _used_by(ops: Iterable[Object]) -> set[str]:
+    names: set[str] = set()
+    waiting: list[Op] = [getattr(each, "op", each) for each in ops]
+    while waiting:
+        op: Op = waiting.pop()
+        if op.name not in names:
+            names.add(op.name)
+            waiting.extend(tensor.op for tensor in op.inputs)
+    return names
+
+
+def _is_left_out(op: Op, left_out: set[str]) -> bool:
+    if op.type.startswith(_WRITES) or op.type in _BRANCHES:
+        return True
+    if op.type in _JOINS:
+        return False
+    sources = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return any(source.name in left_out for source in sources)
+
+
+def _is_of_reference(op: Op) -> bool:
+    """Whether an op's output is the memory of a variable, which training may change meanwhile."""
+    is_read = op.type == "Identity"
+    tensors = [*op.outputs, *(op.inputs if is_read else ())]
+    return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)
+
+
+def _described(tensor: Object) -> ModelOp:
+    number = tensor.name.rpartition(":")[2]
+    name = tensor.op.name if number == "0" else tensor.name
+    return ModelOp(name, tensor.op.type, _source(tensor.op))
+
+
+def _source(op: Op) -> str:
+    for frame in reversed(list(op.traceback or ())):
+        filename, number = frame[0], frame[1]
+        if program_lines.is_of_program(filename):
+            return f"{os.path.basename(filename)}, line {number}"
+    return ""
+
+
+def _sketch(*values: Array) -> Array:
+    sketches = np.zeros([len(values), 2])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for sketch, value in zip(sketches, values, strict=True):
+            flat = np.ravel(value).astype(np.float64)
+            sketch[:] = np.cos(np.arange(1, flat.size + 1)) @ flat, np.sqrt(flat @ flat)
+    return sketches

@@ -22,13 +22,7 @@ from tf2_engine.tables import PARAMETERS
 
 
 def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
-    """Writes a recording with only the last step, in which variables have side A's names.
-
-    Raises:
-        InvalidInput: the steps of the checkpoint and of side A's end differ, or the checkpoint
-            contains no table.
-        UnreadableCheckpoint: a file is missing or damaged.
-    """
+    """Writes a recording with only the last step, in which variables have side A's names."""
     prefix = find(checkpoint)
     settings, numbers = a.settings, a.numbers()
     # If there are several optimizers, a table's optimizer is found by its slots.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 
+from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.recording.files import (
     KERAS,
@@ -21,28 +24,28 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.runtime.step.table_variables import NAMES
 from estimator_bridge.settings import render
-from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.catalogue import values
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.translation import on_sparse_cores
-from estimator_bridge.verification.record.update_rules import rule_of, rules_of
+from estimator_bridge.translation.translate import translate
 from estimator_bridge.verification.sides import Side
-from tf2_engine import config_proto, errors, tf_compat
+from tf2_engine import config_proto, tf_compat
 from tf2_engine.backends import HostDriver
-from tf2_engine.keras.columns import TableColumn
+from tf2_engine.keras.columns import ByStep, TableColumn
+from tf2_engine.optimizers import Optimizer
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.tf_compat import checkpoint_key, part_of
-from tf2_engine.types import Graph, Message, Object, Op, Variable
+from tf2_engine.types import Graph, Message, Object, Op, TensorLike, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Prefix of the ops that load tables onto a device; the first of them contains the device's
-configuration.
-"""
+"""Prefix of the ops that load tables onto a device; the first has the device's configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
 """Matches the part number in op names of partitioned variables and their slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
+_Function = Callable[[], TensorLike]
 
 
 class PlanKeepingDriver(HostDriver):
@@ -75,17 +78,13 @@ def describe(
     program: Program, estimator: Object, graph: Graph, begin: int, steps: int
 ) -> SideDescription:
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
-    version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
     return {
-        "program": program.name,
-        "side": side.name,
-        "engine": "stock" if side.stock else "bridge",
-        "tensorflow": version,
+        **_without_tables(program, "stock" if side.stock else "bridge"),
+        "tensorflow": tf.__version__ + ", seen as TensorFlow 1" * program.is_tf1,
         "use_tpu": use_tpu,
         "where": _where(program),
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
-        "every": program.every,
         "settings": settings_of(legacy, side, use_tpu=use_tpu, arithmetic=program.arithmetic),
         "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
         "config": _config(program, graph),
@@ -97,38 +96,33 @@ def describe(
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
     legacy, side, engine = program.legacy, program.side, trainer.engine
     if legacy is None:
-        return _without_tables(program, TF2, tf.__version__)
+        return _without_tables(program, TF2)
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
     tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
     for name, table in engine.tables.items():
         slots = {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS}
         tables.append(_table(known[name], variable_of(name), slots, legacy, rules.get(name)))
+    plan = _with_batch_size(engine.plan, program.batch_size)
     return {
-        "program": program.name,
-        "side": side.name,
-        "engine": TF2,
-        "tensorflow": tf.__version__,
+        **_without_tables(program, TF2),
         "use_tpu": True,
         "where": _STOCK_V2 if side.stock_v2 else f"tf2_engine, {_host_driver(program)}",
-        "cores": engine.plan.num_cores,
+        "cores": plan.num_cores,
         "quirks": legacy.quirks,
-        "every": program.every,
         "settings": settings_of(legacy, side, use_tpu=True, arithmetic=program.arithmetic),
         "tables": tables,
-        "config": {}
-        if side.stock_v2
-        else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
+        "config": {} if side.stock_v2 else _config_of_plan(plan),
         "arithmetic": program.arithmetic,
         "cuts_exports": _cuts_exports(legacy),
     }
 
 
-def _without_tables(program: Program, engine: str, tensorflow: str) -> SideDescription:
+def _without_tables(program: Program, engine: str) -> SideDescription:
     return {
         "program": program.name,
         "side": program.side.name,
         "engine": engine,
-        "tensorflow": tensorflow,
+        "tensorflow": tf.__version__,
         "use_tpu": False,
         "where": "no tables",
         "cores": 1,
@@ -147,27 +141,21 @@ def _cuts_exports(legacy: LegacySpec | None) -> bool:
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
     engine, columns = training.engine, training.model.with_tables.columns
-    plan = engine.plan if engine.tables else None
+    described = _without_tables(program, KERAS)
+    described["tensorflow"] += f", Keras {_keras_version(training.model)}"
+    described["computed"] = training.model.checkpoints.computed
+    if not engine.tables:
+        return described
+    plan = _as_legacy(_with_batch_size(engine.plan, program.batch_size))
+    numbers = range(begin, begin + steps)
     return {
-        "program": program.name,
-        "side": program.side.name,
-        "engine": KERAS,
-        "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
-        "use_tpu": plan is not None,
-        "where": "no tables" if plan is None else f"tf2_engine, {_host_driver(program)}",
-        "cores": 1 if plan is None else plan.num_cores,
-        "quirks": "none",
-        "every": program.every,
-        "settings": [],
-        "tables": [
-            _table_of_model(table, columns, range(begin, begin + steps))
-            for table in engine.tables.values()
-        ],
-        "config": {}
-        if plan is None
-        else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
-        "computed": training.model.checkpoints.computed,
-        "cuts_exports": plan is not None,
+        **described,
+        "use_tpu": True,
+        "where": f"tf2_engine, {_host_driver(program)}",
+        "cores": plan.num_cores,
+        "tables": [_table_of_model(each, columns, numbers) for each in engine.tables.values()],
+        "config": _config_of_plan(plan),
+        "cuts_exports": True,
     }
 
 
@@ -198,11 +186,7 @@ def _keras_version(model: Object) -> str:
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Lists the parts of each variable in the default graph, keyed by its name in a checkpoint.
-
-    The slot weights/part_1/Adam, for example, is listed under the name that the first part's slot
-    has.
-    """
+    """Lists the parts of each variable in the default graph, keyed by its name in a checkpoint."""
     grouped: dict[str, list[Variable]] = {}
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
         name = variable.op.name
@@ -321,18 +305,10 @@ def _fields(message: Message) -> dict[str, str]:
     return flattened(config)
 
 
-class SideSetting(NamedTuple):
-    """A setting as the program writes it, and the reason if the side ignores it (else "")."""
-
-    where: str
-    name: str
-    value: str
-    ignored: str
-
-
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
-) -> list[SideSetting]:
+) -> list[tuple[str, str, str, str]]:
+    """Lists place, name and value of each setting, and the reason if the side ignores it."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks
@@ -351,7 +327,7 @@ def settings_of(
             ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
             if arithmetic == "sparsecore" and use_tpu and not ignored:
                 ignored = on_sparse_cores.why_ignored(each, stock_v2=side.stock_v2)
-        settings.append(SideSetting(where, name, value, ignored))
+        settings.append((where, name, value, ignored))
     return settings
 
 
@@ -371,3 +347,62 @@ def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
         else:
             flat[path] = str(value)
     return flat
+
+
+def rules_of(
+    legacy: LegacySpec, steps: Sequence[int], arithmetic: str = "tpu"
+) -> dict[str, RuleDescription]:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.placeholder(tf.int64, [])
+
+        def numbers(function: _Function) -> list[float] | None:
+            try:
+                value = tf.cast(function(), tf.float32)
+                return [float(session.run(value, {step: number})) for number in steps]
+            except Exception:  # the function may need anything from its own graph
+                return None
+
+        try:
+            spec = translate(legacy, training=True, step=lambda: step)
+            if arithmetic == "sparsecore":
+                spec = on_sparse_cores.engine_spec(spec)
+        except errors.EngineError:  # only stock can train it
+            return {}
+        factor = legacy.experimental_gradient_multiplier_fn
+        multipliers = [] if factor is None else numbers(functools.partial(factor, step))
+        rules: dict[str, RuleDescription] = {}
+        for table in spec.tables:
+            assert table.name is not None and table.optimizer is not None
+            rate = table.optimizer.learning_rate
+            rates = numbers(rate) if callable(rate) else _constant_rates(rate, len(steps))
+            if rates is not None and multipliers is not None:
+                rules[table.name] = _rule(table.optimizer, rates, multipliers)
+        return rules
+
+
+def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
+    rate = optimizer.learning_rate
+    if isinstance(rate, ByStep):
+        rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]
+    elif callable(rate):
+        return None
+    else:
+        rates = _constant_rates(rate, len(steps))
+    return _rule(optimizer, rates, [])
+
+
+def _constant_rates(rate: float, steps: int) -> list[float]:
+    return [float(np.float32(rate))] * steps
+
+
+def _rule(optimizer: Optimizer, rates: list[float], multipliers: list[float]) -> RuleDescription:
+    settings = {
+        field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)
+    }
+    del settings["learning_rate"], settings["slot_variable_creation_fn"]
+    return {
+        "kind": type(optimizer).__name__,
+        "settings": settings,
+        "rates": rates,
+        "multipliers": multipliers,
+    }

@@ -1,7 +1,4 @@
-"""Queries an exported model with TensorFlow alone, as a server in production would.
-
-The module runs as `python -m`, with the path of a JSON file that describes the job.
-"""
+"""Queries an exported model with TensorFlow alone; runs as `python -m`, with a JSON file."""
 
 from __future__ import annotations
 

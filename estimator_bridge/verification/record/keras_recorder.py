@@ -1,8 +1,4 @@
-"""Records training runs of a `TableModel` of tf2_engine.keras.
-
-The inputs of the model's metrics are the arguments that `test_step` passes to
-`update_metrics(...)` and `mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
-"""
+"""Records training runs of a `TableModel` of tf2_engine.keras."""
 
 from __future__ import annotations
 
@@ -27,9 +23,9 @@ from estimator_bridge.verification.record.capture import (
     replaced,
 )
 from estimator_bridge.verification.record.description import describe_model, variable_of
-from estimator_bridge.verification.record.metric_values import CapturedMetrics
+from estimator_bridge.verification.record.outcome_recorder import CapturedMetrics
 from estimator_bridge.verification.record.recorder import Recorder
-from estimator_bridge.verification.record.training_steps import (
+from estimator_bridge.verification.record.recording_hook import (
     TrainingSteps,
     by_name,
     checkpoint_of,
@@ -124,8 +120,6 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Records the loss that a step reports; the optimizers may minimize a different one."""
-
         @functools.wraps(train_step)
         def step(batch: Object) -> Object:
             results = train_step(batch)
@@ -220,7 +214,7 @@ def _batch_size(spec: Object) -> int | None:
 
 
 class KerasMetricValues(CapturedMetrics):
-    """Captures the losses of one evaluation, and the arguments of its `update_metrics` calls."""
+    """Captures what `test_step` passes to metrics, as `migrate --form keras` writes it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,10 +322,7 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns the variables that a legacy checkpoint stores whole.
-
-        The other variables are assigned after the first step.
-        """
+        # Variables that a legacy checkpoint does not store whole are assigned after the first step.
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():

@@ -1,7 +1,7 @@
 """Runs each side of a comparison in a separate process, and queries exported models.
 
-The module also runs as `python -m`, to run one side. Such a process can load TensorFlow before it
-is needed; it then waits for a line on stdin with the path of a JSON file, its job.
+Such a process runs this module. It loads TensorFlow, and then waits for a line on stdin with the
+path of a JSON file, its job.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -25,8 +27,14 @@ from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import SERVED, SIGNATURES, Recording
 from estimator_bridge.run.script import StartedProgram, run_program
-from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest, side_of_role
-from estimator_bridge.verification.sides import SIDES, opened, side_of
+from estimator_bridge.verification.sides import (
+    PERTURBED,
+    SIDES,
+    RecordingRequest,
+    opened,
+    side_of,
+    side_of_role,
+)
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
@@ -82,7 +90,10 @@ class ProcessRecorder:
         with contextlib.suppress(BrokenPipeError), cast(IO[str], process.stdin) as stdin:
             stdin.write(f"{file}\n")
         if request.next_role is not None:
-            self._prepare(request.next_role, log.with_name(f"{request.next_role}.log"))
+            python = self.programs[side_of_role(request.next_role)].python
+            log_of_next = log.with_name(f"{request.next_role}.log")
+            with contextlib.suppress(OSError):  # it fails again in its turn
+                self.waiting[log_of_next] = _started(python, log_of_next)
         status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
@@ -92,11 +103,6 @@ class ProcessRecorder:
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
-
-    def _prepare(self, role: str, log: pathlib.Path) -> None:
-        python = self.programs[side_of_role(role)].python
-        with contextlib.suppress(OSError):  # it fails again in its turn
-            self.waiting[log] = _started(python, log)
 
     def _title(self, request: RecordingRequest) -> str:
         program = self.programs[request.side]
@@ -160,11 +166,7 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
 def query_exported_models(
     side: Recording, inputs: Recording, python: str, examples: str | None
 ) -> None:
-    """Feeds the first batches of `inputs` to every exported model, and records the answers.
-
-    Signatures that take Examples get those in the file `examples`, or else Examples that are made
-    from the batches.
-    """
+    """Feeds the first batches of `inputs`, or the file `examples`, to every exported model."""
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
             f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
@@ -190,7 +192,6 @@ def query_exported_models(
 
 
 def main() -> int:
-    """Runs a program as a JSON file describes; reads the path of this file from stdin."""
     _load()
     path = sys.stdin.readline().rstrip("\n")
     if not path:  # the command has ended
@@ -247,15 +248,12 @@ def _run_job(job: Mapping[str, Object]) -> int:
 
 
 def _described(error: Exception) -> str:
-    """Describes an error in a line, with the line of the program that caused it.
-
-    TensorFlow lists nodes below the line that describes the error.
-    """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
 
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    # TensorFlow lists nodes below the line that describes the error.
     last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)
@@ -279,6 +277,31 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
             raise
         traceback.print_exc()
         recorder.writer.note("failed", _described(error))
+
+
+class Place:
+    """A directory that is removed at the end unless `keep` is set; logs stay after errors."""
+
+    def __init__(self, keep: str | None) -> None:
+        self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))
+        self.directory = self.directory.absolute()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._is_kept = keep is not None
+        self.keeps_logs = False
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_kept:
+            return
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix != ".log":
+                path.unlink()
+        if kind is None and not self.keeps_logs:
+            shutil.rmtree(self.directory)
 
 
 if __name__ == "__main__":

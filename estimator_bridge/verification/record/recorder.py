@@ -27,14 +27,13 @@ from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
-from estimator_bridge.verification.record import capture, model_ops
+from estimator_bridge.verification.record import capture
 from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Arguments, Capture
 from estimator_bridge.verification.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
-from estimator_bridge.verification.record.requests import PERTURBED, RecordingRequest
-from estimator_bridge.verification.sides import Side
+from estimator_bridge.verification.sides import PERTURBED, RecordingRequest, Side
 from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Array, Function, Object
 
@@ -47,9 +46,8 @@ class Recorder:
     Attributes:
         programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
-        leader: the recording that the side follows: after each recorded step it takes over the
-            variables.
-        max_steps: the largest number of training steps, over all calls, and of batches in an
+        leader: the recording whose variables the side takes over after each recorded step.
+        max_steps: the largest number of training steps in all calls, and of batches in an
             evaluation.
     """
 
@@ -183,7 +181,9 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             # The subclass comes first, or its methods would be recorded twice.
             stack.enter_context(capture.intercepting(estimator_class, methods))
-            if (plain := _plain_estimator(estimator_class)) is not None:
+            bases = estimator_class.__mro__[1:]
+            plain = next((base for base in bases if base.__name__ == "Estimator"), None)
+            if plain is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
             yield
 
@@ -241,7 +241,7 @@ class Recorder:
             model_fn = capture.refusing_specs_of_bridge(model_fn)
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
-            model_fn = model_ops.sketching_model_fn(
+            model_fn = capture.sketching_model_fn(
                 model_fn,
                 self.capture,
                 lambda: self.training,
@@ -289,11 +289,6 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
         original(estimator, **{**arguments, "steps": 1})
 
 
-def _plain_estimator(estimator_class: type) -> type | None:
-    bases = estimator_class.__mro__[1:]
-    return next((base for base in bases if base.__name__ == "Estimator"), None)
-
-
 def _unless_of_a_kind(
     kind: type, method: Function, original: Function, model: Object, arguments: Arguments
 ) -> Object:
@@ -337,10 +332,9 @@ class Leader:
 
 
 class Perturbation:
-    """Runs side A with changed last bits and with side B's gradients.
+    """Runs side A with changed last bits, which show how far rounding may move loss and gradients.
 
-    The changed bits show how far rounding may move loss and gradients; side B's gradients show how
-    the model's optimizer should update the variables.
+    Side B's gradients replace side A's, to show how the model's optimizer updates with them.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

@@ -24,8 +24,7 @@ class InputRecord(NamedTuple):
 
     Attributes:
         begin: returns the zero-based index of the input that begins.
-        files: returns the files with the batches to replay; without files, the input's own batches
-            are used.
+        files: returns the files with the batches to replay, if there are any.
         unlike: called with the reasons why an input could not replay the batches.
     """
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import svg
-from estimator_bridge.verification.findings import STAGES, Findings, Point, Series, listed
+from estimator_bridge.verification.findings import STAGES, Point, Series, listed
+from estimator_bridge.verification.result import Result
 
 _WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
@@ -18,9 +19,7 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""The smallest and the largest difference that are drawn, as powers of ten of the tolerance.
-Others are drawn at the edge.
-"""
+"""The range of differences that is drawn, in powers of ten of the tolerance."""
 
 
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
@@ -39,9 +38,9 @@ _FACTOR = 30.0
 _MAX_EXPLAINED = 4
 
 
-def over_steps(findings: Findings) -> str:
+def over_steps(findings: Result) -> str:
     lines = _lines(findings)
-    decades = [_decade(share) for points in lines.values() for _, share in points]
+    decades = [_decade(worst.point.share) for line in lines.values() for worst in line]
     low = min([*decades, 0]) - 0.5
     high = max([*decades, 0]) + 0.5
     first, last = findings.steps[0], max(findings.steps[-1], findings.steps[0] + 1)
@@ -61,16 +60,16 @@ def over_steps(findings: Findings) -> str:
     for step in range(first, last + 1, max(1, round((last - first) / 10))):
         parts.append(svg.text(x(step), _HEIGHT - 22, str(step)))
     parts.append(svg.text(_END, _HEIGHT - 6, "global step", "end"))
-    for stage, points in lines.items():
+    for stage, line in lines.items():
         name, _, dashes = _STYLES[stage]
         colour = f"var(--{stage})"
-        places = [(x(step), y(_decade(share))) for step, share in points]
+        places = [(x(point.step), y(_decade(point.share))) for _, point in line]
         title = svg.element("title", name)
         parts.append(svg.curve(places, colour, radius=2.2, content=title, stroke_dasharray=dashes))
     return _drawing(parts, "Largest difference over the steps, as a share of what is allowed")
 
 
-def legend(findings: Findings) -> str:
+def legend(findings: Result) -> str:
     entries = []
     for stage in _lines(findings):
         name, _, dashes = _STYLES[stage]
@@ -80,7 +79,7 @@ def legend(findings: Findings) -> str:
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
-def histogram(findings: Findings) -> str:
+def histogram(findings: Result) -> str:
     # The first bin is for exactly 0, the others for a decade each.
     counts = [0] * (_CEILING - _FLOOR + 2)
     for series in findings.series:
@@ -112,13 +111,19 @@ def histogram(findings: Findings) -> str:
     return _drawing(parts, "Arrays by the share of what is allowed that they use")
 
 
-def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
-    lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
+class _Worst(NamedTuple):
+    series: Series
+    point: Point
+
+
+def _lines(findings: Result) -> dict[str, list[_Worst]]:
+    lines: dict[str, dict[int, _Worst]] = {stage: {} for stage in STAGES}
     for series in findings.series:
         worst = lines[series.stage]
         for point in series.points:
-            worst[point.step] = max(worst.get(point.step, 0.0), point.share)
-    return {stage: sorted(worst.items()) for stage, worst in lines.items() if worst}
+            if point.step not in worst or point.share > worst[point.step].point.share:
+                worst[point.step] = _Worst(series, point)
+    return {stage: [line[step] for step in sorted(line)] for stage, line in lines.items() if line}
 
 
 def _decade(share: float) -> float:
@@ -136,12 +141,13 @@ def _drawing(parts: Sequence[str], title: str) -> str:
     return svg.drawing(parts, f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=title)
 
 
-def explained(findings: Findings) -> list[str]:
+def explained(findings: Result) -> list[str]:
     left: list[str] = []
     jumps: list[tuple[float, str]] = []
-    for stage in STAGES:
-        worst = _worst(findings, stage)
-        left.extend(_leaving_zero(stage, worst))
+    for stage, worst in _lines(findings).items():
+        first = next((one for one in worst if one.point.share), worst[0])
+        if first is not worst[0]:
+            left.append(f"at step {first.point.step} for {_STYLES[stage][1]} ({first.series.name})")
         jumps.extend(_jumps(stage, worst))
     sentences = []
     if left:
@@ -156,32 +162,10 @@ def explained(findings: Findings) -> list[str]:
     return sentences
 
 
-class _Worst(NamedTuple):
-    share: float
-    series: Series
-    point: Point
-
-
-def _worst(findings: Findings, stage: str) -> list[_Worst]:
-    worst: dict[int, _Worst] = {}
-    for series in findings.series:
-        for point in series.points if series.stage == stage else ():
-            if point.step not in worst or point.share > worst[point.step].share:
-                worst[point.step] = _Worst(point.share, series, point)
-    return [worst[step] for step in sorted(worst)]
-
-
-def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
-    first = next((number for number, one in enumerate(worst) if one.share), 0)
-    if first:
-        one = worst[first]
-        yield f"at step {one.point.step} for {_STYLES[stage][1]} ({one.series.name})"
-
-
 def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
     for before, after in itertools.pairwise(worst):
-        if before.share and after.share > _FACTOR * before.share:
-            growth = after.share / before.share
+        if before.point.share and after.point.share > _FACTOR * before.point.share:
+            growth = after.point.share / before.point.share
             other = before.series is not after.series
             moved = f" (before it was that of {before.series.name})" if other else ""
             yield (

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from estimator_bridge.recording.files import CHECKPOINT, KERAS, PORT, TF2, SideDescription
+from estimator_bridge.recording.files import (
+    CHECKPOINT,
+    EXPORT,
+    KERAS,
+    PORT,
+    SERVED,
+    TF2,
+    VARIABLES,
+    SideDescription,
+)
 from estimator_bridge.verification import result
-from estimator_bridge.verification.findings import Findings
-from estimator_bridge.verification.report import charts, sections
+from estimator_bridge.verification.findings import TABLE, Outcome, Point, Series
+from estimator_bridge.verification.report import charts
 from estimator_bridge.verification.report.markup import (
     STYLE,
     TableRow,
     bullets,
     escaped,
     folded,
+    mark,
     paragraph,
     table,
 )
-from estimator_bridge.verification.result import other_lines, table_lines
+from estimator_bridge.verification.result import Result, other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
 """If there are more observations of one kind, the page folds the others."""
+_HEADER = ["of", "setting", "on A", "on B", "ignored"]
+_MAX_SHOWN = 10
+"""If there are more rows or slots, the page folds the others."""
+_OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
+_MAX_OUTCOMES = 16
+_MAX_STEPS = 20
+"""The appendix of the tables shows about this many steps."""
 
 
-def page(findings: Findings, title: str = "the program") -> str:
+def page(findings: Result, title: str = "the program") -> str:
     body = "".join(
         [
             f"<h1>Verification of {escaped(title)}</h1>",
@@ -34,17 +51,17 @@ def page(findings: Findings, title: str = "the program") -> str:
             _not_compared(findings),
             _causes(findings),
             _sides(findings),
-            sections.table_section(findings),
-            sections.outcome_section(findings),
+            _tables(findings),
+            _outcomes(findings),
             _charts(findings),
-            sections.settings(findings),
-            sections.configuration(findings),
+            _settings(findings),
+            _configuration(findings),
             _method(findings),
             '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
             '<p class="paper">The appendices, with every array, step and setting, are in the '
             "file.</p>",
-            sections.steps(findings),
-            sections.arrays(findings),
+            _steps(findings),
+            _every_array(findings),
         ]
     )
     return (
@@ -55,7 +72,7 @@ def page(findings: Findings, title: str = "the program") -> str:
     )
 
 
-def claim(findings: Findings) -> str:
+def claim(findings: Result) -> str:
     a, b = (_named(letter, side) for letter, side in zip("AB", findings.settings, strict=True))
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
@@ -76,7 +93,7 @@ def _named(letter: str, side: SideDescription) -> str:
     return f"side {letter}, {engine}{version} ({side['side']}),"
 
 
-def _verdict(findings: Findings) -> str:
+def _verdict(findings: Result) -> str:
     sentence = result.verdict(findings)
     words = ("NOT EQUAL", "NO VERDICT", "UNDECIDED", "EQUAL")
     word = next((each for each in words if sentence.startswith(each)), "")
@@ -88,14 +105,14 @@ def _verdict(findings: Findings) -> str:
     return f'<div class="verdict {kind}">{body}{undecided}</div>{notes}'
 
 
-def _not_compared(findings: Findings) -> str:
+def _not_compared(findings: Result) -> str:
     if not findings.not_compared:
         return ""
     body = bullets(findings.not_compared)
     return f'<section class="box"><h2>Not compared, and why</h2>{body}</section>'
 
 
-def _sides(findings: Findings) -> str:
+def _sides(findings: Result) -> str:
     columns = [
         {
             "program": side["program"],
@@ -120,7 +137,7 @@ def _sides(findings: Findings) -> str:
     return "<h2>The two sides</h2>" + table(["", "side A", "side B"], rows) + circumstances
 
 
-def _causes(findings: Findings) -> str:
+def _causes(findings: Result) -> str:
     if not findings.causes:
         return ""
     entries = "".join(
@@ -142,7 +159,7 @@ def _cause(texts: Sequence[str]) -> str:
     return f"{shown}<dd>And {len(rest)} more of this kind.{more}</dd>"
 
 
-def _charts(findings: Findings) -> str:
+def _charts(findings: Result) -> str:
     if not findings.series:
         return ""
     explained = "".join(map(paragraph, charts.explained(findings)))
@@ -157,7 +174,7 @@ def _charts(findings: Findings) -> str:
     )
 
 
-def _method(findings: Findings) -> str:
+def _method(findings: Result) -> str:
     others = "; ".join(result.reasons(findings))
     rest = paragraph(f"Further: {others}.") if others else ""
     return (
@@ -167,7 +184,7 @@ def _method(findings: Findings) -> str:
     )
 
 
-def _power(findings: Findings) -> str:
+def _power(findings: Result) -> str:
     tables = list(table_lines(findings))
     shown, more = tables[:_MAX_OF_POWER], tables[_MAX_OF_POWER:]
     others = "More can be told of the other tables." if more else ""
@@ -176,7 +193,7 @@ def _power(findings: Findings) -> str:
     return paragraph(f"What would have been seen: {' '.join(lines)}") + folded_lines
 
 
-def _fed(findings: Findings) -> str:
+def _fed(findings: Result) -> str:
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
         return (
@@ -190,7 +207,7 @@ def _fed(findings: Findings) -> str:
     return f"Each side read its own input, and {read}."
 
 
-def _began(findings: Findings) -> str:
+def _began(findings: Result) -> str:
     start = findings.steps[0] if findings.steps else None
     points = [
         one.points[0] for one in findings.series if one.points and one.points[0].step == start
@@ -202,3 +219,176 @@ def _began(findings: Findings) -> str:
     if all(point.equal for point in points):
         return "Both began with the same variables, except for rounding."
     return "They did not begin with the same variables."
+
+
+def _settings(findings: Result) -> str:
+    both = [
+        {(where, name): (value, why) for where, name, value, why in side["settings"]}
+        for side in findings.settings
+    ]
+    if not any(both):
+        return ""
+    shown: list[TableRow] = []
+    equal: list[TableRow] = []
+    for where, name in dict.fromkeys([*both[0], *both[1]]):
+        (a, why_a), (b, why_b) = (side.get((where, name), ("not set", "")) for side in both)
+        if {a, b} == {"not set"}:
+            continue
+        notes = [f"{letter}: {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
+        note = why_a if why_a == why_b else "; ".join(notes)
+        cells = [where, name, a, b if b != a else "the same", note]
+        row = TableRow(cells, f"{mark(b != a)} {'ignored' if note else ''}")
+        (shown if note or a != b else equal).append(row)
+    seen = (
+        "<p>Shaded: settings that a side ignores, and why. Bold: settings that differ.</p>"
+        + table(_HEADER, shown)
+        if shown
+        else "<p>No setting differs, and none is ignored.</p>"
+    )
+    rest = folded(f"{len(equal)} settings are the same on both sides", table(_HEADER, equal))
+    return f"<h2>Settings</h2>{seen}{rest if equal else ''}"
+
+
+def _configuration(findings: Result) -> str:
+    if findings.config is None:
+        body = (
+            "<p>A side has none (use_tpu=False, or batches of any size), so there is nothing to "
+            "compare.</p>"
+        )
+    elif not findings.config:
+        body = "<p>Both sides configure the device alike, field by field.</p>"
+    else:
+        body = table(["field", "on A", "on B"], [TableRow(field) for field in findings.config])
+    return f"<h2>Device configuration</h2>{body}"
+
+
+def _tables(findings: Result) -> str:
+    series = [one for one in findings.series if one.group == VARIABLES and one.table]
+    if not series:
+        return ""
+    series.sort(key=lambda one: (one.first is None, one.table, one.role != TABLE, one.role))
+    return (
+        "<h2>The tables</h2><p>Rows and slots: the largest difference of an element in all steps, "
+        "the same relative to the largest magnitude of the array, and in numbers of its type "
+        "between the two (ULPs); and the largest share of what is allowed at a step, where 1 is "
+        f"the limit.</p>{_table(series[:_MAX_SHOWN])}{_rest(series[_MAX_SHOWN:])}"
+    )
+
+
+def _rest(series: list[Series]) -> str:
+    if not series:
+        return ""
+    unequal = sum(one.first is not None for one in series)
+    verdict = f"{unequal} of them not equal" if unequal else "all equal"
+    tables = len({one.table for one in series})
+    return (
+        f"<p>And {len(series)} more rows and slots, in {tables} tables: {verdict}.</p>"
+        f"{folded(f'Show these {len(series)}', _table(series))}"
+    )
+
+
+def _table(series: list[Series]) -> str:
+    rows = []
+    for one in series:
+        equal = one.first is None
+        what = "rows" if one.role == TABLE else one.role
+        verdict = "equal" if equal else "NOT EQUAL"
+        first = "never" if one.first is None else result.place(one.first)
+        cells = [str(one.table), what, *result.numbers(one), first, verdict]
+        rows.append(TableRow(cells, mark(not equal)))
+    return table(["table", "what", *result.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
+
+
+def _outcomes(findings: Result) -> str:
+    rows = list(_rows(findings.outcomes))
+    if not rows:
+        return ""
+    body = table(_OUTCOME_HEADER, rows[:_MAX_OUTCOMES], (3,))
+    if rest := rows[_MAX_OUTCOMES:]:
+        unequal = sum(bool(row.marks) for row in rest)
+        summary = f"{len(rest)} more, {unequal} of them not equal"
+        body += f"<p>And {summary}.</p>" + folded(summary, table(_OUTCOME_HEADER, rest, (3,)))
+    if any(outcome.kind.startswith(SERVED) for outcome in findings.outcomes):
+        body += (
+            "<p>“served” are the answers of the exported models: each was loaded in a process with "
+            "TensorFlow alone, and both got the same inputs.</p>"
+        )
+    return f"<h2>Metrics, predictions, export, served answers</h2>{body}"
+
+
+def _rows(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:
+    for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
+        of_kind = [outcome for outcome in outcomes if outcome.kind == kind]
+        if kind.startswith(EXPORT) and len(of_kind) > 1:
+            worst = max(of_kind, key=_used)
+            wrong = sum(not outcome.equal for outcome in of_kind)
+            count = f"{len(of_kind)} variables, {wrong} of them not equal; most off: "
+            of_kind = [worst._replace(name=count + worst.name)]
+        for outcome in sorted(of_kind, key=lambda one: one.equal):
+            yield _row(outcome)
+
+
+def _row(outcome: Outcome) -> TableRow:
+    difference = outcome.note or (f"{outcome.difference:.2e}" if outcome.difference else "0")
+    if outcome.where:
+        difference += f": {outcome.where}"
+    verdict = "equal" if outcome.equal else "NOT EQUAL"
+    allowed = f"{outcome.allowed:.1e}" if outcome.allowed else "0"
+    cells = [outcome.kind, outcome.name, difference, allowed, outcome.why, verdict]
+    return TableRow(cells, mark(not outcome.equal))
+
+
+def _used(outcome: Outcome) -> tuple[bool, float]:
+    share = outcome.difference / outcome.allowed if outcome.allowed else outcome.difference
+    return not outcome.equal, share
+
+
+def _steps(findings: Result) -> str:
+    tables = [series for series in findings.series if series.role == TABLE and series.points]
+    if not tables:
+        return ""
+    numbers = [point.step for point in max((one.points for one in tables), key=len)]
+    # The selection includes the steps at which a table diverged.
+    kept = {*numbers[:: -(-len(numbers) // _MAX_STEPS)], numbers[-1]}
+    kept |= {series.first.step for series in tables if series.first}
+    by_step = [{point.step: point for point in series.points} for series in tables]
+    rows = []
+    for step in sorted(kept):
+        points = [points.get(step) for points in by_step]
+        rows.append(TableRow([str(step), *("" if p is None else _numbers(p) for p in points)]))
+    return folded(
+        "Appendix: the tables, step by step",
+        "<p>The largest difference, the same relative "
+        "to the largest magnitude of the table, and the ULPs between the two elements.</p>"
+        + table(["step", *(str(series.table) for series in tables)], rows),
+        "appendix",
+    )
+
+
+def _numbers(point: Point) -> str:
+    if not point.difference:
+        return "0"
+    numbers = f"{point.difference:.1e}, {point.relative:.1e}, {point.ulps}"
+    return numbers if point.equal else f"{numbers}: not allowed"
+
+
+def _every_array(findings: Result) -> str:
+    rows = []
+    for one in findings.series:
+        what = result.role(one) + (f", {one.table}" if one.table else "")
+        first = "none" if one.first is None else str(one.first)
+        cells = [one.name, what, *result.numbers(one), first]
+        rows.append(TableRow(cells, mark(one.first is not None)))
+    only = "".join(
+        f"<p>On side {side} alone: {escaped(', '.join(names))}.</p>"
+        for side, names in zip("AB", findings.only, strict=True)
+        if names
+    )
+    return folded(
+        "Appendix: every array",
+        "<p>What diverged first is in front, then what came closest "
+        "to it. The numbers are those of the tables above.</p>"
+        + table(["array", "what", *result.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
+        + only,
+        "appendix",
+    )

@@ -20,9 +20,9 @@ from estimator_bridge.recording.files import (
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.rounded import Rounded
-from estimator_bridge.verification.compare.arithmetic.shadow import ShadowInputs, TableShadow
+from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs, TableShadow
 from estimator_bridge.verification.compare.elements import unequal_rows
-from estimator_bridge.verification.compare.joined_cores import Ids
+from estimator_bridge.verification.compare.paired_steps import Ids
 from tf2_engine.types import Array
 
 FINITE, STEP, IDS, LOOKUP = "finite", "global step", "ids", "lookup"
@@ -73,10 +73,7 @@ class Violation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The steps between two reads of the variables, usually one.
-
-    Variables are known only after the last of these steps.
-    """
+    """The steps between two reads of the variables, usually one."""
 
     position: int
     before: Values

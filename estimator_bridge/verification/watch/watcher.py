@@ -17,13 +17,13 @@ from estimator_bridge.recording.files import (
     Values,
 )
 from estimator_bridge.verification.compare.arithmetic import lookups
-from estimator_bridge.verification.compare.joined_cores import (
+from estimator_bridge.verification.compare.paired_steps import (
     Ids,
     ids_of_step,
     joined_step,
     unused_gradients,
 )
-from estimator_bridge.verification.record.requests import B, Record, RecordingRequest
+from estimator_bridge.verification.sides import B, Record, RecordingRequest
 from estimator_bridge.verification.watch import invariants
 from estimator_bridge.verification.watch.invariants import INVARIANTS, UPDATE, Interval, Violation
 from tf2_engine import plain_text

@@ -41,11 +41,9 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
 
 
 class RecordedIds(NamedTuple):
-    """The ids of one feature in a batch, [n].
+    """The ids of one feature in a batch, [n], and the activation's cell (row) of each id.
 
-    Attributes:
-        cells: for each id, the cell (row) of the activation to which the id belongs.
-        shape: the shape of the activation without its last dimension.
+    `shape` is the shape of the activation without its last dimension.
     """
 
     cells: Array
@@ -106,11 +104,10 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     """Sums the terms, [n, dim], that have the same key; returns the keys, and sums with bounds.
 
-    Each partial sum is rounded. The bound is twice the rounding of sums in the order of occurrence,
-    because an implementation may add in another order or in blocks. If the terms are many and
-    different, the errors are random, and six times the root of the sum of the squared errors is a
-    bound too (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). The
-    errors of equal terms need not be random.
+    The bound is twice the rounding of partial sums in the order of occurrence, because an
+    implementation may add in another order or in blocks. If many terms differ, the errors are
+    random, and six times the root of the sum of their squares is a bound too (Higham and Mary, A
+    New Approach to Probabilistic Rounding Error Analysis, 2019).
     """
     if not len(keys):
         return keys, terms

@@ -99,10 +99,7 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips values to limits.
-
-    An element that exceeds a limit by more than its error bound gets the limit's error bound.
-    """
+    """Clips values; an element that is clearly beyond a limit gets the limit's error bound."""
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
         if limit is not None:

@@ -631,6 +631,8 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
         "  loss += tf.losses.get_regularization_loss()\n"
         "  loss += tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))\n"
         "  tower = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES, scope='tower')\n"
+        "  named = tf.get_collection('regularization_losses')\n"
+        "  tf.add_to_collection('regularization_losses', loss)\n"
         "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n"
         "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n"
         "  cluster = tf.distribute.cluster_resolver.TPUClusterResolver(None)\n"
@@ -643,6 +645,8 @@ def test_gradients_averages_and_regularization_are_carried() -> None:
     assert "  loss += get_regularization_loss()\n" in new
     assert "  loss += tf.add_n(get_regularization_losses())\n" in new
     assert "  tower = get_regularization_losses(scope='tower')\n" in new
+    assert "  named = get_regularization_losses()\n" in new
+    assert "  tf.add_to_collection('regularization_losses', loss)\n" in new
     assert "  tf.losses.add_loss(loss, tf.GraphKeys.REGULARIZATION_LOSSES)\n" in new
     assert "  tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)\n" in new
     assert "  cluster = TPUClusterResolver(None)\n" in new

@@ -158,7 +158,7 @@ FAULTS = {
     ),
     "frozen table": (
         ("* features['taster']", "* tf.stop_gradient(features['taster'])"),
-        ["lost gradient: Side A computes gradients of taster", "on side A alone"],
+        ["lost gradient: Side A computes gradients of taster", "only side A has gradients taster"],
     ),
     "rate of the model": (
         ("optimizers.Adam(0.01", "optimizers.Adam(0.011"),

@@ -171,6 +171,18 @@ class _RuleVisitor(cst.CSTVisitor):
         for name in quoted_names.read(self._program, node):
             for full in name.full_names[:1]:
                 self._actions.replace_quoted(node, name, full)
+        collection = tf2_rules.COLLECTIONS.get(node.evaluated_value)
+        if collection is not None and self._is_read(node):
+            rule, rule_id = tf2_rules.TENSORFLOW[collection], tf2_rules.rule_id(collection)
+            if self._tf2_edits.takes(node, rule_id, rule):
+                self._actions.of_names[rule.action](node, rule_id, rule)
+
+    def _is_read(self, collection: cst.SimpleString) -> bool:
+        call = self._program.enclosing(collection, cst.Call)
+        full_names = () if call is None else self._program.imported_names(call.func)
+        return any(
+            stock_replacements.below_tensorflow(full) == "get_collection" for full in full_names
+        )
 
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
         """Applies the rule of a name; returns whether to visit the parts of the name."""

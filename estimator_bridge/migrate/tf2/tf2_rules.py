@@ -260,6 +260,9 @@ TENSORFLOW: Mapping[str, NameRule] = {
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
+COLLECTIONS: Mapping[str, str] = {"regularization_losses": "GraphKeys.REGULARIZATION_LOSSES"}
+"""Names of `TENSORFLOW` that stand for strings, by the string."""
+
 _ANYWHERE: Mapping[str, NameRule] = {
     "TPUClusterResolver": _training("TPUClusterResolver"),
     "CrossShardOptimizer": NameRule(

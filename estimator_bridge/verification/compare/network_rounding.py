@@ -127,11 +127,13 @@ class Network:
         rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
         bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
         noise = self._noise.get((VARIABLES, name))
-        if noise is None or same:
+        if noise is None:
             return Residual(a, b, difference, allowed, moved, bias)
         if p is not None and self._is_driven(name):
-            difference = self._from_same_gradients(name, before, b, p)
+            if not same:
+                difference = self._from_same_gradients(name, before, b, p)
             return Residual(a, b, difference, allowed, moved, bias)
+        # Equal gradients say nothing about a variable that moves by values that are not recorded.
         return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
 
     @property

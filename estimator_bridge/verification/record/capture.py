@@ -40,6 +40,7 @@ Arguments = dict[str, Object]
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
+_APPLY = "apply_gradients"
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Part = tuple[int, int]
 """A part of a split variable: the axis of the split, and the index at which the part begins."""
@@ -49,6 +50,7 @@ Substitute = Callable[[int, str, str, Array, bool], Array]
 
 Returns the value that replaces the captured one in training.
 """
+IsDue = Callable[[], bool]
 SKETCH = "sketch"
 """The name under which a recorded step contains the sketches, [ops, 2] float64."""
 # Running these ops more often than the model does would change its results.
@@ -126,28 +128,35 @@ class Capture:
         *,
         is_open: bool = False,
         part: Part | None = None,
+        is_due: IsDue = lambda: True,
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        `is_open` says whether a value that replaces this one may have more or fewer rows. A tensor
-        that is a `part` of an array is never replaced.
+        `is_open` says whether a value that replaces this one may have more or fewer rows, and
+        `is_due`, when the value is computed, whether to record it. A tensor that is a `part` of an
+        array is never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
-            self._keep(group, name_of_core(name, int(core)), value, part or _WHOLE)
+            if is_due():
+                self._keep(group, name_of_core(name, int(core)), value, part or _WHOLE)
             return np.True_
 
         if self._substitute is not None and group != LOSS and part is None:
-            return self._substituted(group, name, tensor, is_open)
+            return self._substituted(group, name, tensor, is_open, is_due)
         kept = tf.numpy_function(keep, [tensor, tf_compat.core_now()], tf.bool)
         with tf.control_dependencies([kept]):
             return tf.identity(tensor)
 
-    def _substituted(self, group: str, name: str, tensor: Tensor, is_open: bool) -> Tensor:
+    def _substituted(
+        self, group: str, name: str, tensor: Tensor, is_open: bool, is_due: IsDue
+    ) -> Tensor:
         substitute = self._substitute
         assert substitute is not None
 
         def keep(value: Array, core: Array) -> Array:
+            if not is_due():
+                return value
             of_core = name_of_core(name, int(core))
             number = self._keep(group, of_core, value)
             return substitute(number, group, of_core, value, is_open)
@@ -243,10 +252,35 @@ def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tenso
 
 @contextlib.contextmanager
 def _captured_updates(capture: Capture) -> Iterator[None]:
-    def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
-        pairs = arguments.pop("grads_and_vars")
-        captured = [(captured_update(capture, each, *_place(of)), of) for each, of in pairs]
-        return original(optimizer, captured, **arguments)
+    """Captures the gradients that optimizers apply.
+
+    An optimizer may hand its gradients to the optimizer that it wraps or to its base class, as
+    CrossShardOptimizer does. Then only the gradients that are applied last are recorded.
+    """
+    handed_on: list[set[str]] = []  # for each running call, the variables that inner calls update
+
+    def captured(pairs: Iterable[tuple[Object, Object]], by_inner: set[str]) -> Iterator[Object]:
+        for gradient, variable in pairs:
+            name, part = _place(variable)
+            for names in handed_on:
+                names.add(name)
+            is_due = functools.partial(_is_missing, name, by_inner)
+            yield captured_update(capture, gradient, name, part, is_due), variable
+
+    def capturing(original: Function) -> Function:
+        @functools.wraps(original)
+        def apply_gradients(
+            optimizer: Object, grads_and_vars: Object, *args: Object, **kwargs: Object
+        ) -> Object:
+            by_inner: set[str] = set()
+            pairs = list(captured(grads_and_vars, by_inner))
+            handed_on.append(by_inner)
+            try:
+                return original(optimizer, pairs, *args, **kwargs)
+            finally:
+                handed_on.pop()
+
+        return apply_gradients
 
     def get_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         gradients = original(optimizer, **arguments)
@@ -256,11 +290,20 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
 
     # TensorFlow 2's canned estimators train with get_gradients.
     keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
-    with (
-        intercepting(tf.train.Optimizer, {"apply_gradients": apply_gradients}),
-        intercepting(keras_optimizer, {"get_gradients": get_gradients}),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(intercepting(keras_optimizer, {"get_gradients": get_gradients}))
+        for each in _classes_with_own(_APPLY, tf.train.Optimizer):
+            stack.enter_context(replaced(each, _APPLY, capturing(vars(each)[_APPLY])))
         yield
+
+
+def _is_missing(name: str, names: Collection[str]) -> bool:
+    return name not in names
+
+
+def _classes_with_own(method: str, base: type) -> set[type]:
+    of_subclasses = (_classes_with_own(method, each) for each in base.__subclasses__())
+    return set().union(*of_subclasses, [base] if method in vars(base) else [])
 
 
 def _place(variable: Object) -> tuple[str, Part | None]:
@@ -270,19 +313,23 @@ def _place(variable: Object) -> tuple[str, Part | None]:
 
 
 def captured_update(
-    capture: Capture, gradient: Object, name: str, part: Part | None = None
+    capture: Capture,
+    gradient: Object,
+    name: str,
+    part: Part | None = None,
+    is_due: IsDue = lambda: True,
 ) -> Object:
     if gradient is None or _DUMMY in name:
         return gradient
+    captured = functools.partial(capture.tensor, GRADIENTS, part=part, is_due=is_due)
     if isinstance(gradient, tf.IndexedSlices):
         axis, begin = part or _WHOLE
         rows = gradient.indices
         if not axis or not begin:  # if split by columns, all parts have the same rows
-            of_rows = name + ROWS_OF_SLICES
-            rows = capture.tensor(GRADIENTS, of_rows, rows, is_open=True, part=part)
-        values = capture.tensor(GRADIENTS, name, gradient.values, is_open=True, part=part)
+            rows = captured(name + ROWS_OF_SLICES, rows, is_open=True)
+        values = captured(name, gradient.values, is_open=True)
         return tf.IndexedSlices(values, rows, gradient.dense_shape)
-    return capture.tensor(GRADIENTS, name, gradient, part=part)
+    return captured(name, gradient)
 
 
 def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:

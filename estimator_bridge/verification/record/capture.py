@@ -301,9 +301,11 @@ def _is_missing(name: str, names: Collection[str]) -> bool:
     return name not in names
 
 
-def _classes_with_own(method: str, base: type) -> set[type]:
-    of_subclasses = (_classes_with_own(method, each) for each in base.__subclasses__())
-    return set().union(*of_subclasses, [base] if method in vars(base) else [])
+def _classes_with_own(method: str, base: Object) -> set[Object]:
+    classes = {base} if method in vars(base) else set()
+    for each in base.__subclasses__():
+        classes |= _classes_with_own(method, each)
+    return classes
 
 
 def _place(variable: Object) -> tuple[str, Part | None]:

@@ -595,6 +595,11 @@ def test_all_blockers_are_named_at_once() -> None:
         ("embedding_config_spec=", "predict_batch_size=1, params=", "Trainer("),
         ("tf_estimator.tpu.TPUEstimator(", "tf_estimator.Estimator(", "Trainer("),
         (
+            "tpu.RunConfig(model_dir='model', session_config=None)",
+            "RunConfig('model', 7, 100, 20, None)",
+            "RunConfig('model', 7, 100, 20, None)",
+        ),
+        (
             "  return estimator\n",
             "  tf.train.init_from_checkpoint('x', {})\n",
             "init_from_checkpoint(",

@@ -380,6 +380,8 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
     if short in stock_names.CANNED | stock_names.CANNED_EXPERIMENTAL:
         return OTHERS[_CANNED]
     known = STOCK.get(short)
+    if short == "RunConfig" and ".tpu." not in full:
+        return STOCK[short]._replace(positional=5)  # that of a TPU begins with tpu_config
     if known is None and short in _OF_BRIDGE:
         return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
     return known or OTHER_STOCK

@@ -6,8 +6,10 @@ import pathlib
 import re
 
 import pytest
+import tensorflow as tf
 
 from estimator_bridge.cli import main
+from estimator_bridge.migrate import one_step
 
 PROGRAM = """\
 import sys
@@ -116,6 +118,8 @@ estimator = tf.estimator.Estimator(model_fn, 'model')
 tf.estimator.train_and_evaluate(
     estimator, tf.estimator.TrainSpec(input_fn, max_steps=10**9),
     tf.estimator.EvalSpec(input_fn, steps=10**9))
+if sys.argv[1:] == ['read']:
+  print(open('model/checkpoint').read())
 """
 
 
@@ -127,7 +131,10 @@ def test_estimators_of_the_bridge_make_one_step(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program that keeps its estimators also runs one step; errors name its line."""
+    """A program that keeps its estimators also runs one step; errors name its line.
+
+    It ends where it reads what a training writes, because the check writes that elsewhere.
+    """
     monkeypatch.chdir(tmp_path)
     path, new = tmp_path / "train.py", tmp_path / f"train_{form}.py"
     path.write_text(KEPT)
@@ -136,9 +143,36 @@ def test_estimators_of_the_bridge_make_one_step(
     assert main.main([*command, "fail"]) == 2
     said = capsys.readouterr().err
     assert re.search(rf"{new.name}, line \d+: `assert sys\.argv.*` fails: AssertionError", said)
-    assert main.main(command) == 0, capsys.readouterr().err
+    assert main.main([*command, "read"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(rf"ended at .*{new.name}, line \d+: `print\(open.*`, which reads files", said)
+    assert main.main([*command, "--force"]) == 0, capsys.readouterr().err
     assert new.is_file()
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (FileNotFoundError(2, "No such file or directory", "out/model/export"), True),
+        (FileNotFoundError(2, "No such file or directory", "./out/model"), True),
+        (tf.errors.NotFoundError(None, None, "out/model/eval; No such file or directory"), True),
+        (FileNotFoundError(2, "No such file or directory", "out/models/a"), False),
+        (FileNotFoundError(2, "No such file or directory", "data/a"), False),
+        (ValueError("out/model/export"), False),
+    ],
+    ids=repr,
+)
+def test_only_files_of_a_trained_model_end_a_check(
+    error: Exception, expected: bool, tmp_path: pathlib.Path
+) -> None:
+    """A file that is missing for another reason is a failure, and so is each before a training."""
+    check = one_step.Check(str(tmp_path))
+    check.elsewhere("out/model/")
+    assert not check.is_moved_away(error)
+
+    check.trained.append("a model")
+    assert check.is_moved_away(error) == expected
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,9 @@ def _tried(
         from estimator_bridge.migrate import one_step
 
         with progress_line.working("making one step of each training", expected=20.0):
-            one_step.check(new_program, arguments, *places)
+            note = one_step.check(new_program, arguments, *places)
+        if note:
+            output.tell(f"migrate: {note}")
     return _verified(new_program, program, form, arguments) if options.verify else 0
 
 

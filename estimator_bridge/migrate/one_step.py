@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge import errors
@@ -30,14 +31,18 @@ Arguments = dict[str, Object]
 _LINES = 20
 _LIMITED = ("__init__", "train", "evaluate", "predict")
 _NO_TRAINING = 3  # the exit status of a program that did not train
+_READS_BACK = 4  # the exit status of a program that reads files of its model, which are elsewhere
 
 
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
-) -> None:
+) -> str:
     """Runs a program in a process of its own; during the check, the program is in `place`.
 
     Errors name the path `target`, where the program will be written.
+
+    Returns:
+        A note for the user if the check ended before the program did, else "".
 
     Raises:
         Untranslatable: the program fails, or does not train.
@@ -53,8 +58,15 @@ def check(
             f"--check-run: {os.path.basename(program.name)} did not train with the arguments "
             f"{[*arguments]}. After the program, give the arguments with which it trains."
         )
+    where = _where(ran.stderr, place, target) or target
+    if ran.returncode == _READS_BACK:
+        return (
+            f"--check-run ended at {where}, which reads files of the trained model: the check "
+            "writes these to a temporary directory. Everything before ran."
+        )
     if ran.returncode:
-        raise errors.Untranslatable(_failure(_where(ran.stderr, place, target) or target, ran))
+        raise errors.Untranslatable(_failure(where, ran))
+    return ""
 
 
 def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
@@ -87,18 +99,20 @@ def main() -> None:
     home = pathlib.Path(program.file).resolve().parent
     # The first folder serves a start by path; the second serves imports by the package's name.
     sys.path[:0] = [str(home), str(_above_package(home))]
-    trained: list[object] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _limited_estimators(folder, trained),
-        declared.recorded(lambda kind: _limit(kind, folder, trained)),
-    ):
-        try:
-            run_program(program, arguments)
-        except SystemExit as end:
-            if end.code:
-                raise
-    if not trained:
+    with tempfile.TemporaryDirectory() as folder:
+        check = Check(folder)
+        with _limited_estimators(check), declared.recorded(check.limit):
+            try:
+                run_program(program, arguments)
+            except SystemExit as end:
+                if end.code:
+                    raise
+            except Exception as error:
+                if not check.is_moved_away(error):
+                    raise
+                traceback.print_exc()
+                sys.exit(_READS_BACK)
+    if not check.trained:
         sys.exit(_NO_TRAINING)
 
 
@@ -108,24 +122,51 @@ def _above_package(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _limit(kind: Object, folder: str, trained: list[object]) -> None:
-    if hasattr(kind, "keep_checkpoints"):
-        _limit_keras(kind, folder, trained)
-    else:
-        _limit_trainer(kind, folder, trained)
+class Check:
+    """Limits the models of a program.
+
+    Attributes:
+        trained: the models that were trained.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.trained: list[object] = []
+        # Where the models would be without the check.
+        self._directories: set[str] = set()
+
+    def elsewhere(self, directory: Object) -> str:
+        if directory:
+            self._directories.add(os.path.normpath(directory))
+        return tempfile.mkdtemp(dir=self._folder)
+
+    def is_moved_away(self, error: Exception) -> bool:
+        """Whether a file is missing that would be there if the models were where they belong."""
+        if not self.trained or type(error).__name__ not in ("NotFoundError", "FileNotFoundError"):
+            return False
+        paths = map(os.path.normpath, re.findall(r"[^\s'\";,]+", str(error)))
+        return any(
+            f"{path}/".startswith(f"{each}/") for path in paths for each in self._directories
+        )
+
+    def limit(self, kind: Object) -> None:
+        if hasattr(kind, "keep_checkpoints"):
+            _limit_keras(kind, self)
+        else:
+            _limit_trainer(kind, self)
 
 
-def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
+def _limit_keras(kind: Object, check: Check) -> None:
     keep, fit = kind.keep_checkpoints, kind.fit
     evaluate, predictions = kind.evaluate, kind.predictions
 
     @functools.wraps(keep)
     def keep_elsewhere(model: Object, directory: object, *args: Object, **options: Object) -> None:
-        keep(model, tempfile.mkdtemp(dir=folder), *args, **options)
+        keep(model, check.elsewhere(directory), *args, **options)
 
     @functools.wraps(fit)
     def fit_a_step(model: Object, x: Object, **options: Object) -> Object:
-        trained.append(model)
+        check.trained.append(model)
         return fit(model, x, **{**options, "steps": 1, "max_steps": None})
 
     @functools.wraps(evaluate)
@@ -141,15 +182,15 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
 
 
 @contextlib.contextmanager
-def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
+def _limited_estimators(check: Check) -> Iterator[None]:
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
     def init(original: Function, estimator: Object, arguments: Arguments) -> None:
         original(estimator, **arguments)
-        estimator._model_dir = tempfile.mkdtemp(dir=folder)
+        estimator._model_dir = check.elsewhere(estimator.model_dir)
 
     before = dict(vars(Estimator))
-    _limit_methods(Estimator, init, trained)
+    _limit_methods(Estimator, init, check)
     try:
         yield
     finally:
@@ -157,17 +198,18 @@ def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
             setattr(Estimator, name, before[name])
 
 
-def _limit_trainer(kind: Object, folder: str, trained: list[object]) -> None:
-
+def _limit_trainer(kind: Object, check: Check) -> None:
     def init(original: Function, trainer: Object, arguments: Arguments) -> None:
-        original(trainer, **{**arguments, "model_dir": tempfile.mkdtemp(dir=folder)})
+        config = arguments.get("config")
+        asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
+        original(trainer, **{**arguments, "model_dir": check.elsewhere(asked)})
 
-    _limit_methods(kind, init, trained)
+    _limit_methods(kind, init, check)
 
 
-def _limit_methods(kind: Object, init: Function, trained: list[object]) -> None:
+def _limit_methods(kind: Object, init: Function, check: Check) -> None:
     def train(original: Function, trainer: Object, arguments: Arguments) -> Object:
-        trained.append(trainer)
+        check.trained.append(trainer)
         return original(trainer, **{**arguments, "steps": 1, "max_steps": None})
 
     def evaluate(original: Function, trainer: Object, arguments: Arguments) -> Object:

@@ -739,6 +739,33 @@ def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     return net
 
 
+def test_each_mode_says_which_variables_are_trained(tmp_path: pathlib.Path) -> None:
+    """As in graphs, `trainable=mode == TRAIN` counts in every call, in whatever order they come."""
+    found: dict[str, list[str]] = {}
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        is_training = mode == training.ModeKeys.TRAIN
+        one = v1.initializers.ones()
+        scale = v1.get_variable("scale", [2], initializer=one, trainable=is_training)
+        kept = v1.get_variable("kept", [2], initializer=one, trainable=not is_training)
+        loss = 0.1 * tf.reduce_sum(features["word"] * scale * kept)
+        found[mode] = [each.name for each in v1.trainable_variables() if "words" not in each.name]
+        train_op = minimized(loss) if is_training else None
+        return training.ModelSpec(mode, loss=loss, train_op=train_op)
+
+    make(model_fn, tmp_path).train(input_fn, max_steps=1)
+    trainer = make(model_fn, tmp_path)
+    trainer.evaluate(input_fn, steps=1)
+    before = values(trainer)
+    trainer.train(input_fn, steps=1)
+    after = values(trainer)
+
+    assert (found["train"], found["eval"]) == (["scale:0"], ["kept:0"])
+    assert not np.array_equal(before["scale"], after["scale"])
+    np.testing.assert_array_equal(before["kept"], [1.0, 1.0])
+    np.testing.assert_array_equal(after["kept"], [1.0, 1.0])
+
+
 def test_lookup_tables_of_a_model_fn_are_initialized(tmp_path: pathlib.Path) -> None:
     """As in a session, their initializers run once, although no result depends on them."""
 

@@ -93,7 +93,8 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
         variable = getter(*args, **settings)
     model, regularizer = current(), settings.get("regularizer")
     if not _is_local(collections):  # The scope reuses variables without their creators.
-        model.collect(variable, collections)
+        # A model_fn may ask for another value in each mode: trainable=mode == TRAIN.
+        model.collect(variable, collections, trainable=settings.get("trainable"))
     if regularizer is not None:
         model.regularize(variable, regularizer)
     return variable
@@ -168,15 +169,23 @@ class ModelVariables:
         finally:
             _here.models.pop()
 
-    def collect(self, variable: Variable, named: Sequence[str] | None = None) -> None:
+    def collect(
+        self,
+        variable: Variable,
+        named: Sequence[str] | None = None,
+        *,
+        trainable: bool | None = None,
+    ) -> None:
         """Adds a variable that a model_fn creates or reuses to collections.
 
         Args:
             named: the names of collections that the model_fn passes, which may be collections of
                 its own.
+            trainable: whether this call of the model_fn trains the variable; None means as when
+                the variable was created.
         """
         keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
-        if variable.trainable:
+        if variable.trainable if trainable is None else trainable:
             keys[v1.GraphKeys.TRAINABLE_VARIABLES] = self._trainable
         for key in (*keys, *(named or ())):
             contents = keys.get(key, v1.get_collection_ref(key))

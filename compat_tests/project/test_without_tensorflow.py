@@ -50,6 +50,9 @@ LOOKING = ("libcst", "yaml", "numpy")
 
 Without a target, the first two are enough."""
 
+RECORDING = ("numpy", "ml_dtypes")
+"""The packages that are enough for comparing two recordings."""
+
 READING = ("numpy", "google", "google_crc32c")
 """The packages that are enough for reading checkpoints; `google` is Protocol Buffers."""
 
@@ -227,6 +230,8 @@ def test_wrong_arguments_are_told_before_missing_packages(
         ("run train.py", LOOKING, "tensorflow"),
         ("run --tf1 -m space.job --flag 1", LOOKING, "tensorflow"),
         ("verify train.py", LOOKING, "ml_dtypes"),
+        ("verify train.py", RECORDING, "tensorflow"),
+        ("record -o recorded train.py", (), "tensorflow"),
         ("plan train.py", LOOKING, "tensorflow"),
         ("convert a b", LOOKING, "protobuf"),
         ("inspect a", LOOKING, "protobuf"),

@@ -50,6 +50,9 @@ LOOKING = ("libcst", "yaml", "numpy")
 
 Without a target, the first two are enough."""
 
+RECORDING = ("numpy", "ml_dtypes")
+"""The packages that are enough for comparing two recordings."""
+
 READING = ("numpy", "google", "google_crc32c")
 """The packages that are enough for reading checkpoints; `google` is Protocol Buffers."""
 
@@ -103,6 +106,20 @@ def test_programs_are_looked_at(folder: pathlib.Path, command: str, printed: str
 
     assert status == 0, output
     assert printed in output
+
+
+@pytest.mark.parametrize("command", ["audit", "migrate --check", "migrate --form keras --check"])
+def test_an_installed_tensorflow_is_not_imported(folder: pathlib.Path, command: str) -> None:
+    """A program that imports `tensorflow.compat.v1` is read in a second, not in five."""
+    code = (
+        "import sys; from estimator_bridge.cli import main; "
+        "print(main.main(sys.argv[1:]), 'tensorflow' in sys.modules)"
+    )
+
+    arguments = [sys.executable, "-c", code, *command.split(), str(folder / "train.py")]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=True)
+
+    assert ran.stdout.splitlines()[-1] == "0 False"
 
 
 def checkpoint(folder: pathlib.Path, form: str) -> str:
@@ -227,6 +244,8 @@ def test_wrong_arguments_are_told_before_missing_packages(
         ("run train.py", LOOKING, "tensorflow"),
         ("run --tf1 -m space.job --flag 1", LOOKING, "tensorflow"),
         ("verify train.py", LOOKING, "ml_dtypes"),
+        ("verify train.py", RECORDING, "tensorflow"),
+        ("record -o recorded train.py", (), "tensorflow"),
         ("plan train.py", LOOKING, "tensorflow"),
         ("convert a b", LOOKING, "protobuf"),
         ("inspect a", LOOKING, "protobuf"),

@@ -238,7 +238,7 @@ def audit_folder(folder: str) -> Audit:
         try:
             remarks += private_remarks_of(ast.parse(path.read_bytes()), where)
         except (SyntaxError, ValueError) as error:
-            remarks.append(f"{where} is not Python 3: {error}")
+            remarks.append(str(errors.not_python(where, error)))
     if not remarks:
         remarks = [f"{len(paths)} source(s) use no private name of stock that the bridge lacks"]
     return Audit(folder, (), (), (), tuple(remarks))

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.cli import output
+from estimator_bridge.run import keras_choice
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verification.sides import SIDES
 
@@ -140,6 +142,8 @@ def _of_checkpoint(option: str, path: str) -> Iterator[str]:
 
 
 def _of_interpreter(option: str, side: str, python: str, option_of_python: str) -> Iterator[str]:
+    if python == sys.executable:
+        keras_choice.tensorflow_version()  # raises a ModuleNotFoundError if there is none
     version, has_stock, why_not = _what_it_has(python)
     if why_not:
         yield f"{option_of_python} {python}: {why_not}."

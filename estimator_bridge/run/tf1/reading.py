@@ -484,7 +484,8 @@ def _is_of_tf1(parts: Sequence[str]) -> bool:
         return True
     if not parts or loads_keras(parts):
         return False
-    # TensorFlow is imported here, so that sources without such names are read quickly.
+    if parts[0] == "python" or list(parts[:2]) == ["compat", "v1"]:
+        return False  # TensorFlow 2 has these names too. Importing it to see that takes seconds.
     tf = public_names.tensorflow()
     new: Object = tf
     old: Object = tf.compat.v1

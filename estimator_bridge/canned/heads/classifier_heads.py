@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -15,10 +15,12 @@ from estimator_bridge.canned.heads.head import (
     REGRESS,
     Losses,
     LossFn,
+    Makers,
     Metrics,
     Predictions,
     SingleHead,
     keras,
+    predictions_of,
 )
 from estimator_bridge.canned.result_names import AT_THRESHOLD, MetricKeys, PredictionKeys
 from tf2_engine import tf_compat
@@ -26,9 +28,6 @@ from tf2_engine.types import Nest, Object, Tensor
 
 K = PredictionKeys
 ALL_CLASSES = (K.ALL_CLASS_IDS, K.ALL_CLASSES)
-
-Makers = Mapping[str, Callable[[], Tensor]]
-"""Maps the name of each prediction to the function that computes it."""
 
 _TABLES = {
     "name": (tf_compat.index_table_from_tensor, "class_id_lookup"),
@@ -98,16 +97,6 @@ def check_vocabulary(vocabulary: Object, n_classes: int) -> None:
             f"Length of label_vocabulary must be n_classes ({n_classes}). Given: "
             f"{len(vocabulary)}, {list(vocabulary)}."
         )
-
-
-def predictions_of(
-    makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
-) -> Predictions:
-    head_checks.check_prediction_keys(keys or (), makers)
-    chosen = [key for key in makers if key in (keys or makers)]
-    # The order of ops decides their names, which appear in export signatures.
-    predictions = {key: makers[key]() for key in sorted(chosen, key=lambda key: key not in first)}
-    return {key: predictions[key] for key in chosen}
 
 
 def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:

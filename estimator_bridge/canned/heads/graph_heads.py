@@ -17,7 +17,6 @@ from estimator_bridge.canned.heads.classifier_heads import (
     BinaryClassHead,
     GraphLabelClasses,
     MultiClassHead,
-    predictions_of,
     threshold_keys,
 )
 from estimator_bridge.canned.heads.head import (
@@ -26,6 +25,7 @@ from estimator_bridge.canned.heads.head import (
     Predictions,
     SingleHead,
     check_one_way_to_train,
+    predictions_of,
 )
 from estimator_bridge.canned.heads.multi_label import MultiLabelHead
 from estimator_bridge.canned.heads.regression import RegressionHead

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -199,6 +199,9 @@ def add_loss_summaries(
 
 LossFn = Callable[..., Tensor]
 
+Makers = Mapping[str, Callable[[], Tensor]]
+"""Maps the name of each prediction to the function that computes it."""
+
 CLASSIFY, REGRESS, PREDICT = "classification", "regression", "predict"
 DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -214,6 +217,21 @@ class Losses(NamedTuple):
     of_examples: Tensor
     weights: Tensor | float
     labels: Tensor
+
+
+def predictions_of(
+    makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
+) -> Predictions:
+    for key in keys or ():
+        if key not in makers:
+            raise errors.InvalidInput(
+                f"Prediction key must be in PredictionKeys, given: {key}. This head has "
+                f"{', '.join(makers)}."
+            )
+    chosen = [key for key in makers if key in (keys or makers)]
+    # The order of ops decides their names, which appear in export signatures.
+    predictions = {key: makers[key]() for key in sorted(chosen, key=lambda key: key not in first)}
+    return {key: predictions[key] for key in chosen}
 
 
 class SingleHead(Head):

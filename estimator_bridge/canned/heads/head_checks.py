@@ -6,7 +6,7 @@ Otherwise they return the tensor with an assertion that raises InvalidArgumentEr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -214,15 +214,6 @@ def checked_range(
             tf.debugging.assert_non_negative(labels, message=message or "Labels must be >= 0"),
         )
         return _behind(checks, labels)
-
-
-def check_prediction_keys(keys: Iterable[str], known: Collection[str]) -> None:
-    for key in keys:
-        if key not in known:
-            raise errors.InvalidInput(
-                f"Prediction key must be in PredictionKeys, given: {key}. This head has "
-                f"{', '.join(known)}."
-            )
 
 
 def _behind(checks: Op | tuple[Op, ...], value: Tensor, name: str | None = None) -> Tensor:

@@ -13,7 +13,6 @@ from estimator_bridge.canned.heads.classifier_heads import (
     check_vocabulary,
     checked_thresholds,
     metrics_at,
-    predictions_of,
     threshold_keys,
 )
 from estimator_bridge.canned.heads.head import (
@@ -25,6 +24,7 @@ from estimator_bridge.canned.heads.head import (
     Predictions,
     SingleHead,
     keras,
+    predictions_of,
 )
 from estimator_bridge.canned.result_names import (
     OF_CLASS,
@@ -66,11 +66,7 @@ class MultiLabelHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 1 for multi-label classification. Given: {n_classes}."
             )
-        if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
-            raise errors.InvalidInput(
-                "label_vocabulary must be a list or tuple. Given type: "
-                f"{type(label_vocabulary)}. Put the names of the classes into a list."
-            )
+        head_checks.check_list("label_vocabulary", label_vocabulary)
         check_vocabulary(label_vocabulary, n_classes)
         super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
         self._thresholds = checked_thresholds(thresholds)

@@ -17,12 +17,11 @@ from estimator_bridge.canned.heads.head import (
     Predictions,
     SingleHead,
     keras,
+    predictions_of,
 )
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
-
-_KEYS = (PredictionKeys.PREDICTIONS, PredictionKeys.LOGITS)
 
 
 class RegressionHead(SingleHead):
@@ -65,14 +64,11 @@ class RegressionHead(SingleHead):
         return tf.losses.mean_squared_error(labels, logits, reduction=tf.losses.Reduction.NONE)
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
-        known = _KEYS if self._inverse_link_fn else _KEYS[:1]
-        head_checks.check_prediction_keys(keys or (), known)
         link = self._inverse_link_fn
-        predictions = {
-            PredictionKeys.PREDICTIONS: link(logits) if link else logits,
-            PredictionKeys.LOGITS: logits,
-        }
-        return {key: predictions[key] for key in keys or known}
+        makers = {PredictionKeys.PREDICTIONS: lambda: link(logits) if link else logits}
+        if link:
+            makers[PredictionKeys.LOGITS] = lambda: logits
+        return predictions_of(makers, keys)
 
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
         number: Object = tf_compat.export_output_classes()["RegressionOutput"]

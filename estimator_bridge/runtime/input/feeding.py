@@ -90,11 +90,6 @@ class SessionStartHook(tf.train.SessionRunHook):
         session.run(self._op)
 
 
-def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
-    (batch,), hooks = read(input_fn, 1)
-    return batch, hooks
-
-
 def warn_if_endless(features: Nest) -> None:
     tensors = [leaf for leaf in tf.nest.flatten(features) if isinstance(leaf, tf.Tensor)]
     if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
@@ -156,10 +151,10 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return read(input_fn, cores.cores_of_host, where)
     if cores.input_mode == InputPipelineConfig.PER_SHARD_V1:
-        reads = [read_batch(input_fn) for _ in range(cores.cores_of_host)]
-        return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
-    batch, hooks = read_batch(input_fn)
-    return [batch], hooks
+        reads = [read(input_fn, 1) for _ in range(cores.cores_of_host)]
+        hooks = [hook for _, of_core in reads for hook in of_core]
+        return [batch for batches, _ in reads for batch in batches], hooks
+    return read(input_fn, 1)
 
 
 def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:

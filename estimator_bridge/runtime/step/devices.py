@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
@@ -84,34 +83,19 @@ def arithmetic_of(engine: Engine) -> Arithmetic:
     return engine.arithmetic if isinstance(engine, Driver) else "tpu"
 
 
-class Device(abc.ABC):
-    """The engine as a part of a step's graph."""
+class Device:
+    """The engine as a part of a step's graph. This base class is for host drivers."""
 
-    engine: TPUEmbedding
     hooks: tuple[Hook, ...] = ()  # hooks that sessions need
     holds_tables = False  # True if the tables are on the device and the variables are copies
 
-    @abc.abstractmethod
-    def look_up(
-        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
-    ) -> tuple[PerCore, Op]:
-        """Looks up a batch after the ops in `after`. The step must also run the returned op."""
-
-    @abc.abstractmethod
-    def update(self, gradients: PerCore) -> Op:
-        pass
-
-    def retrieve(self, session: Session, retrieve: Op) -> None:
-        session.run(retrieve)
-
-
-class _HostDevice(Device):
     def __init__(self, engine: TPUEmbedding) -> None:
         self.engine = engine
 
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
+        """Looks up a batch after the ops in `after`. The step must also run the returned op."""
         enqueued = self.engine.enqueue(_nest(ids), _nest(weights), training=training)
         with tf.control_dependencies(list(after)):
             activations = tf.nest.map_structure(tf.identity, self.engine.dequeue())
@@ -119,6 +103,9 @@ class _HostDevice(Device):
 
     def update(self, gradients: PerCore) -> Op:
         return self.engine.apply_gradients(_nest(gradients))
+
+    def retrieve(self, session: Session, retrieve: Op) -> None:
+        session.run(retrieve)
 
 
 def _nest(per_core: PerCore) -> Nest:
@@ -131,7 +118,7 @@ class _SoftwareTpuDevice(Device):
     holds_tables = True
 
     def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self._strategy, self._hold = strategy, hold
         self.hooks = (hold,)
         self._looked_up: list[Tensor] = []
@@ -203,7 +190,7 @@ def make_device(
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
         embedding.build_for(shapes)
-        return _HostDevice(embedding)
+        return Device(embedding)
     strategy = soft_tpu.SoftTPUStrategy(num_cores)
     with strategy.scope():
         embedding = make(driver="tpu")

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
-from estimator_bridge.runtime.input.feeding import read, read_batch, warn_if_endless
+from estimator_bridge.runtime.input.feeding import read, warn_if_endless
 from estimator_bridge.runtime.program_types import Batch, CallModel, ReadInput
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep
@@ -35,7 +35,7 @@ def build_plain_step(
         return dataclasses.replace(step, chief_hooks=tuple(chief_hooks))
 
     if strategy is None:
-        (features, labels), hooks = read_batch(input_fn)
+        ((features, labels),), hooks = read(input_fn, 1)
         if mode == ModeKeys.PREDICT:
             warn_if_endless(features)
         step = trace((features, None if mode == ModeKeys.PREDICT else labels))

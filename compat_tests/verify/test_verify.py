@@ -63,10 +63,10 @@ def record(
     Args:
         side: changes of the side "bridge-ops".
     """
-    chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
+    chosen = dataclasses.replace(SIDES["bridge-ops"], **(side or {}))
     recorder = Recorder(RecordingRequest(A, str(directory), **options), chosen, steps=steps)
     columns = clicks.columns(rates)
-    with opened(chosen) as kind, recorder.attached(kind):
+    with fault(), opened(chosen) as kind, recorder.attached(kind):
         job = kind(
             model_fn=clicks.make_model_fn(
                 estimator, columns, cross_shard=chosen.use_tpu is not False

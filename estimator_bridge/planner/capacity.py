@@ -114,13 +114,11 @@ class Options:
     Attributes:
         layout: how rows of large tables are spread, one of `placement.LAYOUTS`.
         wire: the form in which gradients are sent, one of `step_time.WIRES`.
-        fused: whether all tables share one tensor of each kind between a core and a server.
         chief_reads: whether the chief reads the input and sends it to all workers.
     """
 
     layout: Layout = "div"
     wire: Wire = "smallest"
-    fused: bool = True
     chief_reads: bool = False
 
 
@@ -320,8 +318,7 @@ class _Model:
         return place_tables(self.job.sizes, servers, layout=layout)
 
     def _traffic(self, placement: Placement) -> CoreTraffic:
-        options = self.options
-        return core_traffic(self.job, placement, wire=options.wire, fused=options.fused)
+        return core_traffic(self.job, placement, wire=self.options.wire)
 
 
 def _rate(samples: int, time: StepTime) -> float:

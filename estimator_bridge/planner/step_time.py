@@ -110,20 +110,18 @@ class CoreTraffic:
         return float(self.to_servers.sum() + self.from_servers.sum())
 
 
-def core_traffic(
-    job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
-) -> CoreTraffic:
-    """Computes the traffic of one core. With `fused`, all tables share the tensors to a server."""
+def core_traffic(job: Job, placement: Placement, *, wire: Wire = "smallest") -> CoreTraffic:
+    """Computes the traffic of one core. All tables share the tensors to a server."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]
         tables[table.size.name] = _table_traffic(table, placed, placement.num_servers, wire)
-        tensors[list(placed.servers)] += _TENSORS
+        tensors[list(placed.servers)] = _TENSORS
     return CoreTraffic(
         tables,
         to_servers=sum((t.wanted + t.gradients for t in tables.values()), np.zeros(len(tensors))),
         from_servers=sum((t.rows for t in tables.values()), np.zeros(len(tensors))),
-        tensors=np.minimum(tensors, _TENSORS) if fused else tensors,
+        tensors=tensors,
     )
 
 

@@ -28,7 +28,6 @@ class Side:
         arithmetic: the host driver's arithmetic; "tpu" leaves the choice to the program.
         stock_v2: whether the tables of a TensorFlow 2 program are in stock's TPUEmbeddingV2.
         quirks: the bridge's `quirks`; None leaves the choice to the program.
-        context: makes a context in which everything on this side runs.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Side:
     arithmetic: Arithmetic = "tpu"
     stock_v2: bool = False
     quirks: str | None = "stock"
-    context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
     def arithmetic_of(self, program: Arithmetic | None) -> Arithmetic:
         return self.arithmetic if self.arithmetic != "tpu" else program or "tpu"
@@ -71,7 +69,7 @@ def side_of(name: str | Side) -> Side:
 
 @contextlib.contextmanager
 def opened(side: Side) -> Iterator[type]:
-    """Enters the contexts of a side, and yields its TPUEstimator class.
+    """Enters what a side needs, and yields its TPUEstimator class.
 
     Raises:
         MissingStock: this TensorFlow has no stock estimators.
@@ -80,7 +78,6 @@ def opened(side: Side) -> Iterator[type]:
     from estimator_bridge.run import software_tpu
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(side.context())
         if side.stock:
             # The program may ask for a TPU unless the side forbids it.
             if side.use_tpu is not False:

@@ -38,12 +38,12 @@ class Run:
 
     def record(self, request: RecordingRequest) -> None:
         """Trains, evaluates, predicts and exports the program, and writes the recording."""
-        side = dataclasses.replace(SIDES[self.side], context=self.context)
+        side = SIDES[self.side]
         if request.begin_from is not None:
             changed = self.start(request.begin_from, f"{request.directory}-start")
             request = dataclasses.replace(request, begin_from=changed)
         recorder = Recorder(request, side, steps=self.program.steps, program="seeded")
-        with opened(side) as kind, recorder.attached(kind):
+        with self.context(), opened(side) as kind, recorder.attached(kind):
             _run(kind, self.program, side, request.directory)
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _HEAD_ROOM = 1.25  # factor by which proposed limits exceed what a sample of the data needs
 _MULTIPLE = 8
 
-
 TORCH = "torch"
 """The only target that is not a TPU."""
 

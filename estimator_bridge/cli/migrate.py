@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
     from estimator_bridge.migrate.packages import SourceFile
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+    from estimator_bridge.migrate.undo import Output
 
 FORMS = ("bridge", "tf2", "keras")
 """The names of `estimator_bridge.migrate.forms`, which needs LibCST."""
@@ -199,13 +200,6 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
         )
     # `.` and `..` have no name from which to make one for the new folder.
     return path.resolve() if path.name in ("", "..") else path
-
-
-if TYPE_CHECKING:
-    from estimator_bridge.migrate.forms import Form
-    from estimator_bridge.migrate.packages import SourceFile
-    from estimator_bridge.migrate.rewrite_report import Rewritten
-    from estimator_bridge.migrate.undo import Output
 
 
 def _write(

@@ -25,7 +25,6 @@ from estimator_bridge.verification.sides import SIDES
 if TYPE_CHECKING:
     from estimator_bridge.verification.result import Result
 
-
 # The metavar, or None for a flag, and the help.
 _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     "--against": (

@@ -47,7 +47,6 @@ ENGINES = {
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 """The headings for an array's largest difference, and for its share of the tolerance."""
 
-
 _FORMULA = (
     "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
     "far, where n is the number of terms and s counts the steps. The magnitude is that of an "

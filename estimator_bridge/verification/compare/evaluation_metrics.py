@@ -39,7 +39,6 @@ _BLOCK = 2**18
 FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
-
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 """The causes of a metric that differs although its inputs are equal; METRIC is for unclear ones."""
 

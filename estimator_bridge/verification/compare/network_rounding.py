@@ -39,7 +39,6 @@ _ROUNDINGS_OF_POWER = 4
 """This many roundings count for a power that is computed directly, and for 1 - power."""
 _SLOT = "/Adam"
 
-
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 

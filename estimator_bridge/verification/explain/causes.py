@@ -41,7 +41,6 @@ from tf2_engine.types import Object
 QUIRKS = "quirks"
 _MAX_NAMES = 5
 
-
 # If training agrees: the cause and the observation for each kind of outcome.
 _OTHER_MODEL = (
     "The model computes something else when it {0}, reads other variables, or changes variables "

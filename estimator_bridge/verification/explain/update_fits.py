@@ -33,7 +33,6 @@ _STEP = 1e-3
 RATE, GRADIENT = "rate", "gradient"
 """Factors that can be fitted too, like the settings of a rule."""
 
-
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 LIMITS = (*_CLIPPED, *_CLIPPED_GRADIENTS)

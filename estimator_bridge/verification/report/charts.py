@@ -21,7 +21,6 @@ _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "va
 _FLOOR, _CEILING = -7, 7
 """The range of differences that is drawn, in powers of ten of the tolerance."""
 
-
 # Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
 _STYLES = {
     "activation": ("activations", "activations", ""),
@@ -31,7 +30,6 @@ _STYLES = {
     "table": ("tables", "tables", ""),
     "dense": ("variables of the model", "variables of the model", "10 3 2 3"),
 }
-
 
 _FACTOR = 30.0
 """A curve jumps if it grows by more than this factor from one step to the next."""

@@ -42,7 +42,6 @@ INVARIANTS = {
 }
 """Describes each invariant in words."""
 
-
 _GLOBAL_STEP = "global_step"
 _KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
 # Slots that sum squares without forgetting, by the engine's class names.

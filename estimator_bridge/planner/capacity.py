@@ -142,8 +142,8 @@ class CapacityPlan:
     Attributes:
         cores: the cores of all workers together.
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
-        servers_for_bandwidth: the fewest servers of which the busiest exchanges a step's bytes as
-            fast as a worker does; None if no number suffices.
+        servers_for_bandwidth: the fewest servers with which even the busiest server exchanges a
+            step's bytes as fast as a worker does; None if no number suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: for each layout, the bytes of the busiest parameter server, relative to the mean.
         bytes: the bytes sent in a step, over all links together.

@@ -49,8 +49,8 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 _FORMULA = (
     "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
-    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
-    "array; of gradients, and of variables of the model, that of all of them together."
+    "far, where n is the number of terms and s counts the steps. All gradients share one "
+    "magnitude, and so do all variables of the model; any other array has its own."
 )
 _SHOWN = 4
 _VISIBLE = operator.attrgetter("visible")
@@ -280,7 +280,7 @@ def tolerance_paragraph(findings: Result) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is "
-        "computed after the training may differ as far as the values from which it is computed."
+        "computed after the training may differ as far as its inputs may."
     )
 
 
@@ -373,7 +373,7 @@ def other_lines(findings: Result) -> Iterator[str]:
     noise = [series.name for series in findings.series if series.is_noise]
     if noise:
         names = some(noise, _SHOWN)
-        yield f"nothing but rounding, as it is on side A too: the gradients of {names}."
+        yield f"the gradients of {names} are only rounding errors, on side A too."
     for line in findings.undecided[:_SHOWN]:
         yield f"UNDECIDED: {line}."
     if findings.undecided:

@@ -246,7 +246,7 @@ def stored_table(
     if table.shape is not None and table.shape != parameters.shape:
         raise errors.InvalidInput(
             f"Table {table.name!r}: the spec says {list(table.shape)}, but {parameters.name!r} is "
-            f"{list(parameters.shape)}. Vocabulary and dimension must be those of the checkpoint."
+            f"{list(parameters.shape)}. Give the checkpoint's vocabulary and dimension."
         )
     slots = {}
     for part, name in names.items():

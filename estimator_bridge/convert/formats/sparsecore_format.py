@@ -261,8 +261,8 @@ def _tables(
         if known.shape not in (None, (layout.rows, layout.dim)):
             raise errors.InvalidInput(
                 f"Table {known.name!r}: the spec says {list(known.shape or ())}, but the "
-                f"checkpoint has [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be "
-                "those of the checkpoint."
+                f"checkpoint has [{layout.rows}, {layout.dim}]. Give the checkpoint's vocabulary "
+                "and dimension."
             )
         prefix = f"{layout.stack}/"
         slots = {

@@ -29,7 +29,7 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
         shown = ", ".join(sorted({f"{factor:.6g}" for factor in factors.values()}))
         yield Cause(
             "gradient scale",
-            f"B's gradients are {shown} times A's: those of {', '.join(sorted(factors))}.",
+            f"The gradients of {', '.join(sorted(factors))} on side B are {shown} times A's.",
         )
         return
     factors_of: dict[str, float] = {}

@@ -165,10 +165,10 @@ def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
         if before.point.share and after.point.share > _FACTOR * before.point.share:
             growth = after.point.share / before.point.share
             other = before.series is not after.series
-            moved = f" (before it was that of {before.series.name})" if other else ""
+            moved = f" (before, {before.series.name} had it)" if other else ""
             yield (
                 growth,
                 f"At step {after.point.step} the curve of {_STYLES[stage][1]} rises {growth:.0f} "
-                f"times: the largest share is that of {after.series.name}{moved}, "
+                f"times: {after.series.name} has the largest share{moved}, "
                 f"{after.point.difference:.1e} off.",
             )

@@ -386,8 +386,8 @@ def _every_array(findings: Result) -> str:
     )
     return folded(
         "Appendix: every array",
-        "<p>What diverged first is in front, then what came closest "
-        "to it. The numbers are those of the tables above.</p>"
+        "<p>The array that diverged first is in front, then the arrays that came closest to their "
+        "tolerance. The columns are explained above.</p>"
         + table(["array", "what", *result.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
         + only,
         "appendix",

@@ -80,7 +80,7 @@ class WatchedJob:
             self._files_read += 1
             self._number = step.number
             for name in unused_gradients(of_cores):
-                text = "its gradient reaches no table, and that of another core does"
+                text = "its gradient reaches no table, but another core's does"
                 yield Violation(step.number, UPDATE, f"activation {name}", text)
             if self._before is None:
                 self._before = step.values[VARIABLES]

@@ -1,4 +1,4 @@
-"""Legacy optimizers: each row says which optimizer of the engine replaces one, and how."""
+"""Maps legacy optimizers and their settings to optimizers of the engine."""
 
 from __future__ import annotations
 

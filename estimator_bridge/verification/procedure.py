@@ -29,7 +29,7 @@ _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 _WHICH_OP = "which op of the model differs first"
 _TO_LOCALISE = ("model", "unknown")
 """Causes that say no more than that the models compute different results."""
-NAME = "model op"
+_MODEL_OP = "model op"
 _DIFFERS = 2.0**-16
 """Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
 _MAX_ALONE = 3
@@ -211,7 +211,7 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
         apart = _relative(sketch_a[number], sketch_b[other])
         if apart > _DIFFERS:
             return Cause(
-                NAME,
+                _MODEL_OP,
                 f"The first op of the model whose output differs is {_shown(name, kind, source)}: "
                 f"by {apart:.1e} of its size at step {step}. What it is computed from agrees."
                 f"{_alone('A', alone)}",
@@ -221,7 +221,9 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
     if not alone and not more:
         return None
     seen = f"{_alone('A', alone)}{_alone('B', more)}"
-    return Cause(NAME, f"All ops of the model that both sides have agree at step {step}.{seen}")
+    return Cause(
+        _MODEL_OP, f"All ops of the model that both sides have agree at step {step}.{seen}"
+    )
 
 
 def _sketch(side: Recording, step: int) -> Array | None:

@@ -60,7 +60,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """Returns the variables in the directory of an exported model, by name."""
 SAMPLES_OF_CHUNK = 1000
 """Samples are written in files of this many; more are not kept in memory."""
-_NAME = "prediction"
+_SINGLE_OUTPUT = "prediction"
 
 
 class CapturedMetrics(abc.ABC):
@@ -419,7 +419,7 @@ def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
     elif is_list(array := as_array(value)):
         parts = {str(i): part for i, part in enumerate(array)}
     else:
-        yield name or _NAME, array
+        yield name or _SINGLE_OUTPUT, array
         return
     for key, part in parts.items():
         yield from flat(part, f"{name}/{key}" if name else key)

@@ -16,8 +16,7 @@ from tf2_engine.types import Nest, Strategy
 class HostCores(EngineCores):
     """Emulated cores: one per replica, or `count` cores.
 
-    The calls of all replicas are merged into one call for a global step, and each replica receives
-    its part of the result.
+    The calls of all replicas become one call for a global step, whose result is split again.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -161,19 +160,9 @@ _IN_SCOPE = (
 
 # The columns: name in messages, class, reason, way out.
 _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
-    (
-        "MultiWorkerMirroredStrategy",
-        tf.distribute.MultiWorkerMirroredStrategy,
-        _COPIES,
-        _CLUSTERS,
-    ),
+    ("MultiWorkerMirroredStrategy", tf.distribute.MultiWorkerMirroredStrategy, _COPIES, _CLUSTERS),
     ("MultiWorkerMirroredStrategy", _V1.MultiWorkerMirroredStrategy, _COPIES, _CLUSTERS),
-    (
-        "ParameterServerStrategy",
-        tf.distribute.ParameterServerStrategy,
-        _ON_COORDINATOR,
-        _IN_SCOPE,
-    ),
+    ("ParameterServerStrategy", tf.distribute.ParameterServerStrategy, _ON_COORDINATOR, _IN_SCOPE),
     (
         "ParameterServerStrategy of version 1",
         _V1.ParameterServerStrategy,

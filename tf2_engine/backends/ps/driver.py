@@ -31,21 +31,17 @@ class PsDriver(HostDriver):
 
     The worker of a core fetches and combines the rows; a parameter server updates the rows and
     slots that it stores. The results equal those of `HostDriver(native=False)` with the same number
-    of cores bit for bit, except that powers (FTRL, AdagradMomentum) may differ by a unit in the
-    last place.
-
-    With pipelining, each core's part of the pending update waits on the worker of this core.
+    of cores, except that powers (FTRL, AdagradMomentum) may differ by a unit in the last place.
+    With pipelining, each core's part of the pending update waits on its worker.
 
     Args:
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each worker
             has one core, or several consecutive cores if `num_cores` is larger.
         servers: the devices of the parameter servers.
-        layout: see `placement`.
         whole_up_to: a table of up to this many bytes, slots included, is stored on one server.
-        wire: the form in which gradients are sent; see `messages`. "summed" first sums the
-            gradients of each core, so with several cores and gradient accumulation the results are
-            rounded differently.
-        native: returns the devices that have the native ops. Other devices use TensorFlow's ops.
+        wire: the form in which gradients are sent; see `messages`. "summed" rounds differently with
+            several cores and gradient accumulation.
+        native: returns the devices that have the native ops.
     """
 
     def __init__(
@@ -92,12 +88,11 @@ class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
     The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
-    back. Each server updates each row that the function looked up once, and applies the updates of
-    different functions one after the other.
+    back. Each server updates each row of a function once, one function after the other.
 
     Args:
         layout: see `placement`. tf.train.Checkpoint cannot save "octaves".
-        whole_up_to: a table of up to this many bytes, slots included, is stored on one server.
+        whole_up_to: as in `PsDriver`.
     """
 
     strategies = (tf.distribute.ParameterServerStrategy,)
@@ -140,10 +135,9 @@ class StrategyPsDriver(HostDriver):
 
 
 class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
-    """Tables on parameter servers, where a synchronous step consists of `count` function calls.
+    """Tables on parameter servers, which apply the gradients of `count` function calls together.
 
-    The servers collect the gradients of all calls and apply them together. The results equal those
-    of `HostDriver(native=False)` with `count` cores, as described in `PsDriver`.
+    The results equal those of `HostDriver(native=False)` with `count` cores; see `PsDriver`.
     """
 
     _kernels: ServerKernels
@@ -230,10 +224,10 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
 
 
 class _TracedQueues(BatchQueues):
-    """The queues of functions that a ClusterCoordinator schedules.
+    """The queues of functions that a ClusterCoordinator schedules, one set per trace.
 
     Workers run functions at the same time, so with a shared queue a function could take the batch
-    of another function. Instead, the calls of a step are matched within one trace.
+    of another function.
     """
 
     def named(self, name: str | None) -> BatchQueue:

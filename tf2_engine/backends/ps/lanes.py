@@ -1,9 +1,8 @@
 """Stores the gradients of all cores of a synchronous step on the servers, to apply them together.
 
-A ClusterCoordinator runs a function again when its worker is lost, but the lost run may still send
-gradients. Therefore every run draws a new number from a counter, and publishes this number for its
-core once all servers have the gradients of the run. For each core, a step uses the gradients with
-the highest published number, so each core counts once.
+A ClusterCoordinator repeats a function when its worker is lost, but the lost run may still send
+gradients. Therefore every run draws a new number, which it publishes once all servers have its
+gradients. A step uses the gradients with each core's highest published number.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Lanes:
     def take(self, servers: Sequence[int]) -> list[Messages]:
         """Removes this step's messages for the given servers; returns one dict per core.
 
-        Must be called eagerly, when `missing` returns no core. The tensors stay on the servers.
+        Call it eagerly, when `missing` returns no core. The tensors stay on the servers.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}

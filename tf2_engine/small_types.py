@@ -30,7 +30,12 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.types import Array, DType, Object, Tensor
 
-_STORED = {"float32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16, "int8": tf.uint8}
+_STORED = {
+    "float32": tf.float32,
+    "float16": tf.float16,
+    "bfloat16": tf.bfloat16,
+    "int8": tf.uint8,
+}
 TABLE_DTYPES = tuple(_STORED)
 """The values of `table_dtype`."""
 

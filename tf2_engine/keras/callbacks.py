@@ -250,7 +250,10 @@ class StepLogBase:
     model: Object
 
     def __init__(
-        self, every_steps: int | None = None, every_secs: float | None = None, at_end: bool = False
+        self,
+        every_steps: int | None = None,
+        every_secs: float | None = None,
+        at_end: bool = False,
     ) -> None:
         super().__init__()
         only_at_end = at_end and every_secs is None and every_steps is None

@@ -276,7 +276,9 @@ def _padded(ids: preprocessing.Column, padding: int) -> preprocessing.Column:
     return ids
 
 
-def features_of(columns: Mapping[str, TableColumn] | Sequence[TableColumn]) -> list[TableColumn]:
+def features_of(
+    columns: Mapping[str, TableColumn] | Sequence[TableColumn],
+) -> list[TableColumn]:
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
         if not isinstance(each, TableColumn):

@@ -34,7 +34,10 @@ MOST_ROWS = 1 << 14
 
 
 def of_step(
-    plan: Plan, table: TablePlan, parts: Sequence[Sequence[FeatureBatch]], gradients: Gradients
+    plan: Plan,
+    table: TablePlan,
+    parts: Sequence[Sequence[FeatureBatch]],
+    gradients: Gradients,
 ) -> Tensor:
     """Computes the statistics `OF_STEP` of a table in one training step, [6] float32.
 

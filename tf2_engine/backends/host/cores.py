@@ -160,9 +160,19 @@ _IN_SCOPE = (
 
 # The columns: name in messages, class, reason, way out.
 _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
-    ("MultiWorkerMirroredStrategy", tf.distribute.MultiWorkerMirroredStrategy, _COPIES, _CLUSTERS),
+    (
+        "MultiWorkerMirroredStrategy",
+        tf.distribute.MultiWorkerMirroredStrategy,
+        _COPIES,
+        _CLUSTERS,
+    ),
     ("MultiWorkerMirroredStrategy", _V1.MultiWorkerMirroredStrategy, _COPIES, _CLUSTERS),
-    ("ParameterServerStrategy", tf.distribute.ParameterServerStrategy, _ON_COORDINATOR, _IN_SCOPE),
+    (
+        "ParameterServerStrategy",
+        tf.distribute.ParameterServerStrategy,
+        _ON_COORDINATOR,
+        _IN_SCOPE,
+    ),
     (
         "ParameterServerStrategy of version 1",
         _V1.ParameterServerStrategy,

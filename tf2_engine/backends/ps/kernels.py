@@ -144,7 +144,11 @@ class ServerKernels(KernelSet):
         return asked.activations(answers)
 
     def _update_on(
-        self, server: int, here: Sequence[PartOfTable], messages: Sequence[Message], rates: Rates
+        self,
+        server: int,
+        here: Sequence[PartOfTable],
+        messages: Sequence[Message],
+        rates: Rates,
     ) -> list[Op]:
         return self._servers[server].update(here, messages, rates)
 
@@ -166,7 +170,11 @@ class LockedKernels(ServerKernels):
                 self._mutexes.append(tf.raw_ops.MutexV2(container="", shared_name=name))
 
     def _update_on(
-        self, server: int, here: Sequence[PartOfTable], messages: Sequence[Message], rates: Rates
+        self,
+        server: int,
+        here: Sequence[PartOfTable],
+        messages: Sequence[Message],
+        rates: Rates,
     ) -> list[Op]:
         # Wait for everything from the worker before taking the lock, so that a slow or dead worker
         # does not block the others.

@@ -73,7 +73,10 @@ def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]
 
 
 def update_at(
-    metrics: Mapping[str, Object], thresholds: Sequence[float], losses: BatchLosses, chances: Tensor
+    metrics: Mapping[str, Object],
+    thresholds: Sequence[float],
+    losses: BatchLosses,
+    chances: Tensor,
 ) -> None:
     weights = losses.weights
     for each in thresholds:

@@ -27,7 +27,11 @@ class NumberHeadLayer(HeadLayer):
     """Base class of heads for numbers. `link` computes predictions from logits, if they differ."""
 
     def __init__(
-        self, arguments: Mapping[str, Object], units: int, link: Link | None, **options: Object
+        self,
+        arguments: Mapping[str, Object],
+        units: int,
+        link: Link | None,
+        **options: Object,
     ) -> None:
         super().__init__(arguments, **options)
         self.units, self._link = units, link

@@ -69,7 +69,10 @@ class ColumnEmbeddingLayer(PassiveLayer):
     ) -> None:
         super().__init__(name=name, **options)
         columns, optimizer = plain(columns), plain(optimizer)
-        of_tables = {"arithmetic": arithmetic, "sparse_core_limits": plain(sparse_core_limits)}
+        of_tables = {
+            "arithmetic": arithmetic,
+            "sparse_core_limits": plain(sparse_core_limits),
+        }
         own = {"batch_size": batch_size, "padding": padding}
         self._arguments = Arguments(
             {"columns": columns, "optimizer": optimizer, **own, **of_tables}

@@ -71,7 +71,7 @@ MADE_ELSEWHERE = {
     ),
     "tf2_engine.keras.classes.GRUCell": "tf2_engine.keras.layer_bases.sequence_layer.GRUCellBase",
     "tf2_engine.keras.classes.Preprocessing": (
-        "tf2_engine.keras.layer_bases.preprocessing_layer.PreprocessingLayer"
+        "tf2_engine.keras.layer_bases.column_layers.PreprocessingLayer"
     ),
     "tf2_engine.keras.classes.SequenceFeatures": (
         "tf2_engine.keras.layer_bases.sequence_layer.SequenceFeaturesLayer"
@@ -79,37 +79,27 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.SequenceHead": (
         "tf2_engine.keras.heads.combined_heads.SequenceHeadLayer"
     ),
-    "tf2_engine.keras.classes.BestExporter": (
-        "tf2_engine.keras.callbacks.export_callbacks.BestExporterBase"
-    ),
-    "tf2_engine.keras.classes.LatestExporter": (
-        "tf2_engine.keras.callbacks.export_callbacks.LatestExporterBase"
-    ),
-    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.callbacks.step_logs.StepLogBase",
-    "tf2_engine.keras.classes.StopAtStep": (
-        "tf2_engine.keras.callbacks.training_ends.StopAtStepBase"
-    ),
-    "tf2_engine.keras.classes.StopIfHigher": (
-        "tf2_engine.keras.callbacks.training_ends.StopIfHigherBase"
-    ),
-    "tf2_engine.keras.classes.StopIfLower": (
-        "tf2_engine.keras.callbacks.training_ends.StopIfLowerBase"
-    ),
-    "tf2_engine.keras.classes.StopIfNaN": "tf2_engine.keras.callbacks.training_ends.StopIfNaNBase",
+    "tf2_engine.keras.classes.BestExporter": ("tf2_engine.keras.callbacks.BestExporterBase"),
+    "tf2_engine.keras.classes.LatestExporter": ("tf2_engine.keras.callbacks.LatestExporterBase"),
+    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.callbacks.StepLogBase",
+    "tf2_engine.keras.classes.StopAtStep": ("tf2_engine.keras.callbacks.StopAtStepBase"),
+    "tf2_engine.keras.classes.StopIfHigher": ("tf2_engine.keras.callbacks.StopIfHigherBase"),
+    "tf2_engine.keras.classes.StopIfLower": ("tf2_engine.keras.callbacks.StopIfLowerBase"),
+    "tf2_engine.keras.classes.StopIfNaN": "tf2_engine.keras.callbacks.StopIfNaNBase",
     "tf2_engine.keras.classes.StopIfNoDecrease": (
-        "tf2_engine.keras.callbacks.training_ends.StopIfNoDecreaseBase"
+        "tf2_engine.keras.callbacks.StopIfNoDecreaseBase"
     ),
     "tf2_engine.keras.classes.StopIfNoIncrease": (
-        "tf2_engine.keras.callbacks.training_ends.StopIfNoIncreaseBase"
+        "tf2_engine.keras.callbacks.StopIfNoIncreaseBase"
     ),
-    "tf2_engine.keras.classes.StopWhen": "tf2_engine.keras.callbacks.training_ends.StopWhenBase",
+    "tf2_engine.keras.classes.StopWhen": "tf2_engine.keras.callbacks.StopWhenBase",
     "tf2_engine.keras.classes.TPUEmbedding": (
         "tf2_engine.keras.layer_bases.embedding_layer.EmbeddingLayer"
     ),
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TrainerModel": "tf2_engine.keras.trainer_model.TrainerModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (
-        "tf2_engine.keras.callbacks.step_logs.TableSummaryCallbackBase"
+        "tf2_engine.keras.callbacks.TableSummaryCallbackBase"
     ),
 }
 """Classes that are made of others for each Keras, and the sources that describe them."""

@@ -89,9 +89,9 @@ build.prebuild(pathlib.Path(sys.argv[1]))
 
 PREBUILT = """
 import sys
-from tf2_engine.native import build, loading, prebuilt
+from tf2_engine.native import build, cache, loading
 loaded = loading.load()
-assert not prebuilt.runs_here() or loaded.ops is not None, loaded.reason
+assert not cache.runs_here() or loaded.ops is not None, loaded.reason
 sources = sorted(str(path.relative_to(build.SOURCES)) for path in build.SOURCES.rglob("*.cc"))
 print(*sorted(map(str, filter(None, map(build.existing, sources)))), sep="\\n")
 """

@@ -20,8 +20,7 @@ import tf2_engine
 from estimator_bridge import estimator
 from estimator_bridge.hooks import TableSummaryHook
 from estimator_bridge.legacy import parameters, table_config
-from tf2_engine.summaries.statistics import StatisticsRecorder
-from tf2_engine.summaries.writing import EVERY
+from tf2_engine.summaries.statistics import EVERY, StatisticsRecorder
 
 v1 = tf.compat.v1
 

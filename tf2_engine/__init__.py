@@ -29,38 +29,8 @@ if TYPE_CHECKING:
         RMSProp,
     )
     from tf2_engine.packed import PackedBatch
-    from tf2_engine.quantization import Quantization
-    from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
-    from tf2_engine.serving_tables import serving_table
+    from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup, serving_table
     from tf2_engine.sparsecore_limits import SparseCoreLimits
-    from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
+    from tf2_engine.specs import EngineSpec, FeatureSpec, Quantization, TableSpec
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "tf2_engine.embedding": ["TPUEmbedding"],
-        "tf2_engine.optimizers": [
-            "FTRL",
-            "OPTIMIZERS",
-            "SGD",
-            "Adadelta",
-            "Adagrad",
-            "AdagradMomentum",
-            "Adam",
-            "CenteredRMSProp",
-            "FrequencyEstimator",
-            "MDLAdagradLight",
-            "Momentum",
-            "Optimizer",
-            "ProximalAdagrad",
-            "ProximalYogi",
-            "RMSProp",
-        ],
-        "tf2_engine.packed": ["PackedBatch"],
-        "tf2_engine.quantization": ["Quantization"],
-        "tf2_engine.serving": ["cpu_embedding_lookup", "serving_embedding_lookup"],
-        "tf2_engine.serving_tables": ["serving_table"],
-        "tf2_engine.sparsecore_limits": ["SparseCoreLimits"],
-        "tf2_engine.specs": ["EngineSpec", "FeatureSpec", "TableSpec"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

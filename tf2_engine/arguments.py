@@ -1,7 +1,4 @@
-"""Checks the arguments of constructors against their type annotations.
-
-An error names the argument, its value and the expected type.
-"""
+"""Checks the arguments of constructors against their type annotations."""
 
 from __future__ import annotations
 

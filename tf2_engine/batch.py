@@ -32,8 +32,8 @@ class FeatureBatch(NamedTuple):
 class Batch:
     """The batch of one `enqueue` call.
 
-    If `of_replicas` is True, the keys of `parts` are replicas, which may have several cores each.
-    Otherwise the only key is the core that the user named by its device.
+    The keys of `parts` are replicas, which may have several cores each; or, if `of_replicas` is
+    False, the one core that the user named by its device.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -48,8 +48,8 @@ class FlatBatch:
         kind: "dense", "sparse" or "ragged".
         index: coordinates [num_ids, rank] int64, row splits [rows + 1] int64, or None for dense.
         ids: [num_ids] int64.
-        weight: [num_ids] float32. None means that every weight is 1.
-        num_samples: the size of the first dimension, an int or a scalar int64 tensor.
+        weight: [num_ids] float32, or None if every weight is 1.
+        num_samples: the size of the first dimension.
     """
 
     kind: str
@@ -63,12 +63,12 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64. `cells` is None if occurrence i belongs to cell i. Gains are float32,
-    or None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64; without cells, occurrence i belongs to cell i. Gains are float32, or
+    None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
-    [1, rows + 1] int64, in `splits` instead of cells: cell i has the ids from splits[0, i] to
-    splits[0, i + 1]. Gains are then [rows] float32, and cells from `rows` on have no ids.
+    [1, rows + 1] int64, instead of cells: cell i has the ids from splits[0, i] to splits[0, i + 1].
+    Gains are then [rows] float32, and cells from `rows` on have no ids.
     """
 
     feature: FeaturePlan
@@ -79,10 +79,7 @@ class Occurrences:
     splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
-        """Multiplies rows, [num_ids, dim] float32, by the gains, and sums the rows of each cell.
-
-        The result is 0 for a cell without ids.
-        """
+        """Multiplies rows, [num_ids, dim] float32, by the gains, and sums the rows of each cell."""
         if self.gain is not None:
             rows = self.gain[:, None] * rows
         if self.cell is not None:
@@ -221,8 +218,8 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
     for "mean", 1 / sqrt(sum of squared weights) for "sqrtn", and 0 if the denominator is 0. As on a
     TPU, gains are rounded to float32 before rows are summed.
 
-    `out_of_range` says what happens to ids outside the table: "error" fails the step, "drop"
-    ignores the ids, and "unchecked" leaves the check to `after_range_checks`.
+    Ids outside the table fail the step ("error"), are ignored ("drop"), or are left to
+    `after_range_checks` ("unchecked").
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -257,10 +254,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 
 
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
-
-    Ids beyond the length of a sequence are dropped. The other ids stay in order.
-    """
+    """Converts sparse or ragged ids to sparse ids with a row per activation; cuts sequences."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
     ids = _after(_size_checks(feature, raw), raw.ids)
@@ -274,7 +268,7 @@ def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     """Checks the static shape of a batch, and returns the number of activations per input row.
 
-    The number is 1 except for ragged sequences, and None if it is only known at run time.
+    It is 1 except for ragged sequences, and None if only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 

@@ -5,13 +5,12 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
-Each entry is one tensor with rows in the order of ids, for any number of hosts and any partition
-strategy. Stock and this engine can read each other's checkpoints.
+Each entry is one tensor with rows in the order of ids, for any number of hosts. Stock and this
+engine read each other's checkpoints.
 
-If a checkpoint is restored before the engine is built, the values are read when the engine is
-built. The caller has to call `load` in two cases: in a `tf.Graph`, after the restoring ops have
-run; and after restoring a checkpoint of another class, such as `TPUEmbeddingForServing`, into a
-built engine.
+A checkpoint that is restored before the engine is built is read when it is built. The caller has to
+call `load` after the restoring ops have run in a `tf.Graph`, and after a built engine has restored
+a checkpoint of another class, such as `TPUEmbeddingForServing`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 class RetrieveOnce:
     """Retrieves the tables once per graph, with an op that all ops of a checkpoint wait for.
 
-    Outside a graph no op is needed: the engine retrieves the tables before a checkpoint is written.
+    Outside a graph, the engine retrieves the tables before a checkpoint is written.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -83,10 +82,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters or a slot of a table, saved as one tensor in the order of ids.
-
-    If a table has fewer rows than there are hosts, the extra rows of the last hosts are left out.
-    """
+    """The parameters or a slot of a table, saved as one tensor in the order of ids."""
 
     def __init__(
         self,

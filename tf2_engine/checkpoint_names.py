@@ -77,7 +77,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists variables that may be a table whose column is used in a layer that opens no scopes."""
+    """Lists variables that may be a table whose column is in a layer that opens no scopes."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name
@@ -89,7 +89,6 @@ def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[s
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Refuses the checkpoint of a legacy program, with a message that has the `convert` command."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return

@@ -13,16 +13,16 @@ _used: list[tuple[type, dict[str, object]]] = []
 
 
 def verifiable(kind: Kind) -> Kind:
-    """Decorates a class whose training `verify` can run.
+    """Decorates a class whose training `verify` can run. Outside `verify` it has no effect.
 
-    Outside `verify` the decorator has no effect. `verify` records the calls of the following
-    methods, replaces some of their arguments, and passes all arguments by name:
+    `verify` records the calls of the following methods, replaces some of their arguments, and
+    passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            `verify` replaces the model_dir. The class calls `model_fn` with features that include
-            the activations, under the names of the spec. `model_fn` returns a NamedTuple with the
-            `loss`, and is called for each trace of a tf.function, or once per step. Gradients of
-            the model's own optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
+            `verify` replaces the model_dir. The class calls `model_fn`, for each trace of a
+            tf.function or once per step, with features that include the activations, under the
+            names of the spec. `model_fn` returns a NamedTuple with the `loss`. Gradients of the
+            model's own optimizer are recorded if it comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
@@ -33,8 +33,8 @@ def verifiable(kind: Kind) -> Kind:
         predict(input_fn)
             Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
-            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and a dict of every
-            other variable, keyed by its legacy name. They exist as soon as training begins.
+            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and a dict of every other
+            variable by legacy name. They exist as soon as training begins.
         export_saved_model(...)
             Optional: returns the directory that it wrote.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import config_proto, errors, forks, gradients, shapes, specs, structure, tf_compat
+from tf2_engine import config_proto, errors, forks, shapes, specs, structure, tf_compat
 from tf2_engine.arguments import typed
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, Gradients, Rates, Update
@@ -28,9 +28,9 @@ StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], Non
 
 @dataclasses.dataclass(frozen=True)
 class BuiltEngine:
-    """The parts of an engine that are created by `build`.
+    """The parts of an engine that `build` creates.
 
-    `ops` configure the driver and load the tables into it. Outside a `tf.Graph` they are None.
+    In a `tf.Graph`, `ops` configure the driver and load the tables into it.
     """
 
     plan: Plan
@@ -42,8 +42,8 @@ class BuiltEngine:
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
-    The class works eagerly, in tf.functions and in a `tf.Graph`, where the methods return ops for
-    the caller to run. Under a strategy with several replicas, gradients of all replicas are summed
+    The class works eagerly, in tf.functions and in a `tf.Graph`, where methods return ops for the
+    caller to run. Under a strategy with several replicas, the gradients of all replicas are summed
     and each row is updated once. Under a TPUStrategy, the TPU does lookups and updates; call
     `dequeue` and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
 
@@ -54,20 +54,20 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             ...
             embedding.apply_gradients(gradients)
 
-    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and it does not
-    change the configuration objects that it receives.
+    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and leaves the
+    configuration objects as they are. Methods raise InvalidInput or WrongType if an argument does
+    not fit the spec.
 
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that set none. If no table has an optimizer, the engine
-            can only look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
+        optimizer: the optimizer of tables that set none. If no table has one, the engine can only
+            look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
         batch_size: the fixed global batch size; by default that of `build` or the first batch.
-        verify_output_shapes: whether each batch is checked against the shapes for which the engine
-            was built.
+        verify_output_shapes: whether each batch is checked against the shapes of `build`.
         driver: a name or an object. The default is "tpu" under a TPUStrategy, "ps" under a
             ParameterServerStrategy, and otherwise "host".
         num_cores: the number of cores to emulate on one machine; by default one per replica. With
@@ -75,14 +75,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             entry per core.
         synchronous: the number of function calls per step under ParameterServerStrategy. Each call
             sends gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies
-            the gradients of all calls. With None, each call updates the tables itself.
+            them all. With None, each call updates the tables itself.
         num_hosts: the number of hosts to emulate for the placement of rows; by default one, or the
             TPU's hosts.
-        training: whether the engine trains. False creates no slots, and allows only lookups.
-        variable_factory: creates the variables of the tables; see `tables.create_tables`.
+        training: False creates no slots, and allows only lookups.
+        variable_factory: creates the variables of the tables; see `tables.VariableFactory`.
 
     Raises:
-        InvalidSpec: a setting is not possible; the message names the setting.
         OutOfOrder: the driver needs a TPUStrategy or an initialized TPU.
     """
 
@@ -163,8 +162,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Each value is one variable or, with the strategy "mod" on several hosts, a tuple of shards.
 
         Raises:
-            OutOfOrder: the engine is not built, or the tables are on a TPU and no SavedModel is
-                being written.
+            OutOfOrder: the engine is not built, or the tables are on a TPU (except in an export).
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
@@ -186,7 +184,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             per_replica_input_shapes: the structure of the feature config, with each input's shape,
-                [*output_shape, any size], as a tuple, list or TensorShape.
+                [*output_shape, any size].
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` means the same.
 
@@ -245,15 +243,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
-        Calling a tf.function with a packed batch is faster than with a nest of many features.
-        Methods accept a packed batch as `features`, without `weights`, and compute bitwise the
-        same.
+        Methods accept a packed batch as `features`, without `weights`, with bitwise equal results.
+        A tf.function takes it faster than a nest of many features.
 
         Args:
             features, weights: as for `enqueue`, for one replica or core.
-
-        Raises:
-            InvalidInput, WrongType: the batch does not fit the spec; the message names the feature.
         """
         return pack(self._spec, features, weights)
 
@@ -269,21 +263,16 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Enqueues a batch. The first batch fixes shapes and builds the engine.
 
         Args:
-            features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
-                SparseTensors and RaggedTensors, in any mixture. Under a strategy with several
-                replicas, leaves are per-replica values outside `strategy.run`, and a replica's
-                values inside. For several emulated cores, a list of such structures, or of batches
-                from `pack`.
+            features: the structure of the feature config, with int32 or int64 Tensors,
+                SparseTensors and RaggedTensors in any mixture as leaves. Under a strategy with
+                several replicas, leaves are per-replica values outside `strategy.run`. For several
+                emulated cores, a list of such structures, or of batches from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
             name: the tag by which `dequeue` and `apply_gradients` find the batch.
             device: the device of a core, if the batch is only for this core.
 
-        Returns:
-            In a `tf.Graph` an op, or None if there is nothing to run.
-
         Raises:
-            InvalidInput, WrongType: the batch does not fit the spec; the message names the feature.
             ControlFlow: a replica calls `enqueue` inside control flow.
         """
         values = {"features": features, "weights": weights}
@@ -307,8 +296,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built, nothing is enqueued, or the previous training batch
-                of this name still waits for gradients (see `step` and `reset_batches`). A running
-                tf.function raises an InvalidArgumentError instead.
+                of this name still waits for gradients (see `step`). A running tf.function raises an
+                InvalidArgumentError instead.
         """
         plan = self._check_built("dequeue").plan
 
@@ -324,19 +313,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: the structure and shapes of the activations from `dequeue`. None means zeros,
-                which also update rows.
-            name: the tag of the batch.
+            gradients: the structure and shapes of the activations. None means zeros, which also
+                update rows.
             core: the index of the core in a synchronous step, an int or a scalar integer tensor.
                 The call only sends gradients; `apply_step` updates the tables. If a coordinator
-                repeats a function, the gradients of this function count once.
-
-        Returns:
-            In a `tf.Graph`, the op that updates the tables.
+                repeats a function, its gradients count once.
 
         Raises:
-            InvalidInput, WrongType: a gradient does not fit (the message names the feature), or
-                `core` is out of range, missing, or given although the step is not synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
@@ -359,7 +342,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
-                sent no gradients since the last step; or the call is inside a tf.function.
+                sent no gradients; or the call is inside a tf.function.
         """
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
@@ -378,11 +361,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def step(self) -> Iterator[None]:
         """A context for the calls of one step, which drops the step's batches if the step fails.
 
-        Without this context, the next step would take the batch that a failed step left behind.
+        Without it, the next step would take a batch of the failed step.
 
         Raises:
-            OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself.
+            OutOfOrder: a TPU of the first generation queues the batches.
         """
         self._check_drops_batches("step")
         try:
@@ -400,12 +382,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Use this after a step has failed between `enqueue` and `apply_gradients`. With pipelining, a
         pending update is kept, because its step was complete.
 
-        Returns:
-            In a `tf.Graph` an op that does nothing.
-
         Raises:
-            OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself.
+            OutOfOrder: as for `step`.
             ControlFlow: a replica calls this inside `strategy.run`.
         """
         self._check_drops_batches("reset_batches")
@@ -427,22 +405,18 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     ) -> tuple[Nest, Callable[[Nest], Op]]:
         """Looks up features, and returns the activations and a function that applies gradients.
 
-        This is for callers that do not know yet whether a step trains, such as a Keras layer. The
-        function need not be called if the step does not train. Batches may differ in size, except
-        on a TPU or if the engine has a batch size.
+        This is for callers, such as a Keras layer, that do not know yet whether a step trains.
+        Batches may differ in size, except on a TPU or if the engine has a batch size.
 
         Args:
             features, weights: as for `enqueue`.
             training: None if unknown. False if there will be no gradients; a pending update is then
-                applied before the lookup.
+                applied first.
             name: distinguishes the batches of a graph; required on a TPU.
 
         Returns:
-            The activations as from `dequeue`, and a function that updates the tables as
-            `apply_gradients` does.
-
-        Raises:
-            The errors of `enqueue`; the function raises those of `apply_gradients`.
+            The activations as from `dequeue`, and a function like `apply_gradients`, which need not
+                be called.
         """
         # The calls of all replicas are merged, and one replica's function is called for all of
         # them. The calls for the lookup and for the gradients use the same replica's function.
@@ -469,7 +443,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def observe(self, observer: StepObserver | None) -> None:
         """Sets a function to call for each training step of `differentiable_lookup`, or None.
 
-        The observer is called while a step is traced, and can add ops to the step.
+        The function is called while a step is traced, and can add ops to the step.
 
         Raises:
             OutOfOrder: under a TPUStrategy, where batches and tables are on the device.
@@ -496,7 +470,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: as for `embedding_tables`.
-            InvalidInput, WrongType: an input does not fit the spec; the message names the feature.
         """
         tables = self._check_readable("embedding_lookup").tables
         features, weights = unpacked(self._spec, features, weights)
@@ -581,7 +554,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             structure.check_sequence(plan.structure, values["gradients"], "gradients")
             flat = structure.flatten(plan.structure, values["gradients"], "gradients")
             return [
-                gradients.read(feature, value, self._cores.per_replica)
+                shapes.read_gradient(feature, value, self._cores.per_replica)
                 for feature, value in zip(plan.features, flat, strict=True)
             ]
 

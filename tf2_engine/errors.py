@@ -9,10 +9,7 @@ _WRAPPERS = ("in user code:", "Exception encountered when calling")
 
 
 class EngineError(Exception):
-    """Base class of the errors that the engine raises on purpose.
-
-    The text is escaped, because it may quote names from programs and checkpoints.
-    """
+    """Base class of the errors that the engine raises on purpose, with escaped texts."""
 
     # AutoGraph keeps the type of an exception that leaves a tf.function only if its constructor is
     # the one of Exception.
@@ -27,7 +24,7 @@ class EngineError(Exception):
 
 
 class InvalidSpec(EngineError, ValueError):
-    """A setting of a table, feature or optimizer is not possible; the message names the setting."""
+    """A setting of a table, feature or optimizer is not possible; the message names it."""
 
 
 class InvalidInput(EngineError, ValueError):
@@ -47,10 +44,7 @@ class WrongSetting(WrongType, InvalidSpec):
 
 
 class WrongKind(WrongType, InvalidInput):
-    """An input has the wrong type.
-
-    This is a WrongType (TypeError) and, as in stock, a ValueError.
-    """
+    """An input has the wrong type. As in stock, this is a TypeError and a ValueError."""
 
 
 class LossIsNaN(EngineError, RuntimeError):

@@ -1,7 +1,6 @@
 """Refuses to train in a fork of a process that has already trained.
 
-The fork does not have TensorFlow's threads, so sessions and tf.functions would wait forever.
-Imports, existing objects and eager ops work in a fork.
+The fork lacks TensorFlow's threads, so sessions and tf.functions would wait forever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks and calls the initializers of tables.
 
-An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
-If it has a `shard_info` argument, it is called with the shape of the whole table, and `shard_info`
-is the part to return, as in stock's TPUEmbedding.
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host;
+one with an argument `shard_info` is called through `ByShard`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,9 @@ def filled(value: float) -> Initializer:
 class ByShard:
     """Calls an initializer that has an argument `shard_info`, once for each shard of a table.
 
-    The initializer is called with the shape of the whole table, [vocabulary, dim], and the `shape`
-    and `offset` of the part to return. With "div" this part is a host's consecutive rows. With
-    "mod" it is the whole table, from which the host takes its rows. If there are more hosts than
-    rows, the extra rows are zero.
+    As in stock's TPUEmbedding, it gets the shape of the whole table, [vocabulary, dim], and the
+    `shape` and `offset` of the part to return: a host's consecutive rows with "div", the whole
+    table, from which the host takes its rows, with "mod". Hosts beyond the rows get zeros.
     """
 
     initializer: Initializer

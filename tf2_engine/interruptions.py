@@ -2,8 +2,7 @@
 
 Python runs signal handlers only in the main thread, and not while this thread waits inside
 TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
-keeps waiting, the separate thread saves the model and cancels the step. If the step cannot be
-cancelled, the thread ends the process.
+keeps waiting, the thread saves the model and cancels the step; if that fails, it ends the process.
 """
 
 from __future__ import annotations
@@ -46,17 +45,16 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether signals can be held back: true in the main thread if SIGTERM is not ignored."""
+    """Whether signals can be held back: in the main thread, unless SIGTERM is ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
 
 class Steps(abc.ABC):
-    """Steps that a signal may end: what the watching thread can ask them and do to them.
+    """Steps that a signal may end: what the watching thread asks them and does to them.
 
-    Attributes:
-        holds_signals: whether handlers only record a signal until the steps end.
-        cause: why the steps end, for messages.
+    `holds_signals` says whether handlers only record a signal until the steps end. `cause` is why
+    they end, for messages.
     """
 
     holds_signals = False
@@ -87,7 +85,7 @@ class Steps(abc.ABC):
 class SavedSteps(Steps):
     """Steps that are saved before a signal takes effect; see `held_back`.
 
-    `stop_requested` is the signal that asked to stop after the current step, or None.
+    `stop_requested` is the signal that asked to stop after this step, or None.
     """
 
     holds_signals = True
@@ -109,7 +107,7 @@ class ReadingSteps(Steps):
             with reading.step():
                 ...
 
-    A step that does not return is cancelled. During training, the model is saved first.
+    A step that does not return is cancelled; during training, after the model is saved.
     """
 
     def __init__(self, what: str) -> None:
@@ -195,10 +193,9 @@ class ReadingSteps(Steps):
 def held_back(steps: SavedSteps) -> Iterator[None]:
     """Turns SIGTERM and Ctrl-C into requests to stop, and ends steps that keep waiting.
 
-    On exit the previous handlers are restored. Then a received SIGTERM is sent again. For Ctrl-C,
-    the program's own handler is called, or else a KeyboardInterrupt is raised that says what is
-    saved. A second Ctrl-C raises a KeyboardInterrupt at once. If `can_handle` returns False,
-    signals have their usual effect.
+    On exit the previous handlers are restored and SIGTERM is sent again. For Ctrl-C, the program's
+    own handler is called, or else a KeyboardInterrupt says what is saved. A second Ctrl-C raises a
+    KeyboardInterrupt at once. Without `can_handle`, signals have their usual effect.
     """
     if not can_handle():
         yield
@@ -280,8 +277,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    `holding` is the watch that belongs to the training in the main thread. `numbers` are the
-    signals to act on, and `ended_by` is the signal that ended a step, if any.
+    `holding` watches the training in the main thread, and acts on `numbers`. `ended_by` is the
+    signal that ended a step, if any.
     """
 
     holding: _Watch | None = None

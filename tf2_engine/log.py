@@ -40,7 +40,7 @@ class PlainLogger:
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-    """Disables TensorFlow's logger inside the context, because it warns about deprecated names."""
+    """Disables TensorFlow's logger, which warns about deprecated names."""
     logger = logging.getLogger("tensorflow")
     before, logger.disabled = logger.disabled, True
     try:
@@ -52,8 +52,7 @@ def without_tensorflow() -> Iterator[None]:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Removes a logger's handlers for streams to which the root logger also writes.
 
-    TensorFlow adds a handler only if the root logger has none, but absl adds a handler to the root
-    logger later.
+    TensorFlow adds a handler if the root logger has none, but absl adds one there later.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -76,7 +75,6 @@ class _TensorFlowLogger(PlainLogger):
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Sets the function that receives the facts that the log does not show; None unsets it."""
     global _say
     _say = say
 

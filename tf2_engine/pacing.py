@@ -11,10 +11,7 @@ class Pace:
     """Decides at which steps an action is due: at the first step, and then at intervals.
 
     Args:
-        seconds, steps: the interval. One of them must be None.
-
-    Raises:
-        InvalidInput: both intervals are given, or both are None.
+        seconds, steps: the interval, in one of the two units.
     """
 
     def __init__(self, seconds: float | None, steps: int | None) -> None:

@@ -1,9 +1,8 @@
 """Packs a batch of ids into four tensors, and unpacks these tensors.
 
-A tf.function handles each argument separately. 26 ragged features with weights are 104 tensors, and
-passing 104 tensors takes longer than the lookup. The class of a packed batch says, during tracing,
-which part of each tensor belongs to which feature. Sizes that are only known at run time are in one
-of the four tensors.
+A tf.function handles each argument separately: passing the 104 tensors of 26 ragged features with
+weights takes longer than the lookup. The class of a packed batch says, during tracing, which part
+of each tensor belongs to which feature.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ class FeatureLayout(NamedTuple):
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if it is
-            only known at run time, or has no effect (the last size of a sparse tensor).
+        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if only
+            known at run time, or without effect (the last size of a sparse tensor).
     """
 
     name: str
@@ -49,15 +48,14 @@ PackedLayout = tuple[FeatureLayout, ...]
 class PackedBatch(NamedTuple):
     """The ids and weights of all features, in the engine's order, made by `TPUEmbedding.pack`.
 
-    The class is specific to the features, kinds and shapes, so a tf.function traces each
-    combination once.
+    Its class is specific to the features, kinds and shapes, so a tf.function traces each once.
 
     Attributes:
         ids: [num_ids] int64.
         offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ids.
         weights: [num_weights] float32, empty without weights.
-        sizes: int64: for each feature the number of ids, the number of weights if there are any,
-            and the shape of the ids (for ragged ids only the number of rows).
+        sizes: int64: for each feature the numbers of ids and, if any, weights, and the shape of the
+            ids (for ragged ids only the number of rows).
     """
 
     ids: Tensor
@@ -135,7 +133,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
     """Creates the class for packed batches with this layout.
 
-    TensorFlow distinguishes named tuples by class name, so the name contains the layout.
+    Its name contains the layout, because TensorFlow tells named tuples apart by class name.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}

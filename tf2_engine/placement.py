@@ -1,15 +1,13 @@
 """Places rows of tables on parameter servers, and cores on workers.
 
-A small table is stored on one parameter server: tables are placed by size, the largest first, each
-on the server with the fewest bytes. The rows of a large table are spread over all servers by one of
-these layouts:
+Small tables are stored whole, the largest first, each on the server with the fewest bytes. The rows
+of a large table are spread over all servers by one of these layouts:
 
-* "div": as many contiguous parts as there are parameter servers. Vocabularies are usually sorted by
-frequency, so the first part gets most of the lookups.
-* "mod": row `i` is on parameter server `i % n`. The load is even, but no part is contiguous in a
-  checkpoint.
+* "div": one contiguous part per server. Vocabularies are usually sorted by frequency, so the first
+  part gets most of the lookups.
+* "mod": row `i` is on server `i % n`. The load is even, but no part is contiguous in a checkpoint.
 * "octaves": each range of rows [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
-  rotate over the parameter servers. The load is as even as with "mod", and each part is contiguous.
+  rotate over the servers. The load is as even.
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 FLOAT_BYTES = 4
 
 SMALL_TABLE_BYTES = 1 << 20
-"""Tables of at most this size, including slots, are not spread over servers by default.
-
-A batch usually looks up most rows of a small table, and reading all of them from one server is
-cheaper.
-"""
+"""By default, smaller tables stay on one server: a batch reads most of their rows anyway."""
 
 _SMALLEST_PART = 2
 """The least number of rows in each part of the first octave, which is the smallest."""
@@ -119,7 +113,6 @@ class TablePlacement:
 
     @functools.cached_property
     def lines(self) -> RowLines:
-        """The row ranges as columns, for code that finds the range of an id with its own ops."""
         starts, filled = [], [0] * len(self.servers)
         for row_range in self.ranges:
             starts.append(filled[row_range.part])
@@ -138,8 +131,8 @@ class TablePlacement:
 class RowLines(NamedTuple):
     """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    An id is in the last range whose `first` is at most the id; with the layout "mod", it is in the
-    range `id % number of parts`. The id's row within the part is `(id - first) // step + start`.
+    An id is in the last range whose `first` is at most the id, or, with "mod", in the range `id %
+    number of parts`. Its row within the part is `(id - first) // step + start`.
     """
 
     first: Array
@@ -195,8 +188,8 @@ def place_tables(
 
     Args:
         layout: the layout of tables that are spread over servers.
-        whole_up_to: tables of at most this many bytes are not spread, nor are tables with fewer
-            rows than servers.
+        whole_up_to: tables of at most this many bytes, or with fewer rows than servers, are not
+            spread.
     """
     _check(tables, num_servers, layout)
     by_size = sorted(tables, key=lambda table: -table.bytes)

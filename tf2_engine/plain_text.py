@@ -1,7 +1,6 @@
 """Escapes unsafe characters in foreign text that is written to a terminal, a log, JSON or HTML.
 
-Text may contain escape sequences that move the cursor, characters that reverse the reading
-direction, or halves of surrogate pairs.
+Such characters move the cursor, reverse the reading direction, or are halves of surrogate pairs.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class Lines(str):
-    """A text of several lines, each of which is escaped.
-
-    Only the breaks between the lines are kept.
-    """
+    """A text of several lines, each of which is escaped. Only the breaks between them are kept."""
 
     __slots__ = ()
 
@@ -34,10 +30,8 @@ def plain(value: object, *, lines: bool = False) -> str:
     r"""Converts a value to text and escapes every invisible character.
 
     For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
-    backslash. Only `Lines` keep their line breaks, so a name cannot fake a line of a report.
-
-    Args:
-        lines: keeps the line breaks of any text, and turns tabs into spaces.
+    backslash. Only `Lines`, or any text with `lines`, keep their line breaks, so a name cannot fake
+    a line of a report.
     """
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     text = text if isinstance(text, Lines) else str(text)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from tf2_engine import errors, sharding
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.placement import Servers, TablePlacement, TableSize
-from tf2_engine.quantization import Quantization
-from tf2_engine.specs import EngineSpec, FeatureSpec
+from tf2_engine.specs import EngineSpec, FeatureSpec, Quantization
 from tf2_engine.types import Initializer, Nest, Tensor, TensorLike
 
 Shape = tuple[int | None, ...]
@@ -18,11 +17,11 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine. `vocabulary_size` is at least the number of hosts.
+    """One table in the engine. `rows` is at least the number of hosts.
 
-    `table_id` is the position of the table among all tables. `rate_tag` is the position of the
-    table's learning rate among the dynamic rates, or None for a constant rate. `placement` maps
-    rows to parameter servers, if there are any.
+    `table_id` is the position of the table. `rate_tag` is the position of its learning rate among
+    the dynamic rates, or None for a constant rate. `placement` maps rows to parameter servers, if
+    there are any.
     """
 
     name: str
@@ -39,10 +38,6 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes embeddings, [num_ids, dim] float32, from rows.
-
-        Lookups combine these embeddings.
-        """
         if self.quantization is not None:
             rows = self.quantization(rows)
         return self.optimizer.activation(rows)
@@ -52,7 +47,7 @@ class TablePlan:
 class FeaturePlan:
     """One feature in the engine.
 
-    `output_shape` is the shape of the activation per core without `dim`. The first dimension is
+    `output_shape` is the shape of the activation per core without `dim`. Its first dimension is
     None if batches may differ in size.
     """
 
@@ -76,8 +71,7 @@ class FeaturePlan:
     def takes_any_rows(self) -> bool:
         """Whether the number of rows of a ragged batch may differ from the number of samples.
 
-        If `output_shape` has several dimensions, a row of a ragged batch may hold the ids of one
-        activation or of a sequence of activations.
+        A row may hold the ids of one activation or of a sequence of activations.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
@@ -120,7 +114,6 @@ def make_plan(
     Args:
         output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
             shape of a sequence feature includes its length.
-
         servers: the parameter servers that store the tables, if hosts do not store them.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):

@@ -17,16 +17,13 @@ def add_rows(
 ) -> Tensor:
     """For each j below `count`, sums `rows[row_of[i]]` over all i with `into[i] == j`.
 
-    A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that depends
-    only on the number of terms, so every run gives the same result.
+    A CPU adds in ascending order of i; a GPU in an order that depends only on the number of terms,
+    so every run gives the same result.
 
     Args:
         rows: [num_rows, dim] float32.
         row_of: [num_terms] int64, or None where term i is row i.
         into: [num_terms] int64.
-
-    Returns:
-        [count, dim] float32.
     """
     num_terms = tf.size(into, out_type=tf.int64)
     # This op is named after its use as a gradient, but it gathers and adds in one pass. tf.gather

@@ -17,15 +17,17 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from tf2_engine import batch, callers, errors, sharding, small_types, structure, tf_compat
+from tf2_engine import batch, errors, sharding, small_types, structure, tf_compat
+from tf2_engine.calls import frames_to_the_caller
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
-from tf2_engine.types import Ids, Nest, Object, RaggedTensor, SparseTensor, Tensor, Variable
+from tf2_engine.types import Array, Ids, Nest, Object, RaggedTensor, SparseTensor, Tensor, Variable
 
 Path = tuple[str | int, ...]
 
@@ -37,22 +39,20 @@ def cpu_embedding_lookup(
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
-    activations equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which
-    differ from a TPU's results in three ways. Rows are not quantized. Activations of dense ids keep
-    all dimensions of the ids. And if `validate_weights_and_indices` is set or the rank is not 2,
-    sparse ids below 0 are ignored, and so are ids whose weight is not positive, unless the combiner
-    is "sum".
+    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
+    from a TPU's: rows are not quantized; activations of dense ids keep all dimensions of the ids;
+    and if `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are
+    ignored, and so are ids whose weight is not positive, unless the combiner is "sum".
 
-    The activation of a sample without ids is zero. An id outside the feature's table raises an
-    error that names the id and the table.
+    The activation of a sample without ids is zero. An id outside the table raises an error.
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
             the config. Features may be missing.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
-        tables: a dict of each table's parameters, [vocabulary, dim], keyed by name or TableConfig.
-            Parameters can be a variable, tensor or array, shards as in
-            `TPUEmbedding.embedding_tables`, a `Table`, or the result of `serving_table`.
+        tables: each table's parameters, [vocabulary, dim], by name or TableConfig: a variable,
+            tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or the result
+            of `serving_table`.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -62,8 +62,7 @@ def cpu_embedding_lookup(
         Sparse and ragged sequences: [batch, max_sequence_length, dim].
 
     Raises:
-        InvalidInput: the input does not fit the config; the message names the feature by its path.
-        WrongType: an input is not a tensor, or its ids are not integers.
+        InvalidInput, WrongType: an input does not fit the config.
     """
     spec = feature_config if isinstance(feature_config, EngineSpec) else None
     settings = dict(_of_spec(spec) if spec else _of_feature_configs(feature_config))
@@ -97,9 +96,8 @@ _Settings = tuple[Object, Object, str]
 class _Feature(FeaturePlan):
     """A feature that `cpu_embedding_lookup` looks up, named by its path in the config.
 
-    `declared` is the feature's `output_shape`. `as_engine` selects the engine's rules for shapes
-    and sequences instead of stock's. `prune` ignores sparse ids below 0 and ids with a weight that
-    is not positive.
+    `declared` is its `output_shape`. `as_engine` selects the engine's rules for shapes and
+    sequences. `prune` ignores sparse ids below 0 and ids without a positive weight.
     """
 
     parameters: Table
@@ -140,7 +138,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
         warnings.warn(
             f"{feature.where}: `max_sequence_length` is ignored, because "
             f"{f'the rank of the ids is {rank}' if rank != 2 else '`output_shape` is set'}.",
-            stacklevel=callers.frames_to_the_caller(),
+            stacklevel=frames_to_the_caller(),
         )
     if rank == 2:
         return _combine(feature, ids, weight, (_samples(ids),))
@@ -343,3 +341,93 @@ def _shard_shapes(rows: int, dim: int, num_shards: int) -> list[tuple[int, int]]
 
 def _joined(path: Path) -> str:
     return "/".join(map(str, path))
+
+
+_ELEMENTS_AT_ONCE = 1 << 22
+
+
+def serving_table(
+    parameters: Object, table_dtype: str = "float32", name: str | None = None
+) -> Variable | tuple[Variable, ...]:
+    """Copies a table's parameters for `cpu_embedding_lookup`.
+
+        module.words = serving_table(engine.embedding_tables[words], "int8")
+
+    Args:
+        parameters: [vocabulary, dim] float32, as a variable, a tensor or an array, or shards as in
+            `TPUEmbedding.embedding_tables`.
+        table_dtype: "float32", "float16", "bfloat16" or "int8". Lookups always return float32;
+            `small_types` gives bounds on their errors.
+        name: the name of the variable, which messages also use.
+
+    Returns:
+        A variable that is not trainable, [vocabulary, dim] of the type, or for "int8" [vocabulary,
+            dim + 8] uint8: codes, then the row's scale and lowest value. A tuple for shards.
+
+    Raises:
+        InvalidSpec: the type is unknown, or a value is out of its range.
+        WrongType: the parameters are not a matrix of floating-point numbers.
+        OutOfOrder: a graph is being built, so the parameters have no values yet.
+    """
+    where = f"Table {name!r}" if name else "The table"
+    dtype = small_types.checked(table_dtype, [""])[""]
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            raise errors.OutOfOrder(
+                f"{where}: `serving_table` reads the table's rows, which have no values while a "
+                "graph is built. Call `serving_table` eagerly; `export_saved_model` of an "
+                "estimator or a Trainer takes a `table_dtype`."
+            )
+        if _are_shards(parameters):
+            return tuple(_variable([shard], dtype, where, name) for shard in parameters)
+        shards = getattr(parameters, "variables", (parameters,))
+        return _variable(shards, dtype, where, name)
+
+
+def small_table(table: Table, table_dtype: str) -> Table:
+    shards = tuple(
+        small_variable(shard, table_dtype, table.plan.name) for shard in table.variables[PARAMETERS]
+    )
+    return dataclasses.replace(table, variables={PARAMETERS: shards})
+
+
+def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
+    if table_dtype == "float32":
+        return variable
+    return _variable([variable], table_dtype, f"Table {name!r}", name)
+
+
+def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str | None) -> Variable:
+    matrices = [_matrix(shard, where) for shard in shards]
+    rows, dim = sum(int(each.shape[0]) for each in matrices), int(matrices[0].shape[1])
+    stored = np.empty(
+        [rows, small_types.stored_width(dim, table_dtype)],
+        small_types.stored_dtype(table_dtype).as_numpy_dtype,
+    )
+    done = 0
+    for part in _parts(matrices, max(1, _ELEMENTS_AT_ONCE // dim)):
+        stored[done : done + len(part)] = small_types.encode(part, table_dtype, where, done)
+        done += len(part)
+    return tf.Variable(stored, trainable=False, name=name)
+
+
+def _are_shards(value: Object) -> bool:
+    is_sequence = isinstance(value, (list, tuple)) and len(value) > 0
+    return is_sequence and all(len(getattr(each, "shape", ())) == 2 for each in value)
+
+
+def _matrix(shard: Object, where: str) -> Object:
+    matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
+    if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
+        raise errors.WrongType(
+            f"{where}: `parameters` must be a matrix [vocabulary, dim] of floating-point numbers, "
+            f"got {tuple(matrix.shape)} of {tf.as_dtype(matrix.dtype).name}."
+        )
+    return matrix
+
+
+def _parts(matrices: Sequence[Object], rows_at_once: int) -> Iterator[Array]:
+    """Yields a few rows at a time: a float32 copy of the whole table may not fit in memory."""
+    for matrix in matrices:
+        for start in range(0, int(matrix.shape[0]), rows_at_once):
+            yield np.asarray(matrix[start : start + rows_at_once], np.float32)

@@ -1,7 +1,6 @@
 """Makes exported graphs look up rows in variables with small types.
 
-In the finished graph, each `gather` from a table is replaced by a `gather` from a small variable
-and a conversion to float32:
+Each `gather` from a table is replaced by a `gather` from a small variable and a conversion:
 
     table  -> ResourceGather(ids)        -> ...      becomes
     stored -> ResourceGather(ids) decode -> ...
@@ -81,7 +80,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables, and replaces the float32 variables in the collections by them.
+        """Fills the small variables, which replace the float32 variables in the collections.
 
         Returns `variables` with the same replacements, for export.
         """

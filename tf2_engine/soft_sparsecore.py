@@ -8,7 +8,8 @@ from typing import Literal, get_args
 
 import tensorflow as tf
 
-from tf2_engine import errors, soft_kernels, tf_compat
+from tf2_engine import errors, tf_compat
+from tf2_engine.native import build
 from tf2_engine.types import Ids, Object, Tensor
 
 OPTIMIZERS = ("Adagrad", "AdagradMomentum", "Adam", "Ftrl", "Sgd")
@@ -59,13 +60,12 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
 
 
 def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
-    """Starts or restarts the SparseCores of this process. Waiting ops fail."""
     check(num_cores, sparse_cores, out_of_range_ids)
     global _library, _out_of_range_ids
     with _loading:
         if _library is None:
             taken = [name for name in KERNELS if tf_compat.num_kernels(name)]
-            library = soft_kernels.load("A software SparseCore", SOURCE, taken)
+            library = build.load_kernels("A software SparseCore", SOURCE, taken)
             library.software_sparsecore_waiting.restype = ctypes.c_int64
             tf_compat.around_sparse_core_ids(_before, _after)
             tf_compat.reach_sharded_variables_by_position()
@@ -97,10 +97,7 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32.
-
-    Ids that do not fit become invalid ids, except on real SparseCores.
-    """
+    """Converts ids to int32. Ids that do not fit become invalid ids, except on real SparseCores."""
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)

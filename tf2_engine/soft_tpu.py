@@ -14,15 +14,14 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors, optimizers, soft_kernels, soft_sparsecore, tf_compat
-from tf2_engine.native import RULES
+from tf2_engine import errors, optimizers, soft_sparsecore, tf_compat
+from tf2_engine.native import RULES, build
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
 
 OPTIMIZERS = tuple(
     sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""The optimizers of the software TPU, under their names in the ops that load and retrieve tables.
-"""
+"""The software TPU's optimizers, under their names in the ops that load and retrieve tables."""
 
 KERNELS = (
     *("ConfigureDistributedTPU", "ConfigureTPUEmbedding", "CrossReplicaSum"),
@@ -57,7 +56,7 @@ def start(
     sparse_cores: int = 0,
     out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
 ) -> None:
-    """Starts or restarts the software TPU of this process. A restart drops tables and batches.
+    """Starts or restarts the software TPU of this process, which drops tables and batches.
 
     `sparse_cores` is the number of SparseCores per core; 0 means first-generation hardware.
     """
@@ -68,7 +67,7 @@ def start(
     global _library, _starts
     with _loading:
         if _library is None:
-            library = soft_kernels.load("A software TPU", SOURCE, ops_with_kernels())
+            library = build.load_kernels("A software TPU", SOURCE, ops_with_kernels())
             library.software_tpu_waiting.restype = ctypes.c_int64
             _library = library
         if sparse_cores:
@@ -98,8 +97,7 @@ def num_waiting() -> int:
 def instead_of_tpu() -> Iterator[None]:
     """Makes TensorFlow's own TPUEstimator use one software core as its TPU.
 
-    More cores are not possible, because TPUEstimator relies on the TPU's compiler to copy the
-    computation to each core.
+    More are not possible: TPUEstimator leaves it to the TPU's compiler to copy the computation.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -107,27 +105,23 @@ def instead_of_tpu() -> Iterator[None]:
 
 
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
-    """A TPUStrategy over software cores, one per replica.
-
-    `strategy.run` runs the function once per core, on CPU threads of this process. The function may
-    use TPU embedding ops.
+    """A TPUStrategy over software cores, one per replica, for functions with TPU embedding ops.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
-    Unlike on a TPU, nothing is compiled, so shapes need not be static, and any op may be used.
-    Creating a strategy restarts the software TPU and drops the tables of earlier strategies. There
-    is one software TPU per process, with one host and without model parallelism.
+    `strategy.run` runs the function once per core, on CPU threads of this process. Nothing is
+    compiled, so shapes need not be static, and any op may be used. A process has one software TPU,
+    with one host and without model parallelism; a new strategy restarts it and drops its tables.
 
     Args:
-        num_cores: the number of cores. Each core is a replica.
         hardware: the embedding hardware: "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
             and TPU7x, for TPUEmbeddingV2, which needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
-        out_of_range_ids: what happens to ids outside their table. "error" raises an
-            InvalidArgumentError that names the feature and the id. With "hardware", such an id
-            silently uses a row of padding or of another table, as on real SparseCores.
+        out_of_range_ids: "error" raises an InvalidArgumentError that names the feature and the id
+            for an id outside its table. With "hardware", such an id silently uses a row of padding
+            or of another table, as on real SparseCores.
     """
 
     def __init__(
@@ -234,8 +228,7 @@ class _SoftExtended(tf_compat.TPUExtended):
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
         """Copies the first core's value to every core, as optimizers need for `iterations`.
 
-        A TPU uses AllToAll. Here the bits of the value are added to zeros from the other cores,
-        which changes no bit.
+        The bits are added to zeros of the other cores, which changes no bit.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -287,9 +280,8 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 class _Computation:
     """Traces a function once for each core.
 
-    All cores are threads of one CPU device, so the device of an op does not identify its core.
-    Instead, a device function sets attributes on every op when it is created, also in control flow
-    and in nested tf.functions.
+    All cores are threads of one CPU device, so a device function marks every new op with its core
+    by attributes, also in control flow and nested tf.functions.
     """
 
     _numbers = itertools.count()
@@ -381,7 +373,7 @@ def _settle_placement() -> None:
     """Turns on soft placement, with which an op runs on the CPU if it has no other kernel.
 
     If TensorFlow was initialized while a graph was built, soft placement is off for eager ops,
-    although TensorFlow reports it as on.
+    although it is reported as on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

@@ -1,27 +1,28 @@
 """Computes where SparseCores store the rows of tables: stacks, padding, distribution, rotation.
 
 The columns of a table, and its rows per SparseCore, are padded to multiples of 8. Tables with the
-same padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a
-*shard* of the stack, in which the tables' shards follow one another. With n SparseCores, row `r` of
-a table is on SparseCore `(r + rotation) mod n`. The rotation grows by one with each table of a
-stack, so that the tables' first rows, often the most frequent ones, are on different SparseCores.
-
-In a checkpoint, a stack is one matrix: the shards of all SparseCores, one after the other.
+same padded width and optimizer share a *stack*, one variable, of which each SparseCore holds a
+*shard*: the tables' shards one after the other. With n SparseCores, row `r` is on SparseCore `(r +
+rotation) mod n`. The rotation grows by one with each table of a stack, so that the tables' first
+rows, often the most frequent ones, are on different SparseCores. In a checkpoint, a stack is one
+matrix: the shards one after the other.
 
 Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
-tpu_embedding_v3.py. This module computes the same stacks without TensorFlow.
+tpu_embedding_v3.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
-from tf2_engine import errors
-from tf2_engine.types import Array
+from tf2_engine import described_protos, errors
+from tf2_engine.types import Array, Message
 
 SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
 """Maps kinds of TPUs to the number of SparseCores per TensorFlow device."""
@@ -64,12 +65,11 @@ class StackableTable:
 
     Attributes:
         rows, dim: the shape of the table without padding.
-        group: only tables of equal groups share a stack. Stock compares the values of the optimizer
-            and the quantization.
+        group: only tables of equal groups share a stack: in stock, of equal optimizers and
+            quantizations.
         samples: the number of activations per core, over all features of the table. Because of a
-            bug, stock's TPUEmbeddingV2 counts only the activations of the first feature. To get
-            stock's layout, use 0 for every table but the table of this feature.
-        features: the number of features that use the table.
+            bug, stock's TPUEmbeddingV2 counts only the first feature's; for its layout, use 0 for
+            all tables but the one of this feature.
     """
 
     name: str
@@ -93,10 +93,10 @@ class TableLayout:
 
     Attributes:
         rows, dim: the shape without padding.
-        padded_rows, padded_dim: the shape with padding. Ids from `rows` on are padding.
-        stack: the name of the stack: the names of all tables in it, joined by `_`.
+        padded_rows, padded_dim: the shape with padding.
+        stack: the name of the stack: the names of its tables, joined by `_`.
         stack_rows: the rows of the stack in each shard.
-        row_offset: the row in each shard of the stack at which the table begins.
+        row_offset: the row in each shard at which the table begins.
         rotation: the index of the SparseCore with row 0.
     """
 
@@ -134,7 +134,7 @@ class TableLayout:
     def ids(self, stored: Array) -> Array:
         """Computes the ids of stack rows; the inverse of `stored`.
 
-        Padding rows of the table have ids from `rows` on; rows of other tables have -1.
+        Padding rows have ids from `rows` on; rows of other tables have -1.
         """
         shard, row = np.divmod(stored, self.stack_rows)
         total, row = self.sparse_cores.total, row - self.row_offset
@@ -178,8 +178,7 @@ def stacked(
 ) -> Array:
     """Builds the stack of a checkpoint, with shape `stack_shape`, from tables [rows, dim].
 
-    `padding` is 0 for tables. For a slot, `padding` must be the initial value of the slot: with
-    zeros, Adagrad would compute NaN in padded columns.
+    For a slot, `padding` must be its initial value: Adagrad would compute NaN from zeros.
     """
     values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
     for layout in layouts:
@@ -254,3 +253,91 @@ def _check_names(stacks: Sequence[_Stack]) -> None:
                 f"The stacks of the tables {lists} are both named {stack.name!r}, which joins the "
                 "names of their tables. Rename one of these tables."
             )
+
+
+# The fields of stock's `SparseCoreTableLayouts` that determine the place of rows. TensorFlow 2.15
+# does not have this proto, and later versions have no public name for it.
+_LAYOUTS = described_protos.message_classes(
+    "tf2_engine.sparse_core_layout",
+    {
+        "Layout": "string table_name = 1; string stacked_table_name = 2;"
+        "int32 num_sparse_cores = 3; int32 num_partitions = 4;"
+        "int64 total_rows_per_sparse_core_shard = 5; repeated int64 unsharded_shape = 6;"
+        "repeated int64 unsharded_padded_shape = 7; int64 sparse_core_shard_row_offset = 8;"
+        "int64 sparse_core_shard_rotation = 9; int64 per_sparse_core_batch_size = 10;"
+        "int64 num_features = 11",
+        "Layouts": "repeated Layout tables = 1",
+    },
+)["Layouts"]
+# Maps a field to the attribute of a layout with the same value.
+_ATTRIBUTES = {
+    "table_name": "table",
+    "stacked_table_name": "stack",
+    "total_rows_per_sparse_core_shard": "stack_rows",
+    "sparse_core_shard_row_offset": "row_offset",
+    "sparse_core_shard_rotation": "rotation",
+    "per_sparse_core_batch_size": "samples_per_sparse_core",
+    "num_features": "features",
+}
+
+
+def serialized(layouts: Iterable[TableLayout]) -> bytes:
+    message = _LAYOUTS()
+    for layout in layouts:
+        message.tables.add(
+            num_sparse_cores=layout.sparse_cores.total,
+            num_partitions=layout.sparse_cores.cores,
+            unsharded_shape=[layout.rows, layout.dim],
+            unsharded_padded_shape=[layout.padded_rows, layout.padded_dim],
+            **{name: getattr(layout, attribute) for name, attribute in _ATTRIBUTES.items()},
+        )
+    return bytes(message.SerializeToString())
+
+
+def parsed(data: bytes) -> dict[str, TableLayout]:
+    message = _LAYOUTS()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise errors.InvalidSpec("The layouts of tables cannot be decoded.") from error
+    layouts = {table.table_name: _layout(table) for table in message.tables}
+    if not layouts or len(layouts) < len(message.tables):
+        raise errors.InvalidSpec("The layouts of tables name no table, or one of them twice.")
+    for stack in stacks_of(layouts.values()).values():
+        for one, other in itertools.pairwise(stack):
+            same = (one.stack_shape, one.sparse_cores) == (other.stack_shape, other.sparse_cores)
+            if not same or one.row_offset + one.shard_rows > other.row_offset:
+                raise errors.InvalidSpec(
+                    f"The layouts of the tables {one.table!r} and {other.table!r} do not fit in "
+                    f"one stack {one.stack!r}."
+                )
+    return layouts
+
+
+def _layout(table: Message) -> TableLayout:
+    cores, total = table.num_partitions, table.num_sparse_cores
+    shape, padded = list(table.unsharded_shape), list(table.unsharded_padded_shape)
+    if cores < 1 or total < cores or total % cores or len(shape) != 2 or len(padded) != 2:
+        raise _impossible(table)
+    layout = TableLayout(
+        rows=shape[0],
+        dim=shape[1],
+        padded_rows=padded[0],
+        padded_dim=padded[1],
+        sparse_cores=SparseCores(cores, total // cores),
+        **{attribute: getattr(table, name) for name, attribute in _ATTRIBUTES.items()},
+    )
+    fits = (
+        1 <= layout.rows <= layout.padded_rows
+        and 1 <= layout.dim <= layout.padded_dim
+        and layout.padded_rows % (ALIGNMENT * total) == 0
+        and 0 <= layout.row_offset <= layout.stack_rows - layout.shard_rows
+        and 0 <= layout.rotation < total
+    )
+    if not fits or not layout.stack:
+        raise _impossible(table)
+    return layout
+
+
+def _impossible(table: Message) -> errors.InvalidSpec:
+    return errors.InvalidSpec(f"The layout of table {table.table_name!r} is not possible.")

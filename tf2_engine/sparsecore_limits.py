@@ -1,9 +1,9 @@
 """The sizes of the SparseCores' id buffers: the limits, and the sizes that a batch needs.
 
-Each SparseCore sends the ids of its samples to the SparseCores that store the rows of these ids.
-The ids from one SparseCore to another are a *partition*. TPUEmbeddingV2 reserves room for the ids
-and the distinct ids of each partition (256 each by default), and for all ids of a core (64 per
-sample). A batch that needs more fails the step.
+Each SparseCore sends the ids of its samples to the SparseCores that store their rows, one
+*partition* to each. TPUEmbeddingV2 reserves room for the ids and the distinct ids of each partition
+(256 each by default), and for all ids of a core (64 per sample). A batch that needs more fails the
+step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -34,14 +34,10 @@ class SparseCoreLimits:
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: the number of ids, and of distinct ids, that
             one SparseCore takes from another in a step, keyed by the name of the stack (the names
-            of its tables, joined by `_`); 256 by default. More ids fail the step.
+            of its tables, joined by `_`); 256 by default.
         max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
-        allow_id_dropping: whether ids that exceed a core's buffer are dropped. If not, they fail
+        allow_id_dropping: whether ids that exceed a core's buffer are dropped instead of failing
             the step.
-        disable_table_stacking: whether each table gets its own stack.
-
-    Raises:
-        InvalidSpec: a limit is not a positive int; the message names the limit.
     """
 
     max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -60,7 +56,6 @@ class SparseCoreLimits:
 
     @classmethod
     def of(cls, limits: Object) -> SparseCoreLimits:
-        """Converts `limits` or a SparseCoreEmbeddingConfig; None means the defaults."""
         if limits is None or isinstance(limits, cls):
             return limits or cls()
         names = [field.name for field in dataclasses.fields(cls)]
@@ -113,7 +108,7 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The buffer sizes that a stack needs on a core: maximums over all SparseCores and partitions.
+    """The buffer sizes that a stack needs on a core: maximums over SparseCores and partitions.
 
     Attributes:
         ids: ids in a partition, counting each id once per activation.
@@ -154,8 +149,7 @@ def _check(lookup: Lookup, layout: TableLayout) -> None:
         raise errors.InvalidSpec(
             f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which "
             f"cannot be divided evenly among its {per_core} SparseCores. The next number that can "
-            "is "
-            f"{next_batch(lookup.num_cells, per_core)}."
+            f"is {next_batch(lookup.num_cells, per_core)}."
         )
 
 

@@ -1,11 +1,11 @@
 """The update rules of SparseCores, for the optimizers that SparseCores support.
 
-The formulas are the same as for the first TPU generations, but the order of operations, and hence
-the rounding, differs: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does
-not guard its division, so a row becomes NaN if its accumulator and its gradient are zero.
+The formulas are those of the first TPU generations, but the order of operations, and hence the
+rounding, differs: for instance, `(1 - beta) * g * g` is computed from left to right. FTRL does not
+guard its division, so a row becomes NaN if its accumulator and its gradient are zero.
 
 Source: the lowering of TensorFlow's XlaSparseDenseMatmulGradWith... ops
-(core/tpu/kernels/sparse_core_ops_utils.cc, and the files with the optimizers in the same folder).
+(core/tpu/kernels/sparse_core_ops_utils.cc, and the optimizers' files in the same folder).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 def without_dropped(optimizer: Optimizer) -> Optimizer:
     """Removes the settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
-    Limits of weights are kept: stock's class does not apply them, but the ops can.
+    Limits of weights are kept: stock's class ignores them, but the ops apply them.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)
@@ -136,6 +136,4 @@ _RULES: dict[type[Optimizer], type[Optimizer]] = {
     Adam: _Adam,
     FTRL: _FTRL,
 }
-"""For each optimizer, the class with the rule of SparseCores, or the same class if rules are equal.
-
-"""
+"""For each optimizer, the class with the rule of SparseCores, the same class if rules are equal."""

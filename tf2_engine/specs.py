@@ -3,14 +3,60 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf2_engine import arguments, errors, initializers, sharding, tf_compat
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
-from tf2_engine.quantization import Quantization
-from tf2_engine.types import Initializer, Nest, Object
+from tf2_engine.optimizers.optimizer import optimization_barrier
+from tf2_engine.types import Initializer, Nest, Object, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """Rounds looked-up embeddings to the nearest of `num_buckets` evenly spaced values.
+
+        q = (upper - lower) / (num_buckets - 1)
+        x <- floor((clip(x, lower, upper) - lower) / q + 0.5) * q + lower
+
+    Each row is rounded before the combiner is applied. Tables are not rounded. The gradient is
+    computed as if there were no rounding.
+
+    Attributes:
+        num_buckets: at least 2.
+
+    Reference: SimulatedQuantization in optimization_parameters.proto.
+    """
+
+    num_buckets: int
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        number = self.num_buckets
+        if isinstance(number, bool) or not isinstance(number, int) or number < 2:
+            raise errors.InvalidSpec(
+                f"Quantization: `num_buckets` must be an int of at least 2, got {number!r}."
+            )
+        # The device stores both limits as float32, which may make them equal.
+        if not math.isfinite(self.upper - self.lower) or not np.float32(self.lower) < np.float32(
+            self.upper
+        ):
+            raise errors.InvalidSpec(
+                f"Quantization: `lower` must be below `upper`, both finite, got {self.lower!r} "
+                f"and {self.upper!r}."
+            )
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        lower, upper = np.float32(self.lower), np.float32(self.upper)
+        quantum = optimization_barrier((upper - lower) / np.float32(self.num_buckets - 1))
+        low = optimization_barrier(lower)
+        clipped = tf.minimum(tf.maximum(rows, low), optimization_barrier(upper))
+        return tf.floor((clipped - low) / quantum + np.float32(0.5)) * quantum + low
+
 
 COMBINERS = ("sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "drop")
@@ -18,24 +64,18 @@ OUT_OF_RANGE = ("error", "drop")
 
 @dataclasses.dataclass(frozen=True)
 class TableSpec:
-    """One embedding table.
+    """One embedding table, with `vocabulary_size` rows and `dim` columns.
 
     Attributes:
         name: a unique name. None becomes `table_<position>`.
-        vocabulary_size: the number of rows.
-        dim: the number of columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
             weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
         optimizer: how rows are updated; None means the optimizer of the engine.
-        initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
-            with `shard_info` if it has that argument (see `initializers.ByShard`). The default is
-            the initial value that the optimizer needs, or else a truncated normal with standard
-            deviation 1 / sqrt(dim).
+        initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host; see
+            `initializers.ByShard` for `shard_info`. The default is the initial value that the
+            optimizer needs, or else a truncated normal with standard deviation 1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core; does not change results.
-        quantization: how lookups round the rows. With None they do not round.
-
-    Raises:
-        InvalidSpec: a setting is out of range; the message names the table.
+        quantization: how lookups round the rows, if they do.
     """
 
     name: str | None
@@ -84,17 +124,12 @@ class FeatureSpec:
 
     Attributes:
         name: a unique name for messages.
-        table: the name of the table.
-        max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
-            combined: the activation is [batch, T, dim]; longer sequences are cut, and shorter ones
-            are padded with zeros.
-        output_shape: shape of the activation per core without `dim`; by default the shape in the
-            first batch. Only the first dimension may be None.
+        max_sequence_length: 0, or the length T of a sequence, whose ids are not combined: the
+            activation is [batch, T, dim]; longer sequences are cut, shorter ones padded with zeros.
+        output_shape: shape of the activation per core without `dim`; by default that of the first
+            batch. Only the first dimension may be None.
         send_name: whether the name is sent to the device, which only displays it. (Stock's legacy
             classes send no name.)
-
-    Raises:
-        InvalidSpec: the length is not an int of at least 0; the message names the feature.
     """
 
     name: str
@@ -119,8 +154,7 @@ class EngineSpec:
     """The settings of an engine: its tables, features and options.
 
     Attributes:
-        tables: in device order.
-        features: in device order.
+        tables, features: in device order.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
             positions in `features`. The default is a dict keyed by feature name.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
@@ -206,9 +240,9 @@ def from_feature_config(
 ) -> EngineSpec:
     """Creates the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
-    Tables are in the order of first use. Two equal TableConfigs stand for two tables, unless they
-    are the same object. `optimizer` is used for tables that set none; `options` are further fields
-    of `EngineSpec`.
+    Tables are in the order of first use. Two equal TableConfigs are two tables, unless they are the
+    same object. `optimizer` is for tables that set none; `options` are further fields of
+    `EngineSpec`.
     """
     configs = _feature_configs(feature_config)
     tables = {
@@ -224,7 +258,6 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's class."""
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
     counterpart = OPTIMIZERS.get(type(optimizer).__name__)

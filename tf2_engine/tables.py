@@ -24,18 +24,16 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Creates the shards of a variable, given the table, "parameters" or a slot, shapes, initializer.
-"""
+"""Creates a variable's shards, given the table, "parameters" or a slot, shapes, initializer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
     """The variables of one table.
 
-    `variables` maps "parameters" and the name of each slot to the shards of this variable. A shard
-    is [rows of the shard, dim] float32. `strategy`, "div" or "mod", assigns rows to shards. On
-    parameter servers, the plan's placement assigns the rows, and `strategy` is the layout, which
-    can also be "octaves".
+    `variables` maps "parameters" and the name of each slot to the shards of this variable, each
+    [rows of the shard, dim] float32. `strategy` assigns rows to shards: "div" or "mod", and also
+    "octaves" on parameter servers, whose placement has the rows.
     """
 
     plan: TablePlan
@@ -128,9 +126,8 @@ def variable_factory(
     The variables have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host. As in stock, hosts without rows get no variable. By
-            default every shard is on the device in scope.
-        servers: the parameter servers for the parts of tables.
+        hosts: the device of each shard's host; by default the device in scope. As in stock, hosts
+            without rows get no variable.
     """
 
     def make(
@@ -158,7 +155,6 @@ def variable_factory(
 
 
 def default_initializer(dim: int) -> Initializer:
-    """Creates stock's default, a truncated normal with standard deviation 1 / sqrt(dim)."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 
@@ -206,8 +202,8 @@ def _slots_of_user(
 ) -> dict[str, Shards]:
     """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function receives the table as one variable. The slots that the function creates are spread
-    over hosts.
+    The function receives the table as one variable; the slots that it creates are spread over
+    hosts.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None

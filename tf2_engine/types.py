@@ -1,7 +1,7 @@
 """Types for annotations, which type checkers can read without TensorFlow.
 
-For a type checker these are classes: it rejects a list or a string as a tensor, but accepts the
-result of a TensorFlow function as any of these types.
+A type checker rejects a list or a string as a tensor, but accepts the result of a TensorFlow
+function as any of these types.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""A `tf.Operation` or tensor that a caller must run in a graph, or None if there is nothing to run.
-"""
+"""A `tf.Operation` or tensor that a caller must run in a graph, None if there is none."""
 
 Object: TypeAlias = Any
 """An object of a foreign class, or of several possible classes, whose attributes are only read."""

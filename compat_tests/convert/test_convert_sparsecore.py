@@ -26,7 +26,7 @@ from compat_tests.support.sparsecore_checkpoints import INITIAL, Program, random
 from compat_tests.support.sparsecore_tables import random_sparse_cores
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
-from tf2_engine import sparsecore_proto
+from tf2_engine import sparsecore_layout
 from tf2_engine.sparsecore_layout import SparseCores, stacked, stacks_of, table_layouts
 
 LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
@@ -100,7 +100,7 @@ def numbers(tensors: Mapping[str, Any]) -> dict[str, Any]:
 def assert_stacks(program: Program, sparse_cores: SparseCores, tensors: Mapping[str, Any]) -> None:
     """Checks all tensors below the TPUEmbedding against the layout of the program's tables."""
     layouts = table_layouts(program.tables, sparse_cores)
-    wanted: dict[str, Any] = {LAYOUTS: sparsecore_proto.serialized(layouts.values())}
+    wanted: dict[str, Any] = {LAYOUTS: sparsecore_layout.serialized(layouts.values())}
     for name, stack in stacks_of(layouts.values()).items():
         for slot, initial in {"": 0.0, **INITIAL[program.kinds[stack[0].table]]}.items():
             values = {each.table: program.values[each.table][slot] for each in stack}
@@ -164,7 +164,7 @@ def test_inspect_and_the_command(
     assert "trained" not in text
 
     tensors = legacy_checkpoints.read(new)
-    layouts = sparsecore_proto.parsed(tensors[LAYOUTS])
+    layouts = sparsecore_layout.parsed(tensors[LAYOUTS])
     assert layouts["few"].samples_per_sparse_core == 16 // 4
     tensors[f"embedding/few_users.Saccumulators{END}"][layouts["few"].stored(np.array([5]))] += 1
     report = convert.inspect(rewritten(tensors, {}, str(tmp_path / "trained")), initial=new)
@@ -219,9 +219,9 @@ def test_layouts_of_a_damaged_file(tmp_path: pathlib.Path) -> None:
     spec = spec_of("Adagrad", "dict")
     converted(spec, tmp_path, old, "new", SparseCores(1, 4))
     good = legacy_checkpoints.read(str(tmp_path / "new"))
-    layouts = sparsecore_proto.parsed(good[LAYOUTS])
+    layouts = sparsecore_layout.parsed(good[LAYOUTS])
     for number, data in enumerate(
-        [b"", b"\xff", *map(sparsecore_proto.serialized, bad_layouts(layouts))]
+        [b"", b"\xff", *map(sparsecore_layout.serialized, bad_layouts(layouts))]
     ):
         path = rewritten(good, {LAYOUTS: data}, str(tmp_path / f"bad{number}"))
         with pytest.raises(ValueError, match=r"layout|must be float32"):

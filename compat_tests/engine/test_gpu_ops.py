@@ -20,7 +20,7 @@ from compat_tests.support import fresh
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver
 from tf2_engine.backends.host.gpu_kernels import GpuKernels
-from tf2_engine.native import RULES, cache, gpu_ops, loading, nvrtc
+from tf2_engine.native import RULES, cache, gpu_ops, loading
 
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
 
@@ -49,10 +49,10 @@ def kernels() -> list[Any]:
 def test_kernels_compile(rule: str, arch: str) -> None:
     """NVRTC takes the kernels of every rule for every architecture, of which it knows sm_70."""
     try:
-        nvrtc.library()
+        gpu_ops.nvrtc()
     except cache.CannotBuild as error:
         pytest.skip(str(error))
-    assert nvrtc.compile_kernels(arch, rule).startswith(b"\x7fELF")
+    assert gpu_ops.compile_kernels(arch, rule).startswith(b"\x7fELF")
 
 
 def test_kernels_have_the_bits_of_the_native_ops() -> None:
@@ -98,11 +98,11 @@ def test_without_kernels_tensorflows_ops_run(
 def test_nvrtc_names_what_it_cannot_compile() -> None:
     """A GPU that is newer than NVRTC is named, and what NVRTC says of it."""
     try:
-        nvrtc.library()
+        gpu_ops.nvrtc()
     except cache.CannotBuild as error:
         pytest.skip(str(error))
     with pytest.raises(cache.CannotBuild, match=r"sm_7777"):
-        nvrtc.compile_kernels("sm_7777", "adagrad")
+        gpu_ops.compile_kernels("sm_7777", "adagrad")
 
 
 def optimizer_of(name: str) -> Any:

@@ -18,7 +18,7 @@ from tf2_engine import (
     ProximalYogi,
     errors,
 )
-from tf2_engine.optimizers.proximal_yogi import warn_inferred
+from tf2_engine.optimizers.adam import warn_inferred
 from tf2_engine.specs import read_optimizer
 
 

@@ -37,7 +37,7 @@ from tf2_engine.backends import HostDriver, PsDriver
 from tf2_engine.backends.host import profile
 from tf2_engine.backends.ps.messages import WIRES, Wire
 from tf2_engine.placement import LAYOUTS, Layout
-from tf2_engine.quantization import Quantization
+from tf2_engine.specs import Quantization
 from tf2_engine.tables import Table
 
 Group = tuple[Combination, ...]

@@ -19,7 +19,7 @@ from estimator_bridge.canned.heads.regression import (
 )
 from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours
-from tf2_engine.keras.signatures import outputs_of, request_of
+from tf2_engine.keras.saved_model import outputs_of, request_of
 
 RNG = np.random.default_rng(1)
 WEIGHTS = RNG.uniform(0.5, 1.5, 12).astype(np.float32)

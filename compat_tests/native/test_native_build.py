@@ -23,7 +23,7 @@ from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge.cli import main as cli
 from tf2_engine import errors, soft_tpu
-from tf2_engine.native import build, cache, loading, prebuilt
+from tf2_engine.native import build, cache, loading
 
 HERE = str(ROOT)
 
@@ -444,9 +444,9 @@ def shipped(
     """The library of `tiny.cc` as a wheel brings it along; what its compilation noted is gone."""
     monkeypatch.delenv("CXXFLAGS", raising=False)
     monkeypatch.delenv(build.SANITIZE, raising=False)
-    monkeypatch.setattr(prebuilt, "runs_here", lambda: True)
-    monkeypatch.setattr(prebuilt, "FOLDER", log.parent / "prebuilt")
-    [library] = build.prebuild(prebuilt.FOLDER)
+    monkeypatch.setattr(cache, "runs_here", lambda: True)
+    monkeypatch.setattr(cache, "FOLDER", log.parent / "prebuilt")
+    [library] = build.prebuild(cache.FOLDER)
     log.unlink()
     return library
 
@@ -481,7 +481,7 @@ MISFITS: dict[str, Callable[[pathlib.Path, pytest.MonkeyPatch], None]] = {
     "abi": lambda _, patch: patch.setattr(
         build.tf.sysconfig, "get_compile_flags", lambda: ["-D_GLIBCXX_USE_CXX11_ABI=0"]
     ),
-    "processor": lambda _, patch: patch.setattr(prebuilt, "runs_here", lambda: False),
+    "processor": lambda _, patch: patch.setattr(cache, "runs_here", lambda: False),
     "flags": lambda _, patch: patch.setenv("CXXFLAGS", "-DNDEBUG"),
     "sanitizer": lambda _, patch: patch.setenv(build.SANITIZE, "undefined"),
     "damage": lambda library, _: _write(library, "no library"),
@@ -544,11 +544,11 @@ def test_a_processor_without_the_instructions_takes_none(
     machine: str, left_out: str, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """x86 needs every instruction of the level, 64-bit ARM none; other machines take no library."""
-    monkeypatch.setattr(prebuilt.platform, "machine", lambda: machine)
-    every = prebuilt._INSTRUCTIONS["x86_64"] | {"fpu"}
-    monkeypatch.setattr(prebuilt, "processor_flags", lambda: every - {left_out})
+    monkeypatch.setattr(cache.platform, "machine", lambda: machine)
+    every = cache._INSTRUCTIONS["x86_64"] | {"fpu"}
+    monkeypatch.setattr(cache, "processor_flags", lambda: every - {left_out})
 
-    assert prebuilt.runs_here() is runs
+    assert cache.runs_here() is runs
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from compat_tests.support.serving_inputs import (
     spec,
     stock,
 )
-from tf2_engine import errors, serving_tables, small_types
+from tf2_engine import errors, serving, small_types
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import whole as joined
 
@@ -222,7 +222,7 @@ def test_the_shards_of_an_engine_stay_shards(table_dtype: str, strategy: str) ->
 def test_tables_are_read_in_parts(table_dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is read some rows at a time is the one that is read at once; it may be empty."""
     whole = tf2_engine.serving_table(tf.Variable(TABLE), table_dtype, "users")
-    monkeypatch.setattr(serving_tables, "_ELEMENTS_AT_ONCE", 5 * DIM)
+    monkeypatch.setattr(serving, "_ELEMENTS_AT_ONCE", 5 * DIM)
     parts = tf2_engine.serving_table(tf.Variable(TABLE), table_dtype, "users")
     np.testing.assert_array_equal(whole.numpy(), parts.numpy())
     assert parts.dtype == small_types.stored_dtype(table_dtype)

@@ -30,7 +30,7 @@ from compat_tests.support.tpu_programs import (
     topology,
 )
 from tf2_engine import errors
-from tf2_engine.backends.tpu import checks
+from tf2_engine.backends.tpu import cores
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.batch import Batch
@@ -159,7 +159,7 @@ def test_eager_inputs_are_on_the_host() -> None:
     """Tensors that are values already have a device too, and are not taken for a TPU's."""
     ids = tf.RaggedTensor.from_row_lengths(tf.range(3), [1, 2])
     for value in (tf.range(3), ids, None):
-        checks.check_on_host("feature", value)
+        cores.check_on_host("feature", value)
 
 
 @EITHER

@@ -12,7 +12,7 @@ import tensorflow as tf
 from compat_tests.support.legacy_specs import OURS
 from tf2_engine import training
 from tf2_engine.soft_tpu import SoftTPUStrategy
-from tf2_engine.training import short_batches
+from tf2_engine.training import model
 
 SIZE, SAMPLES = 8, 11
 
@@ -29,7 +29,7 @@ def test_a_batch_is_filled_and_its_predictions_are_cut() -> None:
             "rate": tf.constant(0.5),
         },
     }
-    filled = short_batches.filled(batch, 4)
+    filled = model.padded(batch, 4)
     rest = filled["rest"]
 
     assert filled["ids"]["word"].dense_shape.numpy().tolist() == [4, 2]
@@ -38,22 +38,22 @@ def test_a_batch_is_filled_and_its_predictions_are_cut() -> None:
     np.testing.assert_array_equal(rest["dense"], [[1.0] * 3] * 2 + [[0.0] * 3] * 2)
     assert rest["text"].numpy().tolist() == [b"a", b"b", b"", b""]
     assert rest["rate"].numpy() == 0.5
-    present = filled[short_batches.PRESENT].numpy()
+    present = filled[model.PRESENT].numpy()
     assert present.tolist() == [True, True, False, False]
 
-    predictions = {"net": np.arange(4), "rate": np.float32(0.5), short_batches.PRESENT: present}
-    cut = short_batches.cut(predictions)
+    predictions = {"net": np.arange(4), "rate": np.float32(0.5), model.PRESENT: present}
+    cut = model.without_padding(predictions)
     assert cut["net"].tolist() == [0, 1]
     assert cut["rate"] == 0.5
     assert list(cut) == ["net", "rate"]
-    assert short_batches.cut({"net": np.arange(4)})["net"].tolist() == [0, 1, 2, 3]
+    assert model.without_padding({"net": np.arange(4)})["net"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_batch_that_is_too_large_is_refused() -> None:
     """The message has the size that the TPU is configured for, and the way out."""
     batch = {"ids": {"word": tf.sparse.from_dense([[1], [2], [3]])}}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples, .* at most"):
-        short_batches.filled(batch, 2)
+        model.padded(batch, 2)
 
 
 def model_fn(features: Any, mode: str) -> training.ModelSpec:

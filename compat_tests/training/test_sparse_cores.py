@@ -13,9 +13,10 @@ import tensorflow as tf
 import tf2_engine
 from tf2_engine import EngineSpec, FeatureSpec, SparseCoreLimits, TableSpec, errors, training
 from tf2_engine import preprocessing as pre
-from tf2_engine.backends import HostDriver, sparse_core_arithmetic
+from tf2_engine.backends import HostDriver
+from tf2_engine.backends.sparsecore.driver import accumulating, driver_for_sparsecore
 from tf2_engine.keras import TPUEmbedding
-from tf2_engine.preprocessing import sparse_core
+from tf2_engine.preprocessing.module import in_order
 from tf2_engine.soft_tpu import SoftTPUStrategy
 
 SPEC = EngineSpec(
@@ -29,7 +30,7 @@ SPEC = EngineSpec(
 
 def test_the_strategy_decides_which_driver_it_is() -> None:
     """The target runs on the host; a TPU of the first generation is refused by name."""
-    driver = sparse_core_arithmetic.make_driver()
+    driver = driver_for_sparsecore()
 
     assert isinstance(driver, HostDriver)
     assert driver.arithmetic == "sparsecore"
@@ -37,13 +38,13 @@ def test_the_strategy_decides_which_driver_it_is() -> None:
         SoftTPUStrategy(1).scope(),
         pytest.raises(errors.InvalidSpec, match=r"no SparseCores, but .* the first generation"),
     ):
-        sparse_core_arithmetic.make_driver()
+        driver_for_sparsecore()
 
 
 def test_tables_accumulate(caplog: pytest.LogCaptureFixture) -> None:
     """A warning names the table whose setting is ignored, and no other."""
     with caplog.at_level(logging.WARNING):
-        spec = sparse_core_arithmetic.accumulating(SPEC)
+        spec = accumulating(SPEC)
 
     assert all(t.optimizer and t.optimizer.use_gradient_accumulation for t in spec.tables)
     assert [text.partition(":")[0] for text in caplog.messages] == ["Table 'a'"]
@@ -62,7 +63,7 @@ def test_ids_are_in_order() -> None:
         "share": tf.SparseTensor(where, [0.3, 0.2, 0.1, 0.9], [2, 3]),
         "word": tf.SparseTensor([[1, 0], [0, 0]], tf.constant([5, 4], tf.int64), [2, 1]),
     }
-    prepared = sparse_core.in_order(pre.Preprocessing(columns)(raw))
+    prepared = in_order(pre.Preprocessing(columns)(raw))
 
     seen, weight = prepared.ids["seen"], (prepared.weights or {})["seen"]
     np.testing.assert_array_equal(seen.values, [1, 2, 9, 3])
@@ -135,5 +136,5 @@ def test_a_host_says_that_it_has_no_limits(caplog: pytest.LogCaptureFixture) -> 
     for drops, count in ((False, 0), (True, 1)):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            sparse_core_arithmetic.make_driver(SparseCoreLimits(allow_id_dropping=drops))
+            driver_for_sparsecore(SparseCoreLimits(allow_id_dropping=drops))
         assert len(caplog.messages) == count

@@ -9,7 +9,7 @@ from compat_tests.cases.legacy import Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, stock_layouts, translating
 from estimator_bridge.audit.of_tables import layouts_of_spec
 from estimator_bridge.translation.read_spec import read_spec
-from tf2_engine import sparsecore_proto
+from tf2_engine import sparsecore_layout
 from tf2_engine.sparsecore_layout import SparseCores
 
 EACH = ["Adagrad", "AdagradMomentum", "Adam", "Ftrl", "StochasticGradientDescent"]
@@ -36,7 +36,7 @@ def test_stock_takes_it(kind: str) -> None:
 
     protos = stock_layouts.TableLayouts(tables=embedding.embedding_layouts.values())
     layouts = layouts_of_spec(spec, read_spec(spec), SparseCores(2, 2), batch_size=16)
-    assert sparsecore_proto.parsed(protos.SerializeToString()) == layouts
+    assert sparsecore_layout.parsed(protos.SerializeToString()) == layouts
     assert {layout.stack for layout in layouts.values()} == {"t_u", "v"}
     slots = tf2.engine_spec.tables[0].optimizer.slot_names
     assert set(embedding._variables["t_u"]) == {"parameters", *slots}

@@ -167,7 +167,7 @@ tf.train.Optimizer.minimize = lambda self, loss, *args, **kwargs: right(
     ),
     "metrics": (
         """\
-from tf2_engine.host_metrics import Metrics
+from tf2_engine.training.host_functions import Metrics
 right = Metrics.update
 Metrics.update = lambda self, values: right(self, [value[:1] * 2 for value in values])
 """,

@@ -66,14 +66,16 @@ def _or_why_not(find: Callable[[], str]) -> str:
 
 
 def _native_ops() -> str:
-    from tf2_engine.native import build, gpu_ops, loading, nvrtc
+    from tf2_engine.native import build, gpu_ops, loading
 
     if loading.setting() == "0":
         return "not used, because the setting says so"
     on_gpu = loading.on_gpu()
     source = gpu_ops.SOURCE if on_gpu else loading.SOURCE
     try:
-        compiled_by = f", with kernels of NVRTC {nvrtc.version()} for the GPU" if on_gpu else ""
+        compiled_by = (
+            f", with kernels of NVRTC {gpu_ops.nvrtc_version()} for the GPU" if on_gpu else ""
+        )
         if build.existing(source) is None:
             build.library_path(source)  # raises the reason why it could not be compiled
             return (

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import check_estimator
 from estimator_bridge.runtime.loop.session_hooks import StepHook
-from tf2_engine.summaries.evaluations import Evaluations
+from tf2_engine.summaries.events import Evaluations
 from tf2_engine.types import Object, Variable
 
 

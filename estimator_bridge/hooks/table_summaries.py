@@ -10,7 +10,7 @@ from estimator_bridge.runtime.step import engine_step
 from tf2_engine.summaries import statistics
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.summaries.projector import Labels, first_rows, write_projector
-from tf2_engine.summaries.writing import EVERY, checked_interval
+from tf2_engine.summaries.statistics import EVERY, checked_interval
 from tf2_engine.types import Session, Tensor
 
 

@@ -15,10 +15,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Maps names to drivers. The first is the default if no other driver claims the strategy.
-
-`PsDriver` is missing because it takes the devices of its tasks as arguments.
-"""
+"""Maps names to drivers, but for `PsDriver`, which takes the devices of its tasks as arguments."""
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:

@@ -1,8 +1,4 @@
-"""The interface of a backend: a driver, which runs a plan, and the cores that it runs on.
-
-`EngineCores` splits the arguments of a call into values per core. `Driver` passes these values to
-the device.
-"""
+"""The interface of a backend: a driver, which runs a plan, and the cores that it runs on."""
 
 from __future__ import annotations
 
@@ -21,16 +17,13 @@ from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-"""The update rules to use: the rules of TPUs before v5p, or of SparseCores (TPU v5p, v6e, TPU7x).
-"""
+"""Whose update rules to use: those of TPUs before v5p, or of SparseCores."""
 
 Value = TypeVar("Value")
 """What a `ReadCore` function makes of the arguments of a call for one core or replica."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
-"""The activations of a step: for each core, a list with one tensor per feature, [*output_shape,
-dim] float32.
-"""
+"""For each core, a list with one tensor per feature, [*output_shape, dim] float32."""
 
 Gradients: TypeAlias = Sequence[Sequence[Tensor]]
 """The gradients of `Activations`, with the same shapes."""
@@ -46,23 +39,19 @@ ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
 """A function that reads the arguments of a call for one core or replica."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""A function that computes a call for all cores. Its argument maps each core's position to the
-values for this core. It returns an op, or one result per core.
-"""
+"""Maps the values of each core, by position, to an op or to one result per core."""
 
 
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine, and how a call is split into values for each core.
 
-    A caller can use an engine's method in three ways: for a global step, with values from an
-    iterator of a distributed dataset; for a replica, inside `strategy.run`; or for one core, which
-    the caller names by its device.
+    A method of the engine is called for a global step, with values of a distributed dataset; for a
+    replica, inside `strategy.run`; or for one core, named by its device.
 
     Attributes:
-        hosts: the number of hosts over which a table's rows are spread.
+        hosts: the number of hosts over which rows are spread.
         per_replica: the number of cores per replica; above 1 with model parallelism.
-        tables_on_device: whether the tables are in a device's memory, so that the variables are
-            copies.
+        tables_on_device: whether a device holds the tables, so that the variables are copies.
         servers: the parameter servers that hold the tables, if any.
     """
 
@@ -92,8 +81,7 @@ class EngineCores(abc.ABC):
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns:
-            The op, or the result: inside `strategy.run` the replica's result, otherwise the result
-                of the only core, or a list with the result of each core.
+            The op, or the result: of the replica, of the only core, or a list with one per core.
         """
 
     @abc.abstractmethod
@@ -130,10 +118,7 @@ class Driver(abc.ABC):
     arithmetic: Arithmetic = "tpu"
 
     drops_batches: ClassVar[bool] = True
-    """Whether `reset_batches` drops waiting batches.
-
-    A device with its own queue cannot drop them.
-    """
+    """Whether `reset_batches` drops waiting batches, which a device with its own queue cannot."""
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -146,10 +131,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
-        """Creates the cores for an engine in the current scope.
-
-        `count` and `hosts` are what the user asks for; the driver chooses a number for None.
-        """
+        """Creates the cores for an engine in the current scope; None lets the driver choose."""
 
     def synchronous(self, count: int) -> SynchronousDriver:
         """Creates a driver like this one, for steps that consist of `count` function calls."""
@@ -198,8 +180,8 @@ class Driver(abc.ABC):
         `training` is False if no gradients can follow, and None if they may. `name` distinguishes
         the batches of a graph. Returns the activations, and a function that sends their gradients.
 
-        On a TPU, the graph rewrite turns a training batch into one for inference if no op with the
-        batch's name sends gradients. The software TPU does this only if `training` is False.
+        On a TPU, the graph rewrite makes a batch one for inference if no op with its name sends
+        gradients. The software TPU does this only if `training` is False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -208,8 +190,8 @@ class Driver(abc.ABC):
 class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
-    `dequeue` returns a list with one entry per core, and `send_gradients` takes such a list.
-    `enqueue` takes the batch of all cores, or of one core.
+    `dequeue` returns, and `send_gradients` takes, a list with one entry per core. `enqueue` takes
+    the batch of all cores, or of one.
     """
 
 
@@ -229,10 +211,7 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver for steps that consist of several function calls, one for each core.
-
-    Each function call sends its gradients; then the coordinator applies all gradients.
-    """
+    """A driver for steps of several function calls, one per core, that the coordinator applies."""
 
     @abc.abstractmethod
     def collect_gradients(

@@ -57,81 +57,21 @@ if TYPE_CHECKING:
         bucketized_column,
         embedding_column,
         id_column,
+        parse_example_spec,
+        parsing_receiver,
         shared_embedding_columns,
-    )
-    from tf2_engine.keras.example_specs import parse_example_spec, parsing_receiver
-    from tf2_engine.keras.graph_receivers import (
-        ServingInputReceiver,
-        TensorServingInputReceiver,
-        graph_receiver,
-        raw_receiver,
     )
     from tf2_engine.keras.keras_optimizers import translate_keras_optimizer
     from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
-    from tf2_engine.keras.saved_model import export_saved_model, exportable
-    from tf2_engine.keras.strategies import tpu_strategy
-    from tf2_engine.keras.warm_starts import WarmStart
+    from tf2_engine.keras.model_checkpoints import WarmStart
+    from tf2_engine.keras.saved_model import (
+        ServingInputReceiver,
+        TensorServingInputReceiver,
+        export_saved_model,
+        exportable,
+        graph_receiver,
+        raw_receiver,
+    )
+    from tf2_engine.training.strategies import tpu_strategy
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "tf2_engine.keras.classes": [
-            "Baseline",
-            "BestExporter",
-            "BinaryClassHead",
-            "ColumnEmbedding",
-            "DenseFeatures",
-            "GRUCell",
-            "LatestExporter",
-            "LinearFeatures",
-            "LogisticRegressionHead",
-            "MultiClassHead",
-            "MultiHead",
-            "MultiLabelHead",
-            "PoissonRegressionHead",
-            "Preprocessing",
-            "RateByStep",
-            "RegressionHead",
-            "RuleOptimizer",
-            "SequenceFeatures",
-            "SequenceHead",
-            "StepLog",
-            "StopAtStep",
-            "StopIfHigher",
-            "StopIfLower",
-            "StopIfNaN",
-            "StopIfNoDecrease",
-            "StopIfNoIncrease",
-            "StopWhen",
-            "TableModel",
-            "TableSummaryCallback",
-            "TPUEmbedding",
-            "TrainerModel",
-            "layer_for",
-            "preprocessing_for",
-        ],
-        "tf2_engine.keras.columns": [
-            "ByStep",
-            "Indicator",
-            "Numeric",
-            "PlainEmbedding",
-            "SequenceNumeric",
-            "bucketized_column",
-            "embedding_column",
-            "id_column",
-            "shared_embedding_columns",
-        ],
-        "tf2_engine.keras.example_specs": ["parse_example_spec", "parsing_receiver"],
-        "tf2_engine.keras.graph_receivers": [
-            "ServingInputReceiver",
-            "TensorServingInputReceiver",
-            "graph_receiver",
-            "raw_receiver",
-        ],
-        "tf2_engine.keras.keras_optimizers": ["translate_keras_optimizer"],
-        "tf2_engine.keras.legacy_rules": ["KerasMomentum", "KerasRMSProp"],
-        "tf2_engine.keras.saved_model": ["export_saved_model", "exportable"],
-        "tf2_engine.keras.strategies": ["tpu_strategy"],
-        "tf2_engine.keras.warm_starts": ["WarmStart"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -1,6 +1,6 @@
 """Creates the layers for each version of Keras, from the same code.
 
-A model only accepts layers of its own version of Keras, and one program may use two versions.
+A model accepts only layers of its own version, and one program may use two versions.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tf2_engine.keras.callbacks import export_callbacks, step_logs, training_ends
+from tf2_engine.keras import callbacks
 from tf2_engine.keras.heads import class_heads, combined_heads, number_heads
 from tf2_engine.keras.layer_bases import column_layers, linear_layer, sequence_layer
+from tf2_engine.keras.layer_bases.column_layers import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
-from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.rule_optimizer import RateByStepBase, RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
@@ -37,17 +37,17 @@ _LAYERS = (
     sequence_layer.SequenceFeaturesLayer,
 )
 _CALLBACKS = (
-    export_callbacks.BestExporterBase,
-    export_callbacks.LatestExporterBase,
-    step_logs.StepLogBase,
-    step_logs.TableSummaryCallbackBase,
-    training_ends.StopAtStepBase,
-    training_ends.StopIfHigherBase,
-    training_ends.StopIfLowerBase,
-    training_ends.StopIfNaNBase,
-    training_ends.StopIfNoDecreaseBase,
-    training_ends.StopIfNoIncreaseBase,
-    training_ends.StopWhenBase,
+    callbacks.BestExporterBase,
+    callbacks.LatestExporterBase,
+    callbacks.StepLogBase,
+    callbacks.TableSummaryCallbackBase,
+    callbacks.StopAtStepBase,
+    callbacks.StopIfHigherBase,
+    callbacks.StopIfLowerBase,
+    callbacks.StopIfNaNBase,
+    callbacks.StopIfNoDecreaseBase,
+    callbacks.StopIfNoIncreaseBase,
+    callbacks.StopWhenBase,
 )
 
 
@@ -68,32 +68,31 @@ def preprocessing_for(keras: types.ModuleType) -> type:
 
 
 def column_embedding_for(keras: types.ModuleType) -> type:
-    layer_class = _subclass(
-        "ColumnEmbedding", (column_layers.ColumnEmbeddingLayer, keras.layers.Layer)
-    )
+    layer_class = _registered(keras, column_layers.ColumnEmbeddingLayer, keras.layers.Layer)
     layer_class._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
-    return registered(keras, layer_class)
+    return layer_class
 
 
 def cell_for(keras: types.ModuleType) -> type:
-    cell_class = _subclass("GRUCell", (sequence_layer.GRUCellBase, keras.layers.Layer))
+    cell_class = _registered(keras, sequence_layer.GRUCellBase, keras.layers.Layer)
     cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
-    return registered(keras, cell_class)
+    return cell_class
 
 
-def rate_for(keras: types.ModuleType) -> type:
-    schedule = keras.optimizers.schedules.LearningRateSchedule
-    return registered(keras, _subclass("RateByStep", (RateByStepBase, schedule)))
+def _registered(keras: types.ModuleType, base: type, keras_base: type) -> type:
+    return registered(keras, _subclass(_name(base), (base, keras_base)))
+
+
+def _name(base: type) -> str:
+    return base.__name__.removesuffix("Layer").removesuffix("Base")
 
 
 def _layer(base: type) -> Callable[[types.ModuleType], type]:
-    name = base.__name__.removesuffix("Layer")
-    return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
+    return lambda keras: _registered(keras, base, keras.layers.Layer)
 
 
 def _callback(base: type) -> Callable[[types.ModuleType], type]:
-    name = base.__name__.removesuffix("Base")
-    return lambda keras: _subclass(name, (base, keras.callbacks.Callback))
+    return lambda keras: _subclass(_name(base), (base, keras.callbacks.Callback))
 
 
 @functools.cache
@@ -107,14 +106,16 @@ def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) 
 
 
 _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
-    **{base.__name__.removesuffix("Layer"): _layer(base) for base in _LAYERS},
-    **{base.__name__.removesuffix("Base"): _callback(base) for base in _CALLBACKS},
+    **{_name(base): _layer(base) for base in _LAYERS},
+    **{_name(base): _callback(base) for base in _CALLBACKS},
     "ColumnEmbedding": column_embedding_for,
     "GRUCell": cell_for,
     "Preprocessing": preprocessing_for,
-    "RateByStep": rate_for,
-    "RuleOptimizer": lambda keras: registered(
-        keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
+    "RateByStep": lambda keras: _registered(
+        keras, RateByStepBase, keras.optimizers.schedules.LearningRateSchedule
+    ),
+    "RuleOptimizer": lambda keras: _registered(
+        keras, RuleOptimizerBase, keras.optimizers.Optimizer
     ),
     "TPUEmbedding": layer_for,
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),

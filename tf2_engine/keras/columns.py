@@ -1,11 +1,11 @@
-"""Columns of a model, which say how features become ids and in which tables ids are looked up."""
+"""Columns of a model: how features are parsed and become ids, and which tables look them up."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -22,9 +22,7 @@ class TableColumn:
 
     Attributes:
         ids: the column that computes the ids from raw features.
-        table: a `tf.tpu.experimental.embedding.TableConfig`.
-        max_sequence_length: the length to which sequences are cut and padded, or 0 if the feature
-            is no sequence.
+        max_sequence_length: the length to which sequences are cut and padded; 0 for no sequence.
         suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
     """
 
@@ -125,8 +123,7 @@ class Numeric(_Numbers):
     Attributes:
         normalizer_fn: a function that is applied to the feature, or None.
         shape: the shape of an example, for `parse_example_spec`.
-        default_value: the value for Examples without the feature. With None such Examples raise an
-            error.
+        default_value: the value for Examples without the feature, which are an error with None.
         dtype: the type in Examples.
     """
 
@@ -145,8 +142,7 @@ class SequenceNumeric(_Numbers):
         key: the key of a SparseTensor, [batch, steps * numbers per step] or [batch, steps, ...].
         shape: the shape of a step.
         default_value: the value of missing numbers, and of steps after an example's end.
-        dtype: the type in Examples.
-        normalizer_fn: a function that is applied to the SparseTensor first, or None.
+        dtype, normalizer_fn: as in `Numeric`; the function gets the SparseTensor.
     """
 
     key: str
@@ -252,10 +248,7 @@ def bucketized_column(
 class ByStep:
     """A learning rate that is a function of the global step, for the optimizer of a table.
 
-        EMB.SGD(learning_rate=ByStep(falling_rate))
-
-    Attributes:
-        step: the step of the `ColumnEmbedding`, or 0 before there is one.
+    For instance, `EMB.SGD(learning_rate=ByStep(falling_rate))`.
     """
 
     def __init__(self, function: Callable[[Object], Object]) -> None:
@@ -295,3 +288,63 @@ def features_of(
             )
     by_key = {each.key: each for each in listed}
     return sorted(by_key.values(), key=lambda each: (str(each.table.name), each.key))
+
+
+Column = ModelColumn | preprocessing.Column | str
+Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
+
+
+def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
+    """Creates the arguments of `tf.io.parse_example`, like `make_parse_example_spec`."""
+    specs: dict[str, Object] = {}
+    for column in columns:
+        for key, spec in specs_of(column):
+            if specs.setdefault(key, spec) != spec:
+                raise errors.InvalidSpec(
+                    f"Feature {key!r} is read by one column as {specs[key]} and by another as "
+                    f"{spec}. Give all columns of a feature the same type and shape."
+                )
+    return specs
+
+
+def parsing_receiver(
+    feature_spec: Mapping[str, Object], default_batch_size: int | None = None
+) -> Callable[[], Receiver]:
+    """Creates a receiver of serialized Examples for `TableModel.export_saved_model`.
+
+    It returns the spec of the Examples, [batch] string, and a function that parses them.
+
+    Args:
+        default_batch_size: None allows any batch size.
+    """
+    spec = tf.TensorSpec([default_batch_size], tf.string, "examples")
+    return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
+
+
+def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
+    if isinstance(column, str):  # inside a crossed column
+        yield column, tf.io.VarLenFeature(tf.string)
+    elif isinstance(column, Numeric):
+        default = column.default_value
+        yield column.key, tf.io.FixedLenFeature(column.shape, column.dtype, default)
+    elif isinstance(column, SequenceNumeric):
+        yield column.key, tf.io.VarLenFeature(column.dtype)
+    elif isinstance(column, preprocessing.Column):
+        yield from _specs_of_ids(column)
+    else:
+        yield from _specs_of_ids(column.ids)
+
+
+def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
+    if isinstance(column, preprocessing.Crossed):
+        for each in column.keys:
+            yield from specs_of(each)
+    elif isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
+        yield from _specs_of_ids(column.column)
+        if isinstance(column, preprocessing.Weighted):
+            yield column.weight_key, tf.io.VarLenFeature(tf.float32)
+    elif isinstance(column, preprocessing.Bucketized):
+        yield column.key, tf.io.FixedLenFeature((1,), tf.float32)
+    else:
+        key: str = column.key  # type: ignore[attr-defined]
+        yield key, tf.io.VarLenFeature(getattr(column, "dtype", tf.int64))

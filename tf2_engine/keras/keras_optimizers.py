@@ -1,15 +1,17 @@
-"""Translates Keras optimizers to the engine's optimizers, and refuses unsupported ones."""
+"""Converts what a layer is given, Keras optimizers included, to an engine's spec."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors, specs, tf_compat
 from tf2_engine.optimizers import FTRL, OPTIMIZERS, SGD, Adagrad, Adam, Optimizer
-from tf2_engine.types import Object, Tensor
+from tf2_engine.types import Nest, Object, Tensor, Variable
 
 Settings = dict[str, Object]
 
@@ -34,10 +36,7 @@ WAY_OUT = {
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""The largest epsilon of Adagrad that can be ignored, as a share of the initial accumulator.
-
-Such an epsilon changes a step by less than 8e-6 of its size. Keras' defaults are 1e-7 and 0.1.
-"""
+"""The largest negligible epsilon, per initial accumulator: a step changes by less than 8e-6."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,8 +69,8 @@ class OptimizerRate:
 class BiasCorrectedRate:
     """Multiplies a rate by Adam's bias correction, sqrt(1 - beta_2^t) / (1 - beta_1^t).
 
-    The step t is `iterations` + 1, because an optimizer increments `iterations` after the update.
-    Reference: Kingma and Ba, 2014, the end of section 2.
+    The step t is `iterations` + 1, because `iterations` grows after the update. Reference: Kingma
+    and Ba, 2014, the end of section 2.
     """
 
     rate: OptimizerRate
@@ -98,8 +97,8 @@ def translate_keras_optimizer(
     every step, and includes the legacy `decay`.
 
     Args:
-        optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
-            are returned unchanged, and those of `tf.tpu.experimental.embedding` are converted.
+        optimizer: SGD, Adagrad, Adam or Ftrl of any Keras. Optimizers of the engine are returned
+            unchanged, and those of `tf.tpu.experimental.embedding` are converted.
         bias_correction: True means Adam as in Keras: the rate includes the bias correction, epsilon
             is added to the square root, and all rows change in every step. False means Adam with
             the defaults of a TPU: no bias correction, epsilon under the square root, and only rows
@@ -107,7 +106,7 @@ def translate_keras_optimizer(
         lazy_adam: whether only rows of the batch change; by default as described above.
 
     Raises:
-        InvalidSpec: a setting cannot be translated; the message names it.
+        InvalidSpec: a setting cannot be translated.
         WrongType: the optimizer has another class.
     """
     if not is_keras_optimizer(optimizer):
@@ -191,3 +190,92 @@ _TRANSLATIONS: dict[str, Callable[[OptimizerRate, Settings], Optimizer]] = {
     "Adam": _adam,
     "Ftrl": _ftrl,
 }
+
+
+ARITHMETICS = ("tpu", "sparsecore", "keras")
+
+_NOT_PIPELINED = (
+    "`pipeline_execution_with_tensor_core`=True is ignored: off a TPU Keras optimizers train the "
+    "tables, and activations are never one step old. `arithmetic`='tpu' trains as a TPU does."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """The checked arguments of a layer. The optimizers in the spec are optimizers of the engine."""
+
+    spec: specs.EngineSpec
+    tables: tuple[Object, ...]
+    arithmetic: str
+    trains: bool
+
+    def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
+        names = (table.name or "" for table in self.spec.tables)
+        return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
+
+
+def configure(
+    feature_config: Nest,
+    optimizer: Object,
+    *,
+    arithmetic: str | None,
+    on_tpu: bool,
+    made_here: bool,
+    bias_correction: bool,
+    pipelined: bool,
+) -> Configuration:
+    tables = tuple(specs.table_configs(feature_config))
+    optimizers = [table.optimizer or optimizer for table in tables]
+    trains = all(each is not None for each in optimizers)
+    if on_tpu and not trains:
+        raise errors.InvalidSpec(
+            "`optimizer`=None is not possible under a TPUStrategy; pass the optimizer that trains "
+            "the tables."
+        )
+    by_keras = trains and all(map(is_keras_optimizer, optimizers))
+    arithmetic = _arithmetic(arithmetic, on_tpu, by_keras and not made_here)
+    if arithmetic == "keras":
+        _check_keras_optimizers(optimizers if trains else ())
+        if pipelined:
+            warnings.warn(_NOT_PIPELINED, stacklevel=3)
+        pipelined = False
+    # Each optimizer is translated once, so that its tables share one rate.
+    translated = {
+        id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
+        if arithmetic != "keras" and trains
+        else specs.NO_UPDATES
+        for optimizer in optimizers
+    }
+    copies = {
+        id(table): _with(table, optimizer=translated[id(optimizer)])
+        for table, optimizer in zip(tables, optimizers, strict=True)
+    }
+    engine_config = tf.nest.map_structure(
+        lambda feature: _with(feature, table=copies[id(feature.table)]), feature_config
+    )
+    spec = specs.from_feature_config(engine_config, pipeline_execution_with_tensor_core=pipelined)
+    return Configuration(spec, tables, arithmetic, trains)
+
+
+def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
+    if choice is None:
+        return "keras" if by_keras and not on_tpu else "tpu"
+    specs.check_choice("", "arithmetic", choice, ARITHMETICS)
+    # A program chooses "keras" for machines without a TPU, but may also run on a TPU.
+    return "tpu" if on_tpu and choice == "keras" else choice
+
+
+def _check_keras_optimizers(optimizers: Sequence[Object]) -> None:
+    for optimizer in optimizers:
+        if not is_keras_optimizer(optimizer):
+            raise errors.InvalidSpec(
+                f"`arithmetic`='keras', but {optimizer!r} is not a Keras optimizer. Pass one, or "
+                "leave `arithmetic` out."
+            )
+
+
+def _with(config: Object, **changes: Object) -> Object:
+    changed = copy.copy(config)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed

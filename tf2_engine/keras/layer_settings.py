@@ -18,8 +18,8 @@ from tf2_engine import errors, preprocessing, tf_compat
 from tf2_engine.keras import columns
 from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
 from tf2_engine.optimizers import OPTIMIZERS
-from tf2_engine.quantization import Quantization
 from tf2_engine.sparsecore_limits import SparseCoreLimits
+from tf2_engine.specs import Quantization
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
@@ -94,8 +94,7 @@ class Configurable:
     def get_config(self) -> dict[str, Object]:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
-        Inside a program the arguments are the same objects, so copies share optimizers. In Keras'
-        files the arguments are JSON.
+        They are the same objects, so copies share optimizers, but JSON in Keras' files.
         """
         package = package_of(self)
         arguments = {
@@ -156,7 +155,7 @@ def from_file(value: Object) -> Object:
 
 
 class _Writer:
-    """Writes an argument as a JSON value. Writes each object once, so that copies share tables."""
+    """Writes an argument as JSON, and each object once, so that copies share tables."""
 
     def __init__(self, package: str) -> None:
         self.objects: list[Object] = []
@@ -234,8 +233,7 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""Pairs of a type and a function that writes values of this type. The first type that fits counts.
-"""
+"""Pairs of a type and a function that writes its values. The first type that fits counts."""
 
 
 class _Reader:

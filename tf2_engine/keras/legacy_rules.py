@@ -20,7 +20,7 @@ class KerasRMSProp:
         w   <- w - lr * g / (sqrt(rms) + epsilon)
 
     Unlike in `tf2_engine.RMSProp` and later Keras optimizers, epsilon is added to the square root,
-    and the running means of all rows decay, not only of the rows in the batch.
+    and the running means of all rows decay.
 
     Slots:
         ms: the running mean of squares, starts at 0.
@@ -51,8 +51,8 @@ class KerasMomentum:
         w <- w + m
         w <- w + momentum * m - lr * g            nesterov, with the new m
 
-    Unlike in `tf2_engine.Momentum`, the rate is part of m. Unlike in later Keras optimizers, the
-    rows of a table that are not in the batch do not change.
+    Unlike in `tf2_engine.Momentum`, the rate is part of m. Unlike in later Keras optimizers, only
+    the rows of the batch change.
 
     Slots:
         momenta: m, starts at 0.

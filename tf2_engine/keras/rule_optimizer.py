@@ -30,14 +30,13 @@ class RuleOptimizerBase:
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
-    The estimators of `tf.estimator` update in this way: if a variable is looked up, only the rows
-    of the batch change. With later Keras optimizers all rows change.
+    As in `tf.estimator`, if a variable is looked up, only the rows of the batch change. With later
+    Keras optimizers all rows change.
 
     Args:
-        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. The learning rate
-            must be a number or a Keras schedule.
-        slot_initial_values: maps the names of slots to initial values. The default is the rule's
-            initial values.
+        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`, whose learning rate
+            is a number or a Keras schedule.
+        slot_initial_values: maps the names of slots to initial values, by default the rule's.
 
     Raises:
         InvalidSpec: the rule has a setting that this optimizer cannot apply, or a slot is unknown.
@@ -77,10 +76,6 @@ class RuleOptimizerBase:
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
-        """Updates a variable and its slots.
-
-        If `gradient` is an IndexedSlices, only its rows change.
-        """
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
         slots = {name: value_of(each[number]) for name, each in self._of_slots.variables.items()}
@@ -170,14 +165,9 @@ class RateByStepBase:
 
         optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
 
-    For the optimizer of tables, use `ByStep`.
-
     Args:
-        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar.
-            Models can be written to Keras files only if the function is registered with Keras.
-
-    Raises:
-        WrongType: `function` cannot be called.
+        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
+            write models to Keras files, register it with Keras.
     """
 
     def __init__(self, function: Callable[[Tensor], Object]) -> None:

@@ -1,17 +1,18 @@
-"""Exports the layers of Keras models for serving, with the user's own functions."""
+"""Exports Keras models for serving: receivers of requests, signatures, and the parts to save."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import errors, small_types, tf_compat
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
-from tf2_engine.types import Object
+from tf2_engine.types import Function, Nest, Object, Tensor
 
 _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTable, tf.Variable)
 
@@ -19,9 +20,8 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 def exportable(model: Object) -> tf.Module:
     """Creates a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
 
-    The parts are the model's layers, and the modules, lookup tables and variables in its
-    attributes. Keras 3 itself cannot save a model of SparseTensors or RaggedTensors, because it
-    would trace its own signature with dense tensors.
+    They are its layers, and the modules, lookup tables and variables in its attributes. Keras 3
+    cannot save a model of SparseTensors or RaggedTensors, whose own signature has dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -44,11 +44,9 @@ def export_saved_model(
 
     Args:
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers, which is not changed.
-        path: the folder to write.
-        signatures: a tf.function with an `input_signature`, or a dict of such functions, keyed by
-            the name of the signature. The functions are traced again, with the small tables.
-        table_dtype: "float32", "float16", "bfloat16" or "int8", or a dict from table names to these
-            types. `tf2_engine.small_types` gives bounds on the errors.
+        signatures: a tf.function with an `input_signature`, or a dict of such functions by
+            signature name, which are traced again, with the small tables.
+        table_dtype: a type as in `tf2_engine.serving_table`, or a dict from table names to types.
 
     Raises:
         InvalidSpec: a type or table is unknown, or a row is out of a type's range.
@@ -133,3 +131,126 @@ def _layers(model: Object) -> Iterator[Object]:
             yield from _layers(layer)
         else:
             yield layer
+
+
+INPUTS = "inputs"
+"""TensorFlow Serving's name for the Examples to classify or regress."""
+
+Specs = Mapping[str, tf.TensorSpec]
+
+
+class OfExamples(NamedTuple):
+    """The outputs of a signature whose only input is serialized Examples, called "inputs"."""
+
+    outputs: dict[str, Tensor]
+
+
+Outputs = dict[str, Tensor] | OfExamples
+
+
+def request_of(signature: Outputs, specs: Specs) -> Specs | None:
+    """Maps a signature's input keys to specs; None if it cannot take the clients' inputs."""
+    if not isinstance(signature, OfExamples):
+        # Clients send inputs by key. The names of specs do not matter.
+        return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
+    (only, *others) = specs.values()
+    if others or only.dtype != tf.string:
+        return None
+    return {INPUTS: tf.TensorSpec(only.shape, only.dtype, INPUTS)}
+
+
+def outputs_of(signature: Outputs) -> dict[str, Tensor]:
+    return signature.outputs if isinstance(signature, OfExamples) else signature
+
+
+class ServingInputReceiver(NamedTuple):
+    """The result of a receiver function: features, and the placeholders that servers feed.
+
+    Attributes:
+        features: a dict of tensors. The key of a single tensor is "feature".
+        receiver_tensors: a dict of placeholders. The key of a single placeholder is "input".
+    """
+
+    features: Nest
+    receiver_tensors: Tensor | Mapping[str, Tensor]
+
+
+class TensorServingInputReceiver(ServingInputReceiver):
+    """A `ServingInputReceiver` for a model that takes one tensor instead of a dict."""
+
+
+def graph_receiver(
+    serving_input_receiver_fn: Callable[[], ServingInputReceiver],
+) -> tuple[Object, ...]:
+    """Converts a receiver function to input specs and a function that computes features.
+
+        model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
+
+    Args:
+        serving_input_receiver_fn: creates placeholders of TensorFlow 1, and computes features from
+            them with any ops, once, in a separate graph. Servers send a sparse placeholder as three
+            tensors, NAME_indices, NAME_values and NAME_dense_shape. The result of
+            `parsing_receiver` is accepted too.
+
+    Raises:
+        WrongType: there is no `ServingInputReceiver`, or one of other tensors than dense and sparse
+            placeholders.
+    """
+    receivers: list[ServingInputReceiver] = []
+
+    def receive() -> None:
+        receivers.append(serving_input_receiver_fn())
+
+    graph = tf.compat.v1.wrap_function(receive, [])
+    (receiver,) = receivers
+    if isinstance(receiver, tuple) and len(receiver) == 2 and callable(receiver[1]):
+        return receiver
+    if not isinstance(receiver, ServingInputReceiver):
+        raise errors.WrongType(
+            "serving_input_receiver_fn must return a ServingInputReceiver, of features and "
+            f"receiver_tensors; it returned {receiver!r}."
+        )
+    received = receiver.receiver_tensors
+    named = _dense(dict(received) if isinstance(received, Mapping) else {"input": received})
+    features: Nest = receiver.features
+    if isinstance(features, tf.Tensor) and not isinstance(receiver, TensorServingInputReceiver):
+        features = {"feature": features}
+    from_feeds = graph.prune([*named.values()], features)
+    specs = {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in named.items()}
+    return (
+        specs,
+        lambda request: from_feeds(*(request[key] for key in named)),
+        *resources_of(serving_input_receiver_fn),
+    )
+
+
+def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
+    dense: dict[str, Tensor] = {}
+    for name, each in received.items():
+        if isinstance(each, tf.SparseTensor):
+            parts = ("indices", "values", "dense_shape")
+            dense.update({f"{name}_{part}": getattr(each, part) for part in parts})
+        elif isinstance(each, tf.Tensor):
+            dense[name] = each
+        else:
+            raise errors.WrongType(
+                f"Receiver tensor {name!r} is {each!r}. Make the placeholder dense or sparse, and "
+                "convert it to a ragged tensor in serving_input_receiver_fn."
+            )
+    return dense
+
+
+def raw_receiver(
+    features: Mapping[str, Object], default_batch_size: int | None = None
+) -> Callable[[], tuple[dict[str, tf.TensorSpec], Function]]:
+    """Creates a receiver of features without parsing, for `TableModel.export_saved_model`.
+
+    Args:
+        features: `tf.TensorSpec`s or tensors whose first dimension is the batch.
+        default_batch_size: None allows any batch size.
+    """
+    specs = {
+        key: tf.TensorSpec([default_batch_size, *each.shape[1:]], each.dtype, key)
+        for key, each in features.items()
+    }
+    return lambda: (specs, lambda request: request)

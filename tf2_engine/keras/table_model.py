@@ -13,14 +13,24 @@ from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
-from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer
-from tf2_engine.keras.model_checkpoints import SLOT_NAMES, ModelCheckpoints, name_in_checkpoints
-from tf2_engine.keras.no_tables import NoTables
-from tf2_engine.keras.observer import Observer
+from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer, NoTables, Observer
+from tf2_engine.keras.model_checkpoints import (
+    SLOT_NAMES,
+    ModelCheckpoints,
+    WarmStart,
+    name_in_checkpoints,
+    warm_start,
+)
 from tf2_engine.keras.rule_optimizer import value_of
-from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
-from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
-from tf2_engine.keras.warm_starts import WarmStart, warm_start
+from tf2_engine.keras.saved_model import (
+    Outputs,
+    Specs,
+    exportable,
+    outputs_of,
+    request_of,
+    resources_of,
+    serving_in,
+)
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
@@ -33,11 +43,10 @@ class _State:
     """The state of a model, hidden from Keras in an object.
 
     Attributes:
-        of_tape: the last tape that computed gradients, the loss, and a dict from the `id` of each
-            variable to the gradient.
+        of_tape: the last tape that computed gradients, the loss, and the gradient by `id` of the
+            variable.
         trained_by: maps the `id` of each optimizer to the variables that it was given.
-        restored_for: what the model was restored for: "" (nothing yet), "predictions" or
-            "training".
+        restored_for: "" (nothing yet), "predictions" or "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
 
@@ -73,18 +82,17 @@ class TableModelBase:
                 return {"loss": loss}
 
     Checkpoints have the format of `tf2_engine.training` and `estimator-bridge convert`: the name of
-    a variable consists of the names of layers, joined by "/", and slots have the names that they
-    have in `tf.compat.v1.train`. The betas of Adam are rounded to float32, as in the legacy
-    program.
+    a variable consists of the names of layers, joined by "/". As in the legacy program, the betas
+    of Adam are rounded to float32.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute; None for a model without tables.
         names: maps the names of layers to their names in checkpoints, where the two differ, such as
             {"wide_dense": "wide/dense"}.
-        slot_names: the names of slots in checkpoints; by default those of estimators with a
-            model_fn. Canned estimators use "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}".
-            Canned estimators of TensorFlow 2 use "training/{optimizer}/{variable}/{keras_slot}",
-            and also save settings of optimizers.
+        slot_names: the names of slots in checkpoints; by default those of `tf.compat.v1.train`.
+            Canned estimators use "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}". Canned
+            estimators of TensorFlow 2 use "training/{optimizer}/{variable}/{keras_slot}", and also
+            save settings of optimizers.
 
     Raises:
         InvalidSpec: the model is created under a strategy of several machines.
@@ -130,7 +138,6 @@ class TableModelBase:
         Args:
             directory: the folder, or None for no checkpoints.
             save_steps: the interval in steps. `fit` always saves a checkpoint at the end.
-            max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
             self._state.checkpoints = ModelCheckpoints(
@@ -150,12 +157,8 @@ class TableModelBase:
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or its directory; or a
                 `WarmStart`, which contains the other arguments too. None means no warm start.
-            names: a regular expression that must match at the start of a name. Names of tables have
-                no "tbl_" here.
-            old_names: maps names in this model to names in the checkpoint, where the names differ.
-
-        Raises:
-            WrongType: the checkpoint is not a path.
+            names: a regular expression for the start of a name, without the "tbl_" of tables.
+            old_names: maps names in this model to other names in the checkpoint.
         """
         if checkpoint is not None:
             self._state.warm_start = warm_start(checkpoint, names, old_names)
@@ -218,7 +221,7 @@ class TableModelBase:
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
         """Updates tables, counts the step, and returns all gradients by `id` of the variable.
 
-        This happens once per tape, because computing the gradients of tables updates the tables.
+        This happens once per tape, because computing gradients updates the tables.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
@@ -258,15 +261,13 @@ class TableModelBase:
     ) -> Object:
         """Trains up to a step, for a number of steps, or until the end of the dataset.
 
-        After `keep_checkpoints`, training starts from the latest checkpoint and saves further
-        checkpoints. With `validation_data`, each checkpoint is evaluated, and the metrics are
-        written to the folder `eval` of the checkpoints.
+        After `keep_checkpoints`, training starts from the latest checkpoint and saves further ones.
+        With `validation_data`, each is evaluated, and the metrics are written to its folder `eval`.
 
         Args:
             x: a dataset of (features, labels).
             max_steps, steps: the global step at which to stop, or the number of steps; not both.
-            save_every: the interval of checkpoints; by default the `save_steps` of
-                `keep_checkpoints`.
+            save_every: the interval of checkpoints; by default that of `keep_checkpoints`.
             options: as in `keras.Model.fit`.
         """
         forks.check()
@@ -298,9 +299,7 @@ class TableModelBase:
     def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
         """Evaluates the latest checkpoint, and returns a dict of metrics and the `global_step`.
 
-        Args:
-            x: a dataset of (features, labels).
-            args, options: as in `keras.Model.evaluate`.
+        `x` is a dataset of (features, labels); the rest is as in `keras.Model.evaluate`.
         """
         if "return_dict" in options:  # Called by `fit`.
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
@@ -315,7 +314,7 @@ class TableModelBase:
 
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
-        """The result of the latest evaluation by `fit`, as `evaluate` returns it, or None."""
+        """The result of the latest evaluation by `fit`, or None."""
         return self._state.evaluated
 
     @property
@@ -334,8 +333,7 @@ class TableModelBase:
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
         """Yields the results of `predict_step` for each sample, from the latest checkpoint.
 
-        Args:
-            x: a dataset of features, or of (features, labels). Labels are ignored.
+        `x` is a dataset of features, or of (features, labels), whose labels are ignored.
         """
         self.restore(x)
         strategy = self.distribute_strategy
@@ -357,16 +355,11 @@ class TableModelBase:
     ) -> bytes:
         """Writes a SavedModel for predictions to a new directory, and returns its path.
 
-        The directory is named after the time.
-
         Args:
             inputs: what clients send: a `tf.TensorSpec`, or a dict of specs.
             to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: see `tf2_engine.keras.export_saved_model`.
-
-        Raises:
-            InvalidSpec: a type or table is unknown, or a row is out of a type's range.
+            table_dtype: as in `tf2_engine.keras.export_saved_model`, with its InvalidSpec.
         """
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
 
@@ -410,11 +403,11 @@ class TableModelBase:
         return os.fsencode(path)
 
     def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
-        """Maps each signature of an export to its outputs, given the result of `predict_step`."""
+        """Maps each signature of an export to its outputs."""
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Creates all variables for batches with this `element_spec`, without running a step."""
+        """Creates all variables for batches with this `element_spec`."""
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
         optimizers = self.optimizers

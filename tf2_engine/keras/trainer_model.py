@@ -28,9 +28,8 @@ class TrainerModelBase:
         model.fit(input_fn, max_steps=1000, callbacks=[tf.keras.callbacks.TerminateOnNaN()])
         print(model.evaluate(input_fn, steps=10))
 
-    Keras runs the steps, calls callbacks and returns the history. Variables, optimizers, hooks,
-    checkpoints and event files are those of the `Trainer`; see its docstring. For a model of
-    layers, use the simpler `TableModel`.
+    Keras runs the steps, calls callbacks and returns the history; the rest is done by the
+    `Trainer`. For a model of layers, use the simpler `TableModel`.
 
     Args:
         model_fn, model_dir, config, params, options: as in `Trainer`. `use_tpu` and similar options
@@ -99,7 +98,7 @@ class TrainerModelBase:
             options: as in `keras.Model.fit`, for instance `verbose`.
 
         Returns:
-            The history, or None if the model has already reached `max_steps`.
+            The history, or None if `max_steps` was already reached.
         """
         of_keras = [each for each in callbacks or () if hasattr(each, "set_model")]
         hooks = [each for each in callbacks or () if not hasattr(each, "set_model")]
@@ -119,7 +118,7 @@ class TrainerModelBase:
         return histories[0] if histories else None
 
     def make_train_function(self, force: bool = False) -> Callable[[Object], dict[str, Tensor]]:
-        """Returns the function that Keras calls for each step; it reads data from the trainer."""
+        """Returns the function that Keras calls for each step; the trainer reads the data."""
         counter = getattr(self, "_train_counter", None)  # Keras 2 prints this counter.
 
         def step(ignored: Object) -> dict[str, Tensor]:

@@ -1,17 +1,20 @@
-"""Shows the variables of a layer to Keras, but keeps Keras from tracking them for checkpoints.
+"""The variables of a layer, and the tables among them that a Keras optimizer trains.
 
-If Keras tracked the variables, a checkpoint would have weights under Keras's keys, and tables
-twice.
+Keras sees the variables but does not track them. Otherwise checkpoints would have weights under
+Keras's keys, and tables twice.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.types import Initializer, Nest, Object, Variable
+from tf2_engine import tf_compat
+from tf2_engine.specs import EngineSpec
+from tf2_engine.tables import default_initializer
+from tf2_engine.types import Initializer, Nest, Object, Tensor, Variable
 
 
 class LayerVariables:
@@ -128,3 +131,72 @@ def _type_spec(placeholder: Object) -> Object:
     if placeholder.ragged:
         return tf.RaggedTensorSpec(placeholder.shape, placeholder.dtype)
     return tf.TensorSpec(placeholder.shape, placeholder.dtype)
+
+
+MakeVariable = Callable[..., tuple[Object, Variable]]
+"""Creates a variable, as Keras and TensorFlow objects, from initializer, shape, name, trainable."""
+
+
+class KerasTables(tf_compat.CheckpointedEmbedding):
+    """Tables that are trainable variables, one per table: [vocabulary, dim] float32.
+
+    `tf.train.Checkpoint` writes `parameters`, by table name, under the keys of an engine; the Keras
+    optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras 3's
+    optimizers would square each gradient of a repeated row, instead of their sum. `keras_variables`
+    are the Keras objects in the order of the spec.
+    """
+
+    def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:
+        self._distinct = distinct
+        self.keras_variables: list[Object] = []
+        self.parameters: dict[str, Variable] = {}
+        for table in spec.tables:
+            assert table.name is not None
+            initializer = table.initializer or default_initializer(table.dim)
+            keras_variable, variable = make(
+                initializer, [table.vocabulary_size, table.dim], table.name
+            )
+            self.keras_variables.append(keras_variable)
+            self.parameters[table.name] = variable
+            # Tracks the Keras object, which optimizers also track, so that the variable is saved
+            # only once.
+            self._track(table.name, keras_variable)
+
+    def __repr__(self) -> str:
+        return f"<KerasTables {len(self.parameters)} tables>"
+
+    def to_look_up(self) -> Mapping[str, Tensor]:
+        """Returns the variables, or their values if gradients of whole tables are needed.
+
+        Several replicas need these, because CollectiveGatherV2 fails if numbers of rows differ.
+        """
+        replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
+        if not replicated and not self._distinct:
+            return self.parameters
+        read = _with_dense_gradient if replicated else _with_distinct_rows
+        return {
+            name: read(tf.convert_to_tensor(variable)) for name, variable in self.parameters.items()
+        }
+
+    def _exported(self) -> dict[str, Variable]:
+        return dict(self.parameters)
+
+
+Gradient = Callable[[Object], Object]
+
+
+@tf.custom_gradient
+def _with_dense_gradient(value: Tensor) -> tuple[Tensor, Gradient]:
+    return tf.identity(value), tf.convert_to_tensor
+
+
+@tf.custom_gradient
+def _with_distinct_rows(value: Tensor) -> tuple[Tensor, Gradient]:
+    def add_up(gradient: Object) -> Object:
+        if not isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        rows, position = tf.unique(gradient.indices)
+        sums = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
+        return tf.IndexedSlices(sums, rows, gradient.dense_shape)
+
+    return tf.identity(value), add_up

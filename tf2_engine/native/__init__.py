@@ -1,7 +1,6 @@
-"""Native ops with C++ kernels. The wheel contains these ops, or this machine compiles them.
+"""Native ops with C++ kernels, from the wheel, or compiled by this machine at first use.
 
-Ops are compiled at first use, or by `estimator-bridge build-native`. A library of ops is for one
-version of TensorFlow and one kind of processor.
+A library of ops is for one version of TensorFlow and one kind of processor.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library that was compiled for this machine's processor takes precedence over the wheel's library.
-With extra flags or sanitizers the wheel's library is not used. The cache is
-$ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The
-name of a library contains a digest of everything that the library depends on. The file is renamed
-to this name when it is complete.
+A library that was compiled for this machine's processor takes precedence over the wheel's, which is
+not used with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
+$XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The name of a library, which it
+gets when complete, contains a digest of everything that it depends on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import pathlib
@@ -23,8 +23,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf2_engine import log
-from tf2_engine.native import SOURCES, cache, prebuilt
+from tf2_engine import errors, log
+from tf2_engine.native import SOURCES, cache
 from tf2_engine.types import Object
 
 CannotBuild = cache.CannotBuild
@@ -70,7 +70,7 @@ def library_path(source: str) -> pathlib.Path:
 
 def prebuilt_path(source: str) -> pathlib.Path | None:
     asked = os.environ.get("CXXFLAGS", "") or os.environ.get(SANITIZE)
-    return None if asked else prebuilt.find(_name(source, _prebuilt_flags()))
+    return None if asked else cache.find_prebuilt(_name(source, _prebuilt_flags()))
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
@@ -82,7 +82,6 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 
 
 def existing(source: str) -> pathlib.Path | None:
-    """Finds the library that `library` would use without compiling, or returns None."""
     try:
         path = library_path(source)
     except CannotBuild:  # No compiler or no cache.
@@ -96,8 +95,7 @@ def existing(source: str) -> pathlib.Path | None:
 def load(source: str) -> tuple[Object, pathlib.Path]:
     """Loads the library of a source file, and returns the module of its ops and the path.
 
-    If the wheel's library needs a newer C++ runtime than this system has, the source is compiled
-    here.
+    If the wheel's library needs a newer C++ runtime than this system's, the source is compiled.
     """
     path = library(source)
     try:
@@ -123,14 +121,13 @@ def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
     for source in sorted(SOURCES.rglob("*.cc")):
         path = folder / _name(str(source.relative_to(SOURCES)), _prebuilt_flags())
         _run_compiler(source, path, (*_prebuilt_flags(), "-s", *places))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        path.with_name(path.name + prebuilt.DIGEST).write_text(f"{digest}\n", encoding="ascii")
+        cache.write_digest(path)
         libraries.append(path)
     return libraries
 
 
 def _prebuilt_flags() -> tuple[str, ...]:
-    level = prebuilt.LEVELS.get(platform.machine())
+    level = cache.LEVELS.get(platform.machine())
     chosen = [f"-march={level}"] if level else []
     return (*(flag for flag in FLAGS if flag != _PROCESSOR), *chosen)
 
@@ -202,3 +199,22 @@ def _processor() -> str:
         arm = ("CPU implementer", "CPU variant", "CPU part", "Features")
         return "\n".join(lines.get(key, "") for key in (*x86, *arm))
     return f"{platform.machine()} {platform.processor()}"
+
+
+def load_kernels(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
+    """Loads kernels for ops that TensorFlow's wheels register without kernels.
+
+    `taken` lists ops that already have a kernel. If there are any, this raises an error that
+    starts with `what`, because an op with two kernels cannot run.
+    """
+    if taken:
+        raise errors.InvalidSpec(
+            f"{what} cannot be made: this TensorFlow already has kernels for "
+            f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, for example because there "
+            "is a TPU, or another copy was loaded."
+        )
+    try:
+        _, path = load(source)
+    except CannotBuild as error:
+        raise CannotBuild(f"{what} cannot be made: {error}.") from error
+    return ctypes.CDLL(str(path))

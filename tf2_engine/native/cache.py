@@ -1,8 +1,7 @@
-"""The folder of compiled libraries: checks its owner, and that its libraries are intact.
+"""The folders of libraries, in the cache and the wheel: whose they are, and that they are intact.
 
-A library is code that this process executes. Therefore the folder and the library must belong to
-this user or to root, and nobody else may be able to write to them. A file next to each library
-contains its digest.
+A library is code that this process executes. Therefore only this user or root may own, and write
+to, the cache and the library. A file next to each library contains its digest.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import platform
 import stat
 from collections.abc import Iterator
 
 from tf2_engine import errors, log
+from tf2_engine.native import SOURCES
 
 VARIABLE = "ESTIMATOR_BRIDGE_CACHE"
 """The environment variable with the folder of the libraries."""
@@ -47,35 +48,35 @@ def locked(path: pathlib.Path) -> Iterator[None]:
     path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     _check(path.parent)
     with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:
-        fcntl.flock(
-            file, fcntl.LOCK_EX
-        )  # Closing the file releases the lock, even if the process is killed.
-        yield
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # Closing the file releases the lock, even if the process is killed.
 
 
 def has(path: pathlib.Path) -> bool:
-    """Whether a library exists and is intact. Logs a warning if it is damaged."""
     if not path.exists():
         return False
     _check(path.parent)
     _check(path)
     try:
-        written = _beside(path).read_text(encoding="ascii", errors="replace").strip()
+        if _is_intact(path):
+            return True
     except FileNotFoundError:
         return False
-    if written == _digest(path):
-        return True
     _log.warning("%s is damaged, and is compiled again.", path)
     return False
 
 
 def publish(written: pathlib.Path, path: pathlib.Path) -> None:
     written.chmod(stat.S_IRWXU)
-    digest = written.with_suffix(_DIGEST)
-    digest.write_text(f"{_digest(written)}\n", encoding="ascii")
     # A process that reads between these two calls finds a wrong digest and waits for the lock.
-    os.replace(digest, _beside(path))
+    os.replace(write_digest(written), _beside(path))
     os.replace(written, path)
+
+
+def write_digest(path: pathlib.Path) -> pathlib.Path:
+    digest = _beside(path)
+    digest.write_text(f"{_digest(path)}\n", encoding="ascii")
+    return digest
 
 
 def _check(path: pathlib.Path) -> None:
@@ -96,5 +97,53 @@ def _beside(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(path.name + _DIGEST)
 
 
+def _is_intact(path: pathlib.Path) -> bool:
+    written = _beside(path).read_text(encoding="ascii", errors="replace")
+    return written.strip() == _digest(path)
+
+
 def _digest(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+FOLDER = SOURCES / "libraries"
+"""The folder of the libraries. A source tree does not have this folder."""
+
+LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
+"""The instruction set of each kind of machine: x86 since about 2014, and all 64-bit ARM."""
+
+_INSTRUCTIONS = {
+    "x86_64": frozenset(
+        {
+            *("abm", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe"),
+            *("popcnt", "sse4_1", "sse4_2", "ssse3", "xsave"),
+        }
+    ),
+    "aarch64": frozenset[str](),
+}
+"""The processor flags that each instruction set needs, with the names that Linux uses."""
+
+
+def find_prebuilt(name: str) -> pathlib.Path | None:
+    path = FOLDER / name
+    if not path.exists() or not runs_here():
+        return None
+    with contextlib.suppress(OSError):
+        if _is_intact(path):
+            return path
+    _log.warning("%s, which the wheel brought along, is damaged, and is not used.", path)
+    return None
+
+
+def runs_here() -> bool:
+    needed = _INSTRUCTIONS.get(platform.machine())
+    return needed is not None and processor_flags() >= needed
+
+
+def processor_flags() -> frozenset[str]:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() == "flags":
+                return frozenset(value.split())
+    return frozenset()

@@ -45,11 +45,6 @@ class Loaded(NamedTuple):
 
 
 def host_ops(native: bool | None = None) -> Object:
-    """Returns the module of the fused host ops, or None if TensorFlow's ops should be used.
-
-    With `native=None` the environment variable decides.
-    """
-
     def load_for_cpus() -> Loaded:
         if _wanted(native) is None and on_gpu():
             return Loaded(None, "there is a GPU, and these native ops run on CPUs")
@@ -79,7 +74,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops for graphs that contain them, unless ops are disabled or not compiled yet."""
+    """Loads the ops for graphs that contain them, unless that needs compiling."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()

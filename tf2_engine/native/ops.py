@@ -1,7 +1,7 @@
 """Registers the native ops when this module is imported, for graphs that contain these ops.
 
-TensorFlow opens a graph only if all of its ops are registered. The graph of a training run with
-tables, and its `.meta` file next to the checkpoints, contain ops of this project (`Tf2Engine…`):
+TensorFlow opens a graph only if all of its ops are registered. Graphs of training runs with tables,
+and their `.meta` files, contain ops of this project (`Tf2Engine…`):
 
     import tf2_engine.native.ops
 

@@ -8,14 +8,18 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine.optimizers.optimizer import (
+    FINITE,
+    INSIDE_UNIT,
+    POSITIVE,
+    REQUIRED,
     Optimizer,
     Slots,
     Updated,
     one_minus,
     optimization_barrier,
     power,
+    setting,
 )
-from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE, REQUIRED, setting
 from tf2_engine.types import Tensor
 
 
@@ -30,7 +34,7 @@ class FrequencyEstimator(Optimizer):
         last_hit_step <- step
 
     The learning rate must be a callable that returns the global step as float32 (exact up to 2^24).
-    Every row in a training batch counts as looked up ("hit"). The gradient is not used, so pass the
+    Every row in a training batch counts as looked up ("hit"), whatever its gradient, so pass the
     activation through tf.stop_gradient. The `dim` of a table must be 1. Rows start at `max_delta`
     unless the table has an initializer.
 
@@ -40,12 +44,8 @@ class FrequencyEstimator(Optimizer):
     Attributes:
         tau: the weight of a new interval in the average D.
         max_delta: upper bound of D, in steps.
-        outlier_threshold: an interval replaces D if it is at least this factor times D.
-        weight_exponent: see `weighted`.
-        weighted: whether a lookup returns (D / max_delta)^weight_exponent instead of D. This
-            setting is not sent to the device.
-
-    Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
+        weighted, weight_exponent: whether a lookup returns (D / max_delta)^weight_exponent instead
+            of D. `weighted` is not sent to the device.
     """
 
     tau: float = setting(REQUIRED, INSIDE_UNIT, "tau")

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, optimization_barrier, power
-from tf2_engine.optimizers.ranges import NOT_NEGATIVE, NOT_POSITIVE, setting
+from tf2_engine.optimizers.optimizer import (
+    NOT_NEGATIVE,
+    NOT_POSITIVE,
+    Optimizer,
+    Slots,
+    Updated,
+    optimization_barrier,
+    power,
+    setting,
+)
 from tf2_engine.types import Tensor, TensorLike
 
 
@@ -29,8 +37,7 @@ class FTRL(Optimizer):
         w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
         a <- a'
 
-    A row whose divisor is 0 becomes 0. (This needs an accumulator of 0, so all gradients and z are
-    0.)
+    A row whose divisor is 0 becomes 0. (This needs an accumulator of 0.)
 
     Slots:
         accumulators: a, starts at `initial_accumulator_value`, which may be 0.
@@ -39,11 +46,9 @@ class FTRL(Optimizer):
     Attributes:
         allow_zero_accumulator: sent to the device, which always allows zero; has no other effect.
 
-    Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the power a'^p of the
-    accumulator.
+    Unlike in tf.keras, beta is added to the power a'^p, and not divided by 2 * lr.
 
-    Reference: McMahan et al., 2013, algorithm 1; FtrlParameters in optimization_parameters.proto;
-    the reference in TensorFlow's tpu_embedding_base_test.py.
+    Reference: McMahan et al., 2013, algorithm 1; TensorFlow's tpu_embedding_base_test.py.
     """
 
     learning_rate_power: float = setting(-0.5, NOT_POSITIVE, "lr_power")

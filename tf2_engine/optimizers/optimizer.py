@@ -1,22 +1,72 @@
-"""The base class of optimizers: settings, slots, one update rule, proto fields.
-
-An optimizer is a frozen dataclass whose fields come from `ranges.setting`.
-"""
+"""The base class of optimizers: settings, slots, one update rule, proto fields."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import arguments, errors
-from tf2_engine.optimizers import ranges
-from tf2_engine.optimizers.ranges import setting
-from tf2_engine.types import Initializer, Op, Rate, Tensor, TensorLike, Variable
+from tf2_engine.types import Initializer, Object, Op, Rate, Tensor, TensorLike, Variable
+
+
+class Range(NamedTuple):
+    """The allowed values of a setting: a test, which is False for NaN, and a text for messages."""
+
+    contains: Callable[[Object], bool]
+    rule: str
+
+
+def _is_number(value: Object, test: Callable[[float], bool] = lambda x: not math.isnan(x)) -> bool:
+    if isinstance(value, (str, bytes)):  # float() would parse these.
+        return False
+    try:
+        return test(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_finite(value: Object) -> bool:
+    return _is_number(value, math.isfinite)
+
+
+POSITIVE = Range(lambda x: 0.0 < x < math.inf, "must be positive and finite")
+NOT_NEGATIVE = Range(lambda x: 0.0 <= x < math.inf, "must be at least 0 and finite")
+NOT_POSITIVE = Range(lambda x: -math.inf < x <= 0.0, "must be at most 0 and finite")
+FINITE = Range(math.isfinite, "must be finite")
+FRACTION = Range(lambda x: 0.0 <= x <= 1.0, "must be in [0, 1]")
+BELOW_ONE = Range(lambda x: 0.0 <= x < 1.0, "must be in [0, 1)")
+INSIDE_UNIT = Range(lambda x: 0.0 < x < 1.0, "must be in (0, 1)")
+
+# Settings that all optimizers share.
+RATE = Range(lambda x: callable(x) or _is_finite(x), "must be a finite number")
+FACTOR = Range(lambda x: x is None or _is_finite(x), "must be a finite number")
+LIMIT = Range(lambda x: x is None or _is_number(x), "must be a number or None")
+# Stock takes a bool. The values of the proto's enum, 0 and 1, are equal to bools.
+FLAG = Range(lambda x: x in (False, True), "must be a bool")
+FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
+
+
+REQUIRED = dataclasses.MISSING
+"""Stands for the default of a setting that must be passed."""
+
+
+def setting(
+    default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
+) -> Object:
+    """Declares a field of an optimizer's class. A `REQUIRED` field must be passed by name.
+
+    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
+    is the slot of which the setting is the initial value.
+    """
+    metadata = {"range": allowed, "proto": proto, "slot": slot}
+    return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)
+
 
 SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dict[str, Variable]]
 """Creates slots, given the table's variable, the names of the slots and their initializers."""
@@ -28,55 +78,47 @@ Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings that concern only how rows and slots are stored.
-
-Results do not depend on these settings, and legacy optimizers do not have them.
-"""
+"""Settings of how rows and slots are stored, which legacy optimizers lack. Results ignore them."""
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The settings that all optimizers share (`OptimizationParameters` in the proto).
+    """The settings that all optimizers share.
+
+    An optimizer is a frozen dataclass whose fields come from `setting`. The proto with these fields
+    is TensorFlow's optimization_parameters.proto.
 
     Attributes:
-        learning_rate: a constant, or a callable without arguments that returns a scalar. The
-            callable is called once per trace, and its ops run in every step.
+        learning_rate: a constant, or a callable without arguments that returns a scalar. It is
+            called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. If False, the row is updated once per core, with the sum of that core's
-            gradients. The core that owns the row comes first.
+            row once. If False, each core's sum updates the row; the core that owns it comes first.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
             no decay.
-        multiply_weight_decay_factor_by_learning_rate: multiplies `weight_decay_factor` by the
-            learning rate.
+        multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the learning rate.
         clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
             `use_gradient_accumulation`.
-        low_dimensional_packing_status: asks a TPU to pack rows with few columns into chunks. If a
-            batch updates one row of a chunk, the TPU also updates the other rows, with a zero
-            gradient. On a host this has no effect.
-        slot_variable_creation_fn: creates the variables of the slots, for instance with the
-            `add_slot` of a Keras optimizer. By default the engine creates these variables. The
-            function is not called if no slots are needed.
-
-    Raises:
-        InvalidSpec: a setting is outside its range; the message has its name and value.
+        low_dimensional_packing_status: asks a TPU to pack rows with few columns into chunks. An
+            update of a row then also updates its chunk's other rows, with a zero gradient. On a
+            host this has no effect.
+        slot_variable_creation_fn: creates the variables of the slots, if any, for instance with the
+            `add_slot` of a Keras optimizer. By default the engine creates them.
     """
 
-    learning_rate: Rate = setting(0.01, ranges.RATE)
+    learning_rate: Rate = setting(0.01, RATE)
     use_gradient_accumulation: bool = True
-    clip_weight_min: float | None = setting(None, ranges.LIMIT)
-    clip_weight_max: float | None = setting(None, ranges.LIMIT)
-    weight_decay_factor: float | None = setting(None, ranges.FACTOR)
+    clip_weight_min: float | None = setting(None, LIMIT)
+    clip_weight_max: float | None = setting(None, LIMIT)
+    weight_decay_factor: float | None = setting(None, FACTOR)
     multiply_weight_decay_factor_by_learning_rate: bool = False
-    clip_gradient_min: float | None = setting(None, ranges.LIMIT)
-    clip_gradient_max: float | None = setting(None, ranges.LIMIT)
-    low_dimensional_packing_status: bool = setting(False, ranges.FLAG)
-    slot_variable_creation_fn: SlotFunction | None = setting(None, ranges.FUNCTION)
+    clip_gradient_min: float | None = setting(None, LIMIT)
+    clip_gradient_max: float | None = setting(None, LIMIT)
+    low_dimensional_packing_status: bool = setting(False, FLAG)
+    slot_variable_creation_fn: SlotFunction | None = setting(None, FUNCTION)
 
     op_name: ClassVar[str]
-    """The part of op names that stands for the optimizer, as in
-    `LoadTPUEmbedding<op_name>Parameters`.
-    """
+    """The optimizer's part of op names, as in `LoadTPUEmbedding<op_name>Parameters`."""
     proto_field: ClassVar[str]
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
@@ -84,10 +126,7 @@ class Optimizer:
     only_dim: ClassVar[int | None] = None
     """The only `dim` that tables may have; None means any."""
     no_rule: ClassVar[str | None] = None
-    """Why the optimizer has no update rule; None if it has one.
-
-    Tables without a rule can be looked up, loaded and retrieved, but not trained.
-    """
+    """Why tables cannot be trained, only looked up, loaded and retrieved; None if they can."""
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -129,14 +168,14 @@ class Optimizer:
 
     @property
     def row_initial_value(self) -> float | None:
-        """The initial value of rows if a table has no initializer. None means the usual default."""
+        """The initial value of rows without an initializer. None means the usual default."""
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes the embeddings that lookups combine, [num_ids, dim] float32, from rows."""
+        """Computes from rows the embeddings that lookups combine, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
@@ -152,11 +191,10 @@ class Optimizer:
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        """Applies `update` to rows of variables with a single TensorFlow op, if there is one.
+        """Applies `update` to rows of variables with one TensorFlow op, if one gives equal bits.
 
-        Returns the op in a list, which is empty if TensorFlow has no op with bitwise equal results.
-        This method is called only for tables without weight decay and limits of weights. `rows` are
-        distinct, [num_rows] int64; `g` is [num_rows, dim] float32.
+        Called only for tables without weight decay and limits of weights. `rows` are distinct,
+        [num_rows] int64; `g` is [num_rows, dim] float32.
         """
         return []
 
@@ -177,7 +215,7 @@ class Optimizer:
             )
 
 
-def _contains(allowed: ranges.Range, value: object) -> bool:
+def _contains(allowed: Range, value: object) -> bool:
     try:
         return bool(allowed.contains(value))
     except (TypeError, ValueError):  # For example, `value` is an array.

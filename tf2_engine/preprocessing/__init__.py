@@ -3,7 +3,7 @@
     prepare = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"), num_oov_buckets=2)})
     ids, weights, lengths = prepare({"city": tf.constant(["Rome", "Oslo"])})
 
-Names are imported on first use, so importing the package does not load TensorFlow.
+Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -27,21 +27,4 @@ if TYPE_CHECKING:
     from tf2_engine.preprocessing.module import Prepared, Preprocessing
     from tf2_engine.preprocessing.raw_features import split_words
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "tf2_engine.preprocessing.categorical": [
-            "Bucketized",
-            "Column",
-            "Crossed",
-            "Hashed",
-            "Identity",
-            "Sequence",
-            "VocabularyFile",
-            "VocabularyList",
-            "Weighted",
-        ],
-        "tf2_engine.preprocessing.module": ["Prepared", "Preprocessing"],
-        "tf2_engine.preprocessing.raw_features": ["split_words"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -15,10 +15,7 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The base class of columns.
-
-    A column has only settings, so its `repr` is code that creates it.
-    """
+    """The base class of columns, which have only settings: the `repr` is code that creates it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -34,7 +31,6 @@ class Column:
         return False
 
     def make_table(self) -> Object:
-        """Creates the lookup table of the column, if it needs one. Called once."""
         return None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
@@ -51,9 +47,8 @@ class Identity(Column):
 
     Attributes:
         key: the feature, int32 or int64; dense, sparse or ragged.
-        num_buckets: the number of ids; ids are from 0 to `num_buckets` - 1.
-        default_value: replaces ids that are out of range. With None these ids are kept, and the
-            engine raises an error.
+        num_buckets: the number of ids, which start at 0.
+        default_value: replaces ids that are out of range. With None the engine raises an error.
         padding: the value that means "no id" in a dense feature, instead of -1.
     """
 
@@ -110,7 +105,7 @@ class VocabularyList(_Vocabulary):
     Attributes:
         vocabulary: strings or integers. The id of a value is its position.
         num_oov_buckets: the number of ids after the vocabulary, to which unknown values are hashed.
-        default_value: the id of unknown values if there are no such buckets. -1 drops these values.
+        default_value: the id of unknown values without such buckets. -1 drops them.
     """
 
     key: str
@@ -134,7 +129,7 @@ class VocabularyFile(_Vocabulary):
     """Positions in a file of values, as in `categorical_column_with_vocabulary_file`.
 
     Attributes:
-        vocabulary_file: a file with one value per line or record. The file becomes an asset of a
+        vocabulary_file: a file with one value per line or record. It becomes an asset of a
             SavedModel.
         vocabulary_size: the number of values to read.
         num_oov_buckets, default_value: as in `VocabularyList`.
@@ -181,8 +176,6 @@ class Hashed(Column):
     """Hashes of strings or integers, as in `categorical_column_with_hash_bucket`.
 
     Attributes:
-        key: the feature.
-        hash_bucket_size: the number of ids.
         dtype: tf.string, or an integer type. Integers are hashed as decimal strings.
     """
 
@@ -202,8 +195,7 @@ class Bucketized(Column):
     """The index of the interval in which a number is, as in `bucketized_column`.
 
     Attributes:
-        key: the feature, a dense tensor [batch, n] or [batch]. Each of the n columns has its own
-            buckets.
+        key: the feature, a dense tensor [batch, n] or [batch]. Each column has its own buckets.
         boundaries: in ascending order. There is one more bucket than boundaries.
         normalizer_fn: a function that is applied to the numbers first, or None.
     """
@@ -237,7 +229,6 @@ class Crossed(Column):
 
     Attributes:
         keys: columns, or names of raw features with strings or integers.
-        hash_bucket_size: the number of ids.
         hash_key: the key of the hash; None is TensorFlow's default.
     """
 
@@ -258,7 +249,6 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Lists the keys, where each inner cross is replaced by the keys of that cross."""
         return tuple(
             leaf
             for key in self.keys
@@ -271,7 +261,6 @@ class Weighted(Column):
     """Ids with weights, as in `weighted_categorical_column`.
 
     Attributes:
-        column: the column of the ids.
         weight_key: the feature with the weights, one per id. In a dense feature, 0 means that there
             is no weight.
     """

@@ -17,11 +17,10 @@ class Prepared(NamedTuple):
     """The inputs of an engine.
 
     Attributes:
-        ids: for each feature a SparseTensor of int64. Missing ids (-1) are removed.
-        weights: for each feature the weights, or None if it has none. The whole field is None if no
-            feature has weights.
-        lengths: for each sequence feature, [batch] int64, the number of positions, including
-            positions without an id.
+        ids: for each feature a SparseTensor of int64, without missing ids.
+        weights: for each feature the weights, if any; None if no feature has weights.
+        lengths: for each sequence feature, [batch] int64, the number of positions, including those
+            without an id.
     """
 
     ids: dict[str, SparseTensor]
@@ -37,13 +36,10 @@ class Preprocessing(tf.Module):
 
     Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
     dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
-    The constructor creates lookup tables, which are saved with a model that contains this object.
+    Lookup tables are saved with a model that contains this object.
 
     Args:
         columns: maps each feature of the engine to the column that computes the feature's ids.
-
-    Raises:
-        WrongType: a value of `columns` is not a Column.
     """
 
     def __init__(self, columns: Mapping[str, Column], name: str | None = None) -> None:
@@ -106,3 +102,62 @@ def _lengths(ids: SparseTensor) -> Tensor:
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )
     return tf.maximum(ends, 0)
+
+
+def in_order(prepared: Prepared) -> Prepared:
+    weights = {
+        key: None if weight is None else tf.sparse.reorder(weight)
+        for key, weight in (prepared.weights or {}).items()
+    }
+    return prepared._replace(
+        ids={key: tf.sparse.reorder(ids) for key, ids in prepared.ids.items()},
+        weights=weights if prepared.weights is not None else None,
+    )
+
+
+class SparseCorePreprocessing(Preprocessing):
+    """Converts raw features to ids for TPUs with SparseCores, that is, for stock's TPUEmbeddingV2.
+
+    The ids and weights of `Preprocessing` become SparseTensors of rank 2, sorted by sample. A
+    sequence has one row per position, [batch * T, ids per position], for an output shape [batch,
+    T].
+
+    Args:
+        columns: maps each feature to the column that computes the feature's ids.
+        sequences: maps each sequence feature to its length T, at which it is cut.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Column], sequences: Mapping[str, int], name: str | None = None
+    ) -> None:
+        super().__init__(columns, name)
+        self._lengths_of = tuple(sequences.items())
+
+    def __call__(self, features: Mapping[str, Ids]) -> Prepared:
+        prepared, lengths = super().__call__(features), dict(self._lengths_of)
+        weights = prepared.weights or {}
+        return Prepared(
+            {key: _by_row(ids, lengths.get(key)) for key, ids in prepared.ids.items()},
+            {
+                key: None if weight is None else _by_row(weight, lengths.get(key))
+                for key, weight in weights.items()
+            }
+            or None,
+            {key: tf.minimum(each, lengths[key]) for key, each in prepared.lengths.items()},
+        )
+
+
+def _by_row(values: SparseTensor, length: int | None) -> SparseTensor:
+    if length is None:
+        return tf.sparse.reorder(values)
+    values = tf.sparse.retain(values, values.indices[:, 1] < length)
+    indices, shape = values.indices, values.dense_shape
+    rank = indices.shape[1] or 2
+    row = indices[:, 0] * length + indices[:, 1]
+    within = indices[:, 2] if rank > 2 else tf.zeros_like(row)
+    width = shape[2] if rank > 2 else tf.ones([], tf.int64)
+    return tf.sparse.reorder(
+        tf.SparseTensor(
+            tf.stack([row, within], 1), values.values, tf.stack([shape[0] * length, width])
+        )
+    )

@@ -59,10 +59,7 @@ class RawFeatures:
 
 
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
-    """Converts a feature to a SparseTensor, and drops values that are `missing`.
-
-    If `missing` is None, '' and -1 are dropped.
-    """
+    """Converts a feature to a SparseTensor. Drops `missing` values, by default '' and -1."""
     if isinstance(value, tf.SparseTensor):
         return value
     if missing is None:
@@ -86,7 +83,7 @@ def split_words(
 
     Args:
         separators: the characters that separate words. If empty, each character is a word.
-        keep_empty: whether to return an empty word between adjacent separators.
+        keep_empty: whether there is an empty word between adjacent separators.
     """
     return tf.SparseTensor(
         *tf.raw_ops.StringSplit(input=strings, delimiter=separators, skip_empty=not keep_empty)

@@ -9,9 +9,4 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from tf2_engine.summaries.projector import write_projector
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "tf2_engine.summaries.projector": ["write_projector"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -32,8 +32,8 @@ def write_projector(
     Args:
         directory: where to write `projector_config.pbtxt` and the folder `projector`.
         tables: maps each table's name to its rows, [rows, dim].
-        labels: maps each table's name to the names of its first rows. The name of any other row is
-            its number.
+        labels: maps each table's name to the names of its first rows. Other rows are named by
+            number.
 
     Returns:
         The path of the configuration.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import batch, tf_compat
+from tf2_engine import batch, errors, tf_compat
 from tf2_engine.backends.host.kernels import row_gradients
 from tf2_engine.backends.interface import Gradients
 from tf2_engine.batch import FeatureBatch
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import run_if
 from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.summaries.events import EventFile
+from tf2_engine.summaries.projector import Labels, first_rows, write_projector
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Tensor, TensorLike
 
@@ -62,6 +65,7 @@ def of_step(
     all_ids = tf.concat(num_ids, 0)
     outside = (all_ids < 0) | (all_ids >= table.vocabulary_size)
     total = tf.cast(tf.size(all_ids), tf.float32)
+    limits = table.optimizer.clip_gradient_min, table.optimizer.clip_gradient_max
     return tf.stack(
         [
             total,
@@ -69,19 +73,24 @@ def of_step(
             tf.cast(distinct, tf.float32),
             _share(outside),
             tf.norm(sums),
-            _clipped_share(table, sums),
+            _share(_beyond(sums, limits, operator.lt, operator.gt)),
         ]
     )
 
 
-def _clipped_share(table: TablePlan, sums: Tensor) -> Tensor:
-    low, high = table.optimizer.clip_gradient_min, table.optimizer.clip_gradient_max
-    clipped = tf.zeros_like(sums, tf.bool)
+def _beyond(
+    values: Tensor,
+    limits: tuple[float | None, float | None],
+    below: Callable[[Tensor, float], Tensor],
+    above: Callable[[Tensor, float], Tensor],
+) -> Tensor:
+    low, high = limits
+    beyond: Tensor = tf.zeros_like(values, tf.bool)
     if low is not None:
-        clipped |= sums < low
+        beyond |= below(values, low)
     if high is not None:
-        clipped |= sums > high
-    return _share(clipped)
+        beyond |= above(values, high)
+    return beyond
 
 
 def _share(condition: Tensor) -> Tensor:
@@ -93,8 +102,8 @@ def of_table(table: Table) -> dict[str, Tensor]:
     """Computes norms of rows and ranges of slots: a dict of float32 scalars.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
-    a slot's elements. If weights are clipped, "weights_at_limit" is the share of weights at a
-    limit. If a table has more than `MOST_ROWS` rows, only `MOST_ROWS` evenly spread rows are read.
+    a slot's elements. "weights_at_limit" is the share of weights at a limit, if there is one. At
+    most `MOST_ROWS` evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -104,19 +113,11 @@ def of_table(table: Table) -> dict[str, Tensor]:
     scalars = {"norm/mean": tf.reduce_mean(norms), "norm/max": tf.reduce_max(norms)}
     for name, value in values.items():
         scalars |= {f"{name}/min": tf.reduce_min(value), f"{name}/max": tf.reduce_max(value)}
-    if table.plan.optimizer.clips_weights:
-        scalars["weights_at_limit"] = _share(_at_limit(table.plan, weights))
+    optimizer = table.plan.optimizer
+    if optimizer.clips_weights:
+        limits = optimizer.clip_weight_min, optimizer.clip_weight_max
+        scalars["weights_at_limit"] = _share(_beyond(weights, limits, operator.le, operator.ge))
     return scalars
-
-
-def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
-    low, high = table.optimizer.clip_weight_min, table.optimizer.clip_weight_max
-    at_limit = tf.zeros_like(weights, tf.bool)
-    if low is not None:
-        at_limit |= weights <= low
-    if high is not None:
-        at_limit |= weights >= high
-    return at_limit
 
 
 def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
@@ -130,8 +131,8 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 class StatisticsRecorder:
     """Stores the statistics of every `every`-th step, starting with the first, in a variable.
 
-    In the steps between, a condition in the graph skips the computation. Functions that run steps
-    must be traced after this object is created.
+    In the steps between, a condition in the graph skips the computation. Trace functions that run
+    steps after this object is created.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:
@@ -175,3 +176,65 @@ class StatisticsRecorder:
         # A single op, because the executor visits each op even of a branch that is not taken.
         as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
         run_if(due, record if tf.executing_eagerly() else as_one)
+
+
+EVERY = 1000
+"""The default interval in steps; docs/tensorboard.md gives the measured cost of recording."""
+
+
+def checked_interval(every_n_steps: int) -> int:
+    if every_n_steps < 1:
+        raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
+    return every_n_steps
+
+
+class TableSummaries:
+    """Writes statistics of tables, and data for the embedding projector at the end.
+
+    The arguments are those of `TableSummaryHook`.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | None = None,
+        every_n_steps: int = EVERY,
+        projector_rows: int = 0,
+        labels: Labels | None = None,
+    ) -> None:
+        self.output_dir, self.every_n_steps = output_dir, checked_interval(every_n_steps)
+        self._projector_rows, self._labels = projector_rows, labels
+        self._engines: Sequence[TPUEmbedding] = ()
+        self._recorders: list[StatisticsRecorder] = []
+        self._events: EventFile | None = None
+        self._steps = self._written = 0
+
+    def watch(self, engines: Sequence[TPUEmbedding], default_dir: str | None = None) -> None:
+        directory = self.output_dir or default_dir
+        if directory is None:
+            raise errors.InvalidInput("`output_dir` is missing. Give the directory for summaries.")
+        self._engines, self.directory = engines, directory
+        self._recorders = [StatisticsRecorder(each, self.every_n_steps) for each in engines]
+        self._events = EventFile(directory)
+        self._steps = self._written = 0
+
+    def count(self, step: int, steps: int = 1) -> None:
+        """Counts `steps` steps up to global step `step`, and writes statistics if they are due."""
+        self._steps += steps
+        if self._events is None or self._steps <= self._written:
+            return
+        due = 1 + (self._steps - 1) // self.every_n_steps * self.every_n_steps
+        self._written = due + self.every_n_steps - 1
+        for recorder in self._recorders:
+            self._events.scalars(step - (self._steps - due), recorder.read())
+
+    def close(self) -> None:
+        for recorder in self._recorders:
+            recorder.stop()
+        if self._events is not None:
+            self._events.flush()
+        rows: dict[str, TensorLike] = {}
+        for engine in self._engines:
+            rows |= first_rows(engine.tables, self._projector_rows)
+        if rows:
+            write_projector(self.directory, rows, self._labels, self._projector_rows)
+        self._recorders, self._events = [], None

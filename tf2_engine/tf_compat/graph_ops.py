@@ -17,7 +17,7 @@ from tf2_engine.types import Message, Object, Op, Tensor
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs ops eagerly even if a graph is the default. This is also a decorator."""
+    """Runs ops eagerly even if a graph is the default."""
     with _eager_context.eager_mode():
         yield
 
@@ -43,9 +43,7 @@ def run_after(op: Op, before: Op) -> None:
 
 
 LAYER_ATTRIBUTE = "_tpu_embedding_layer"
-"""The attribute by which graph rewrites find the enqueue, receive and send ops that belong
-together.
-"""
+"""The attribute that tells graph rewrites which enqueue, receive and send ops belong together."""
 
 ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
 """The attribute by which stock marks the ops that pass the arguments of a TPU computation."""

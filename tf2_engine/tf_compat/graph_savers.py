@@ -38,10 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Returns the axis along which a variable is a part of a tensor, and where the part starts.
-
-    Returns None if the variable is a whole tensor.
-    """
+    """Returns the axis along which a variable is a part of a tensor, and where the part starts."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -76,7 +73,7 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
     """Lists the blocks of a stored tensor's rows that a variable contains; see `RowRanges`.
 
     Returns None for a variable that is not a numeric resource variable of known shape, or that is
-    split along other axes than rows.
+    split along other axes.
     """
     if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
         return None
@@ -95,10 +92,9 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows.
 
-    `SaverBuilderOfSlices` restores slice by slice, which needs memory for only one slice. `slices`
-    has a pair (first row in the stored tensor, number of rows) for each slice, in the order of the
-    variable's rows. Storing a slice needs no copy if the size of the slice and the size of the rows
-    before it are multiples of 64 bytes.
+    `SaverBuilderOfSlices` restores slice by slice, which needs memory for only one. `slices` has
+    pairs (first row in the stored tensor, number of rows) in the order of the variable's rows.
+    Storing a slice needs no copy if its size and its offset are multiples of 64 bytes.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:

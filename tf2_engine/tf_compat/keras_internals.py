@@ -34,8 +34,8 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In a function's graph, Keras does not list updates. In such a graph the updates are the ops that
-    take the metric's variables as inputs and do not only read them.
+    In a function's graph, where Keras does not list updates, they are the ops that take the
+    metric's variables as inputs and do not only read them.
     """
     graph = tf.compat.v1.get_default_graph()
     if metric.updates or not hasattr(graph, "capture"):
@@ -54,11 +54,7 @@ broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
-    """Maps the names of variables to functions that compute their regularization losses.
-
-    A method of the module must have the decorator `track_tf1_style_variables` of
-    `tf.compat.v1.keras.utils`.
-    """
+    """Maps the names of variables to functions that compute their regularization losses."""
     store = getattr(module, "_tf1_style_var_store", None)
     return {} if store is None else store._regularizers
 
@@ -71,8 +67,7 @@ def in_keras_construction() -> bool:
 def keras_learning_rate(optimizer: Object) -> Object:
     """Returns the learning rate that a Keras optimizer was created with, a schedule or a value.
 
-    (If the rate is a schedule, newer Keras 2 optimizers have the previous step's rate in
-    `learning_rate`.)
+    (Newer Keras 2 optimizers have a schedule's rate of the previous step in `learning_rate`.)
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate

@@ -13,8 +13,7 @@ from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 
-from tf2_engine.tf_compat.patching import patched
-from tf2_engine.tf_compat.tpu_tracing import core_now
+from tf2_engine.tf_compat.tpu import core_now, patched
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 SEEDS_PER_CORE = 1 << 16
@@ -25,10 +24,9 @@ SEEDS_PER_CORE = 1 << 16
 def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
-    TensorFlow would derive seeds from the graph's number of ops. Ops that compute initial values
-    have their own sequence of seeds, because a function that creates variables is traced a second
-    time without initializers. The values of an op depend only on its seed and on how often it has
-    run.
+    TensorFlow would derive seeds from the graph's number of ops. The values of an op depend only on
+    its seed and on how often it has run. Ops that compute initial values have their own seeds,
+    because a function that creates variables is traced again without initializers.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -85,9 +83,7 @@ _STATELESS = {
     ),
     "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
 }
-"""For each stateful random op: the stateless op with an explicit state, and the arguments of both.
-
-"""
+"""For each stateful random op: the op with an explicit state, and the arguments of both."""
 
 
 def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:

@@ -1,4 +1,4 @@
-"""Functions for strategies: distributed values, the current strategy, and the scaling of losses."""
+"""Functions for strategies, distributed values and nests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from tensorflow.python.distribute import distribute_lib as _distribute_lib
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import values as _distribute_values
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.util import nest as _nest
 
 from tf2_engine.types import Graph, Nest, Object, Strategy
+
+nest = _nest
+"""TensorFlow's internal functions for nested structures."""
+
+flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
+flatten_with_paths = _nest.flatten_with_tuple_paths
+"""Lists the leaves of a nest, each with its path of keys and positions."""
+
 
 per_replica: Callable[[tuple[Object, ...]], Object] = _distribute_values.PerReplica
 """Combines one value per replica into a distributed value of the strategy."""
@@ -26,9 +35,8 @@ regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
 def strategy_in_scope() -> Strategy:
     """Like `tf.distribute.get_strategy`, but starts no thread.
 
-    TensorFlow would create the default graph, and with it a thread. If the process forks while a
-    thread starts, the fork inherits a held lock and hangs. If there is no graph, no strategy is in
-    scope either.
+    TensorFlow would create the default graph, and with it a thread, of which a fork would inherit a
+    held lock. Without a graph, no strategy is in scope.
     """
     graphs = _ops._default_graph_stack
     if graphs.stack or graphs._global_default_graph is not None:

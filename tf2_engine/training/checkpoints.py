@@ -6,16 +6,94 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, tf_compat
-from tf2_engine.training.initial_values import load_checkpoint
+from tf2_engine.training import model_variables
 from tf2_engine.training.model import Model
-from tf2_engine.training.saver import Saver
+from tf2_engine.training.replacements import Saver
 from tf2_engine.training.trainer_specs import WarmStartSettings
-from tf2_engine.types import Object, Variable
+from tf2_engine.types import Array, Object, Variable
+
+
+class CheckpointReader(NamedTuple):
+    """Reads variables by legacy name, from a checkpoint of a trainer or of a legacy program.
+
+    `keys` maps the legacy name of each variable to its key in the checkpoint.
+    """
+
+    reader: Object
+    keys: Mapping[str, str]
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        shapes = self.reader.get_variable_to_shape_map()
+        return {name: shapes[key] for name, key in self.keys.items()}
+
+    def get_variable_to_dtype_map(self) -> dict[str, tf.DType]:
+        dtypes = self.reader.get_variable_to_dtype_map()
+        return {name: dtypes[key] for name, key in self.keys.items()}
+
+    def has_tensor(self, name: str) -> bool:
+        return name in self.keys
+
+    def get_tensor(self, name: str) -> Array:
+        value: Array = self.reader.get_tensor(self.keys.get(name, name))
+        return value
+
+
+def load_checkpoint(ckpt_dir_or_file: str) -> CheckpointReader:
+    """Opens a checkpoint, as `tf.train.load_checkpoint` does."""
+    reader = tf.train.load_checkpoint(ckpt_dir_or_file)
+    stored = reader.get_variable_to_shape_map()
+    keys = {name: name for name in stored}
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
+        found = names.names_in(stored)
+        ways = (names.key_of_variable, names.key_of_table)
+        keys = {name: key for name in found for way in ways if (key := way(name)) in stored}
+        if names.KEY_OF_STEP in stored:
+            keys[names.GLOBAL_STEP] = names.KEY_OF_STEP
+    return CheckpointReader(reader, keys)
+
+
+def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, list[int]]]:
+    """Lists the legacy names and shapes of variables, as `tf.train.list_variables` does."""
+    return sorted(load_checkpoint(ckpt_dir_or_file).get_variable_to_shape_map().items())
+
+
+def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
+    """Reads a variable, as `tf.train.load_variable` does."""
+    return load_checkpoint(ckpt_dir_or_file).get_tensor(name)
+
+
+def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
+    """Starts the variables of a model_fn with the values of another checkpoint.
+
+    If the model has its own checkpoint, this checkpoint is restored instead.
+
+    Args:
+        assignment_map: maps names or scopes in the checkpoint to variables, names or scopes in the
+            model, as in `tf.compat.v1.train.init_from_checkpoint`.
+    """
+    store = model_variables.current()
+    made = {id(each): name for name, each in store.variables.items()}
+    for old, new in assignment_map.items():
+        if not isinstance(new, str):
+            # A partitioned variable is a list of parts, here of a single part.
+            variable = tf.nest.flatten(new)[0]
+            name = made.get(id(variable), model_variables.name_of(variable))
+            store.starts[name] = ckpt_dir_or_file, old
+        elif old.endswith("/"):
+            scope = new.removeprefix("/")
+            for name in made.values():
+                if name.startswith(scope):
+                    path = f"{old.removeprefix('/')}{name.removeprefix(scope)}"
+                    store.starts[name] = ckpt_dir_or_file, path
+        else:
+            store.starts[new] = ckpt_dir_or_file, old
+
 
 _NAME = "model.ckpt"
 
@@ -23,13 +101,8 @@ _NAME = "model.ckpt"
 class Checkpoints:
     """The checkpoints of a trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    The format is that of `estimator-bridge convert`, so training can continue from a converted
-    checkpoint of the legacy program. Variables are created and restored when the first batch
-    arrives.
-
-    Args:
-        directory: the folder of the checkpoints.
-        model: the model with the tables, the step and the variables.
+    Like `estimator-bridge convert`, they allow to continue from the legacy program. Variables are
+    created and restored when the first batch arrives.
 
     Attributes:
         at: the checkpoint whose values the variables have now, or None.
@@ -53,19 +126,14 @@ class Checkpoints:
         return path
 
     def check(self, checkpoint: str) -> None:
-        """Raises InvalidInput for a legacy program's checkpoint, with the command to convert it."""
         tables = self._model.embedding.engine_spec.tables
-        partitions = getattr(
-            self._model.spec, "partition_strategy", "div"
-        )  # the partition strategy of legacy tables
-        names.check_converted(checkpoint, self._directory, tables, partitions)
+        of_legacy_tables = getattr(self._model.spec, "partition_strategy", "div")
+        names.check_converted(checkpoint, self._directory, tables, of_legacy_tables)
 
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
         """Restores the step immediately, and the variables when the first batch creates them.
 
-        Args:
-            pinned: whether to use `checkpoint`, until a new one is saved, even if the directory has
-                later checkpoints.
+        If `pinned`, later checkpoints in the directory are ignored until a new one is saved.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -74,12 +142,6 @@ class Checkpoints:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def go_to(self, checkpoint: str | None) -> None:
-        """Restores a checkpoint, by default the latest, unless it is already restored.
-
-        Raises:
-            OutOfOrder: there is no checkpoint to restore, and the evaluation of another model's
-                checkpoint has overwritten the values.
-        """
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
             raise errors.OutOfOrder(
@@ -93,11 +155,11 @@ class Checkpoints:
     def add_created(self) -> None:
         known = vars(self._saved)
         new = {name: each for name, each in self._store.variables.items() if name not in known}
-        if (
-            self._start and new
-        ):  # Otherwise a variable might get the value of another variable with the same name.
+        if self._start and new:
+            # Otherwise a variable might get the value of another variable with the same name.
             names.check_complete(self._start, self._store.variables)
-        self._take_starts(new)
+        else:
+            self._take_starts(new)
         for name, variable in new.items():
             if name in self._store.averaged:
                 variable.assign(self._store.variables[self._store.averaged[name]])
@@ -114,13 +176,11 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def _take_starts(self, new: Mapping[str, Variable]) -> None:
-        known = () if self._start else self._store.starts
-        for name in new.keys() & set(known):
+        for name in new.keys() & self._store.starts.keys():
             checkpoint, old = self._store.starts[name]
             new[name].assign(load_checkpoint(checkpoint).get_tensor(old))
 
     def keep(self, saver: Saver | None) -> None:
-        """Sets how many checkpoints to keep, as the model's saver says, or else the config."""
         config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
@@ -141,7 +201,7 @@ class Checkpoints:
     def save_while(self, condition: Callable[[], bool]) -> bool:
         """Saves a checkpoint; deletes it and returns False if `condition()` is then False.
 
-        A thread other than the training thread may call this while no variable changes.
+        Another thread than the training thread may call this while no variable changes.
         """
         if self.at is not None:
             return condition()
@@ -165,15 +225,12 @@ class Checkpoints:
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
         """Sets variables to their values at the start of a session for evaluation or prediction.
 
-        A saver may restore variables from other names, and local variables are reset. On exit, all
-        variables get their previous values back, as at the end of such a session.
-
-        Args:
-            changes: whether the steps inside the context may change variables.
+        A saver may restore variables from other names, and local variables are reset. On exit,
+        variables get their previous values back, if `changes` says that steps may change them.
         """
         store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
-            variable_name = variable.name.partition(":")[0]
+            variable_name = model_variables.name_of(variable)
             if name != variable_name and variable_name in store.variables:
                 starts.append((store.variables[variable_name], names.key_of_variable(name)))
         touched = [*store.local.values(), *(variable for variable, _ in starts)]

@@ -1,9 +1,9 @@
 """Computes gradients of losses for a model_fn, and thereby also trains the model's tables.
 
-A model_fn calls these functions instead of its optimizers' methods. The strategy sums the gradients
-of all replicas, so each replica differentiates its share of the loss, as with
-`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a loss trains a table if the program
-asks for the gradient of the table's dummy variable (see `dummies`).
+A model_fn calls these functions instead of its optimizers' methods. As with
+`tf.compat.v1.tpu.CrossShardOptimizer`, each replica differentiates its share of the loss, and the
+gradients of all replicas are summed. As in a TPUEstimator, asking for the gradient of a table's
+dummy variable trains the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import errors, log
-from tf2_engine.training import dummies
+from tf2_engine.training.model_variables import DUMMY_PREFIX
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 GradientsAndVariables = list[tuple[Tensor | None, Variable]]
@@ -25,11 +25,8 @@ GradientsAndVariables = list[tuple[Tensor | None, Variable]]
 class Differentiated(NamedTuple):
     """A loss whose gradient a model_fn has computed.
 
-    Attributes:
-        loss: the program's loss.
-        share: this replica's share of the loss, a tensor or a list of tensors.
-        upstream: the gradient of `share` (`grad_ys` of `tf.gradients`). None means 1.
-        tables: the tables that the loss trains.
+    `share` is this replica's share of the loss, a tensor or a list of tensors. `upstream` is the
+    gradient of `share` (`grad_ys` of `tf.gradients`), None for 1. The loss trains `tables`.
     """
 
     loss: Tensor
@@ -39,29 +36,34 @@ class Differentiated(NamedTuple):
 
 
 class Differentiations:
-    """Collects the losses whose gradients a model_fn computes in one step.
-
-    Args:
-        of_tables: maps each table's name to its dummy variable.
-    """
+    """Collects the losses that a model_fn differentiates in one step."""
 
     def __init__(self, of_tables: Mapping[str, Variable]) -> None:
-        self.dummies = of_tables
-        self.losses: list[Differentiated] = []
+        self._tables = {id(dummy): table for table, dummy in of_tables.items()}
+        self._losses: list[Differentiated] = []
+
+    def tables_of(self, variables: Sequence[Object]) -> list[str | None]:
+        """Finds the table that each dummy stands for; None for other variables."""
+        return [self._tables.get(id(each)) for each in variables]
+
+    def record(
+        self, loss: Tensor, share: Nest, upstream: Nest, tables: Sequence[str | None]
+    ) -> None:
+        named = frozenset(each for each in tables if each is not None)
+        self._losses.append(Differentiated(loss, share, upstream, named))
 
     def gradients(
         self, activations: Mapping[str, Tensor], tables: Mapping[str, str]
     ) -> dict[str, Tensor]:
         """Computes the gradients of activations, which are zero for tables that no loss trains.
 
-        Args:
-            tables: maps each feature to its table.
+        `tables` maps each feature to its table.
 
         Raises:
             InvalidInput: nothing was differentiated, or several losses have a gradient for one
                 activation.
         """
-        if not self.losses:
+        if not self._losses:
             raise errors.InvalidInput(
                 "The model_fn computes no gradient that trains a table. Call training.minimize or "
                 "training.compute_gradients; or call training.gradients with the dummy variables "
@@ -86,7 +88,7 @@ class Differentiations:
 
     def _merged(self) -> list[Differentiated]:
         merged: dict[int, Differentiated] = {}
-        for each in self.losses:
+        for each in self._losses:
             first = merged.setdefault(id(each.loss), each)
             merged[id(each.loss)] = first._replace(tables=first.tables | each.tables)
         return [*merged.values()]
@@ -102,7 +104,7 @@ def _taken_twice(feature: str, table: str) -> str:
     return (
         f"Feature {feature!r}: several losses are differentiated with respect to its activation, "
         "but only one can train a table. Differentiate the sum of the losses, or leave "
-        f"{dummies.PREFIX}{table} out of the `var_list` of all losses but one."
+        f"{DUMMY_PREFIX}{table} out of the `var_list` of all losses but one."
     )
 
 
@@ -115,7 +117,6 @@ _here = _OfThread()
 
 @contextlib.contextmanager
 def recorded(of_tables: Mapping[str, Variable]) -> Iterator[Differentiations]:
-    """Yields an object that collects all losses whose gradients are computed inside the context."""
     before, _here.step = _here.step, Differentiations(of_tables)
     try:
         yield _here.step
@@ -131,24 +132,21 @@ def minimize(
     *args: Object,
     **settings: Object,
 ) -> Op:
-    """Trains the variables and tables of a model with the gradient of the loss.
+    """Trains variables and tables with the gradient of this replica's share of a loss.
 
     Args:
         optimizer: an optimizer of `tf.compat.v1.train`, or an object with the same methods.
-        loss: a scalar. The gradient of this replica's share of the loss is applied.
-        global_step: a variable that is incremented when the variables are updated, as in a session.
-            `Trainer` counts every step in any case.
+        global_step: a variable that is incremented when the variables are updated. `Trainer` counts
+            every step in any case.
         var_list: by default all trainable variables and all tables.
         *args, **settings: further arguments of `optimizer.minimize`.
     """
-    with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
-        kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
-        if variables and not kept:
-            # The model has only tables.
-            return (
-                tf.no_op() if global_step is None else global_step.assign_add(1, read_value=False)
-            )
-        return optimizer.minimize(share, global_step, kept or var_list, *args, **settings)
+    with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, tables):
+        kept = _without_tables(variables, tables)
+        if kept or not variables:
+            return optimizer.minimize(share, global_step, kept or var_list, *args, **settings)
+        # The model has only tables.
+        return tf.no_op() if global_step is None else global_step.assign_add(1, read_value=False)
 
 
 def compute_gradients(
@@ -160,25 +158,22 @@ def compute_gradients(
 ) -> GradientsAndVariables:
     """Computes the gradients of the loss. A program can change them before `apply_gradients`.
 
-    As in a TPUEstimator, changing the returned gradients, for instance clipping them, does not
-    affect tables. The gradients of dummies are 0.
+    As in a TPUEstimator, such a change does not affect tables. The gradients of dummies are 0.
 
     Args:
         optimizer, loss, var_list, *args, **settings: as for `minimize`.
     """
-    with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
-        kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
+    with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, tables):
+        kept = _without_tables(variables, tables)
         pairs: GradientsAndVariables = []
         if kept or not variables:
             pairs = optimizer.compute_gradients(share, kept or var_list, *args, **settings)
-        taken = iter(pairs)
         if len(pairs) != len(kept):
             return pairs
+        taken = iter(pairs)
         return [
-            (tf.zeros_like(each), each)
-            if dummies.table_of(each, of_tables) is not None
-            else next(taken)
-            for each in variables
+            next(taken) if table is None else (tf.zeros_like(each), each)
+            for each, table in zip(variables, tables, strict=True)
         ]
 
 
@@ -187,17 +182,16 @@ def gradients(
 ) -> list[Tensor | None]:
     """Returns `tf.gradients(ys, xs)`. If `xs` contains dummies of tables, `ys` trains these tables.
 
-    As in the legacy program, but unlike in `minimize`, each replica differentiates `ys` itself and
-    not a share of it. The gradients of dummies are 0.
+    As in the legacy program, but unlike in `minimize`, `ys` is not divided by the number of
+    replicas. The gradients of dummies are 0.
     """
     step, sources = _here.step, tf.nest.flatten(xs)
     tables: list[str | None] = [None] * len(sources)
     if step is not None:
-        tables = [dummies.table_of(each, step.dummies) for each in sources]
-        named = frozenset(each for each in tables if each is not None)
-        if named:
-            step.losses.append(Differentiated(tf.nest.flatten(ys)[0], ys, grad_ys, named))
-    others = [each for each, table in zip(sources, tables, strict=True) if table is None]
+        tables = step.tables_of(sources)
+        if any(tables):
+            step.record(tf.nest.flatten(ys)[0], ys, grad_ys, tables)
+    others = _without_tables(sources, tables)
     taken = iter(tf.gradients(ys, others, grad_ys, *args, **settings))
     return [
         next(taken) if table is None else tf.zeros_like(each)
@@ -214,7 +208,7 @@ def CrossShardOptimizer(  # noqa: N802
     """Returns the optimizer itself, because the strategy sums the gradients of all replicas.
 
     Raises:
-        InvalidSpec: the arguments ask for anything but the mean of the gradients over all replicas.
+        InvalidSpec: the arguments ask for anything but the mean over all replicas.
     """
     if reduction != tf.compat.v1.losses.Reduction.MEAN or group_assignment is not None:
         raise errors.InvalidSpec(
@@ -228,22 +222,26 @@ def CrossShardOptimizer(  # noqa: N802
 @contextlib.contextmanager
 def _recording(
     loss: Tensor, var_list: Sequence[Variable] | None, upstream: Tensor | None
-) -> Iterator[tuple[Tensor, list[Variable], Mapping[str, Variable]]]:
-    """Yields the replica's share of a loss, the variables to train, and the dummies of tables.
+) -> Iterator[tuple[Tensor, list[Variable], list[str | None]]]:
+    """Yields the replica's share of a loss, the variables to train, and the tables of dummies.
 
-    Records the loss, except in an optimizer that another optimizer calls.
+    An optimizer that another optimizer calls does not record the loss again.
     """
     step = _here.step
     if step is None:
-        yield loss, [*(var_list or ())], {}
+        variables = [*(var_list or ())]
+        yield loss, variables, [None] * len(variables)
         return
     variables = [*(tf.compat.v1.trainable_variables() if var_list is None else var_list)]
     share = loss / tf.distribute.get_strategy().num_replicas_in_sync
-    tables = [dummies.table_of(each, step.dummies) for each in variables]
-    named = frozenset(each for each in tables if each is not None)
-    step.losses.append(Differentiated(loss, share, upstream, named))
+    tables = step.tables_of(variables)
+    step.record(loss, share, upstream, tables)
     _here.step = None
     try:
-        yield share, variables, step.dummies
+        yield share, variables, tables
     finally:
         _here.step = step
+
+
+def _without_tables(variables: Sequence[Variable], tables: Sequence[str | None]) -> list[Variable]:
+    return [each for each, table in zip(variables, tables, strict=True) if table is None]

@@ -36,8 +36,8 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
     """Computes the results of a function in the current graph, with only the ops that they need.
 
-    Reads of variables that need not wait for another op run first. Then ops with side effects run
-    in the order in which the function created them.
+    First come reads of variables that need not wait for another op, then the other ops in order of
+    creation.
     """
     step = traced(function, inputs)
     return packed(step.structured_outputs, _imported(step.graph, step.outputs))
@@ -62,9 +62,8 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
 def _place(node: Object) -> int:
     """A sort key that puts reads of variables which need not wait for another op before other ops.
 
-    A session starts such a read at once. A tf.function starts it when its turn comes, which may be
-    after the variable is updated. An example is the regularization loss of a batch norm's moving
-    variance.
+    A session starts such a read at once, a tf.function in its turn, maybe after an update. An
+    example is the regularization loss of a batch norm's moving variance.
     """
     if node.op == "Placeholder":
         return 0
@@ -88,7 +87,6 @@ def _needed_by(wanted: Sequence[Tensor | Op]) -> set[str]:
 
 
 def packed(structure: Nest, tensors: Sequence[Tensor]) -> Nest:
-    """Replaces the tensors of a structure by `tensors`, in order. None stays None."""
     results = iter(tensors)
     return tf.nest.map_structure(
         lambda each: None if each is None else next(results), structure, expand_composites=True

@@ -1,8 +1,7 @@
 """Runs hooks of `tf.compat.v1.train` around the steps of a tf.function.
 
-While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that the
-hook requests become outputs of the step. If a hook needs a session or a graph of its own, an error
-is raised.
+While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that it
+requests become outputs of the step. Hooks that need a session or a graph raise an error.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 class _Session:
     """Takes the place of a session in hooks: reads variables and the tensors that hooks requested.
 
-    A real session would compute the tensors again from the next batch, for instance when a
+    A real session would compute tensors again from the next batch, for instance when a
     LoggingTensorHook ends. This class returns the values of the last step.
     """
 
@@ -35,11 +34,7 @@ class _Session:
         self.computed: dict[int, Tensor] = {}
 
     def run(self, fetches: Nest, feed_dict: Object = None) -> Nest:
-        """Returns the values of variables, and of tensors that hooks request in each step.
-
-        Raises:
-            OutOfOrder: a fetch is an op, or a tensor that no hook requests in each step.
-        """
+        """Returns the values of variables, and of tensors that hooks request in each step."""
         values = tf.nest.map_structure(self._value, fetches)
         if feed_dict or any(each is None for each in tf.nest.flatten(values)):
             raise errors.OutOfOrder(
@@ -57,12 +52,7 @@ class _Session:
 class HookRunner:
     """Runs hooks around the steps of one call of train, evaluate or predict.
 
-    Args:
-        step: the global step.
-        hooks: the user's SessionRunHooks. `trace` adds the hooks that the model_fn returns.
-
-    Raises:
-        InvalidInput: a hook needs a session.
+    `trace` adds the hooks of the model_fn to those of the call.
     """
 
     def __init__(self, step: Variable, hooks: Sequence[Object] = ()) -> None:
@@ -83,7 +73,7 @@ class HookRunner:
     ) -> list[list[Tensor | None]]:
         """Begins the hooks while a step is traced, and returns the tensors that each hook requests.
 
-        Hooks read `step_before`, because the train_op may increment the step before the hooks run.
+        Hooks read `step_before`: the train_op may increment the step before they run.
         """
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]

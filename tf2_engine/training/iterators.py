@@ -53,8 +53,7 @@ def numpy_input_fn(
     """Creates an input function from arrays, as in `tf.compat.v1.estimator.inputs`.
 
     Args:
-        x, y: the features and the labels, as arrays or dicts of arrays. Without `y` there are no
-            labels.
+        x, y: features and labels, as arrays or dicts of arrays. `y` may be missing.
         queue_capacity: the size of the shuffle buffer, in samples.
         num_threads: has no effect.
     """
@@ -86,8 +85,8 @@ def pandas_input_fn(
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
     """Calls an input function, and returns a dataset of all batches that it would deliver.
 
-    If the function asks an iterator for the next element, the function becomes the last `map` of
-    the iterator's dataset, and is called again with a symbolic element.
+    A function that asks an iterator for the next element becomes the last `map` of the iterator's
+    dataset, and is called again with a symbolic element.
     """
     try:
         return input_fn()

@@ -1,20 +1,114 @@
-"""The training loop, with checkpoints, the log, event files, and users' hooks."""
+"""The training loop, and what a signal does to its steps and to those of evaluations."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import log
+from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
-from tf2_engine.training.host_call import HostCall
-from tf2_engine.training.trainer_interruptions import TrainerSteps
-from tf2_engine.training.trainer_specs import ModelSpec, RunConfig
+from tf2_engine.training.host_functions import HostCall
+from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
 from tf2_engine.types import Function, Nest, Object, Tensor
+
+
+class Arrivals:
+    """Counts the batches that training steps have received from their input."""
+
+    def __init__(self) -> None:
+        with tf.device("/device:CPU:0"):
+            # This is not a variable of the strategy or the model, and is not saved.
+            self._number = tf_compat.plain_variable(
+                initial_value=0, trainable=False, dtype=tf.int64, name="batches_arrived"
+            )
+
+    def count(self, batch: Nest) -> None:
+        """Counts a batch as soon as it has arrived.
+
+        Call this last in the trace of a step; otherwise the seeds that TensorFlow derives for later
+        ops change.
+        """
+        arrived = tf.nest.flatten(batch, expand_composites=True)
+        with tf.control_dependencies(arrived), tf.device("/device:CPU:0"):
+            self._number.assign_add(1)
+
+    def start(self) -> None:
+        self._number.assign(0)
+
+    def number(self) -> int:
+        return int(self._number.numpy())
+
+
+class TrainerSteps(interruptions.SavedSteps):
+    """The steps of one call of `Trainer.train`."""
+
+    def __init__(self, arrivals: Arrivals, checkpoints: Checkpoints) -> None:
+        super().__init__()
+        self._arrivals, self._checkpoints = arrivals, checkpoints
+        self._cancellation = tf_compat.Cancellation()
+        self._has_begun, self._is_running = False, False
+        self._done = 0
+
+    @property
+    def has_begun(self) -> bool:
+        return self._has_begun
+
+    @property
+    def running(self) -> int | None:
+        return self._done if self._is_running else None
+
+    def begin(self) -> None:
+        self._arrivals.start()
+        self._has_begun = True
+
+    def must_stop(self) -> bool:
+        if self.stop_requested == signal.SIGTERM:
+            log.warning("SIGTERM: the training stops after this step and saves.")
+        return self.stop_requested is not None
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        self._is_running = True
+        try:
+            with self._cancellation.possible():
+                yield
+        finally:
+            self._is_running = False
+            self._done += 1
+
+    def waits(self) -> bool:
+        return self._arrivals.number() == self._done
+
+    def rescue(self, still_waits: interruptions.Condition) -> bool:
+        return self._checkpoints.save_while(still_waits)
+
+    def cancel(self) -> None:
+        self._cancellation.cancel()
+
+    def state(self) -> str:
+        return self._checkpoints.state()
+
+
+class TrainerReading(interruptions.ReadingSteps):
+    """The steps of one call of `Trainer.evaluate` or `Trainer.predict`."""
+
+    def __init__(self, mode: str, start: str) -> None:
+        kind = "evaluation" if mode == ModeKeys.EVAL else "prediction"
+        super().__init__(f"the {kind} of {start}")
+        self._cancellation = tf_compat.Cancellation()
+        self.canceller = self._cancellation.cancel
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        with super().step(), self._cancellation.possible():
+            yield
+
 
 v1 = tf.compat.v1
 
@@ -22,13 +116,7 @@ _SECONDS = 600.0  # between two checkpoints, by default
 
 
 class Loop:
-    """Runs the steps of one call of `Trainer.train`.
-
-    Args:
-        trainer: the `Trainer`, which has the step, the strategy and `stop_training`.
-        steps: the object through which a signal may end a step.
-        callbacks, listeners: as for `Trainer.train`.
-    """
+    """Runs the steps of one call of `Trainer.train`, whose `callbacks` and `listeners` it takes."""
 
     def __init__(
         self,

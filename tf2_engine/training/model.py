@@ -9,20 +9,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import tensorflow as tf
 
 import tf2_engine
-from tf2_engine import errors, log, specs, tf_compat, tpu_columns
+from tf2_engine import errors, log, specs, tf_compat
 from tf2_engine import preprocessing as pre
-from tf2_engine.backends import sparse_core_arithmetic
+from tf2_engine.backends.sparsecore.driver import (
+    SPARSECORE,
+    accumulating,
+    check_limits,
+    driver_for_sparsecore,
+)
 from tf2_engine.calls import call
-from tf2_engine.preprocessing import sparse_core
-from tf2_engine.training import differentiation, dummies, graph_steps, short_batches
-from tf2_engine.training.context import ReplicaContext
+from tf2_engine.preprocessing.module import in_order
+from tf2_engine.training import differentiation, graph_steps
 from tf2_engine.training.iterators import dataset_of
-from tf2_engine.training.model_variables import ModelVariables
-from tf2_engine.training.resolver import make_strategy
-from tf2_engine.training.saver import Saver
-from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
-from tf2_engine.training.trainer_tables import Embedding, WithoutTables
-from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor
+from tf2_engine.training.model_variables import ModelVariables, create_dummies
+from tf2_engine.training.replacements import Saver
+from tf2_engine.training.strategies import ReplicaContext, make_strategy
+from tf2_engine.training.trainer_specs import (
+    Embedding,
+    ModeKeys,
+    ModelSpec,
+    RunConfig,
+    WithoutTables,
+)
+from tf2_engine.types import Array, Dataset, Function, Nest, Object, Op, Tensor
 
 PreparedBatch = dict[str, Nest]
 
@@ -30,14 +39,10 @@ PreparedBatch = dict[str, Nest]
 class Model:
     """Calls a program's functions: the model_fn for a replica, and the input_fns.
 
-    Args:
-        batch_sizes: the size of the global batch in each mode.
-        embedding_config_spec, arithmetic, sparse_core_limits: as for `Trainer`.
+    `batch_sizes` are the sizes of global batches by mode. The other arguments are the `Trainer`'s.
 
     Attributes:
-        engine: the tables.
-        step: the global step.
-        store: the variables.
+        engine, step, store: the tables, the global step and the variables.
         saver: the saver in the model_fn's latest result, or None.
         changes: maps a mode to whether a step of evaluation or prediction may change variables.
     """
@@ -55,8 +60,8 @@ class Model:
         self.model_fn, self.config = model_fn, config
         self.params = dict(params) if isinstance(params, Mapping) else params
         self._batch_sizes = batch_sizes
-        specs.check_choice("", "arithmetic", arithmetic, ("tpu", sparse_core_arithmetic.NAME))
-        sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
+        specs.check_choice("", "arithmetic", arithmetic, ("tpu", SPARSECORE))
+        check_limits(arithmetic, sparse_core_limits)
         if config.tf_random_seed is not None:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
@@ -78,9 +83,9 @@ class Model:
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
             engine_spec, driver = self.embedding.engine_spec, None
-            if arithmetic == sparse_core_arithmetic.NAME:
-                driver = sparse_core_arithmetic.make_driver(sparse_core_limits)
-                engine_spec = sparse_core_arithmetic.accumulating(engine_spec)
+            if arithmetic == SPARSECORE:
+                driver = driver_for_sparsecore(sparse_core_limits)
+                engine_spec = accumulating(engine_spec)
             self._on_sparse_cores = self.on_tpu and driver is not None
             if self._on_sparse_cores and size is None:
                 raise errors.InvalidInput(
@@ -94,7 +99,7 @@ class Model:
             )
             if self._on_sparse_cores:
                 self.engine.build()  # Stacks cannot be created while a step is traced.
-            self._dummies = dummies.create(table.name for table in engine_spec.tables)
+            self._dummies = create_dummies(table.name for table in engine_spec.tables)
         features = engine_spec.features
         self._tables = {key: features[at].table for key, at in engine_spec.structure.items()}
         self.store = ModelVariables()
@@ -103,16 +108,11 @@ class Model:
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns what converts features to ids, weights and lengths, and the weights' keys.
-
-        As on a TPU, the input function must return ids.
-        """
         preprocessing = self.embedding.preprocessing_of_ids
         parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns arguments for a function of the program; `params` has the mode's batch size."""
         params = self.params
         if self.tells_sizes:
             context = ReplicaContext(self.strategy)
@@ -120,10 +120,6 @@ class Model:
         return {"mode": mode, "params": params, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
-        """Returns distributed batches of ids, weights, lengths, other features, and labels.
-
-        On a TPU, short batches of predictions are padded.
-        """
         prepare, weight_keys = self.preprocessing()
 
         def prepared(features: Nest, labels: Nest = None) -> PreparedBatch:
@@ -131,7 +127,7 @@ class Model:
                 batch = {"ids": {}, "weights": {}, "lengths": {}, "rest": features}
                 return batch if labels is None else {**batch, "labels": labels}
             ids = prepare(self._with_sparse_ids(features, prepare.columns))
-            batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
+            batch = (in_order(ids) if self._on_sparse_cores else ids)._asdict()
             # A strategy does not allow None in its input.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
@@ -139,7 +135,7 @@ class Model:
             batch["rest"] = {key: value for key, value in features.items() if key not in used}
             batch = {**batch, "labels": labels} if labels is not None else batch
             size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
-            return batch if size is None else short_batches.filled(batch, size)
+            return batch if size is None else padded(batch, size)
 
         dataset: Dataset = dataset_of(lambda: call(input_fn, self.arguments(mode)))
         if not isinstance(dataset, tf.data.Dataset):
@@ -152,12 +148,7 @@ class Model:
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
     def _with_sparse_ids(self, features: PreparedBatch, keys: Iterable[str]) -> PreparedBatch:
-        """Makes ids sparse. As in the legacy program, zeros in dense ids are dropped.
-
-        Raises:
-            InvalidInput: there are dense ids, and the program has no legacy spec or the ids are not
-                [batch, length].
-        """
+        """Makes ids sparse. As in the legacy program, zeros in dense ids are dropped."""
         dense = [key for key in keys if isinstance(features[key], tf.Tensor)]
         ranks = {features[key].shape.rank for key in dense}
         if dense and (isinstance(self.spec, Embedding) or ranks != {2}):
@@ -176,13 +167,12 @@ class Model:
         """Calls the model_fn with a replica's batch. In training, also updates the tables.
 
         As in a session, only those ops run on which the outputs and, in training, the train_op
-        depend. For example, if the model_fn creates a train_op in every mode, the train_op only
-        runs in training.
+        depend.
 
         Args:
             outputs_of: computes, from the model_fn's result, the outputs of a step and a dict with
-                the final values of metrics. The final values are read after the outputs are
-                computed, and become the output "metrics".
+                the final values of metrics. These are read after the outputs are computed, and
+                become the output "metrics".
 
         Raises:
             InvalidInput: in training, no loss trains variables, or several losses train one table.
@@ -197,7 +187,7 @@ class Model:
         def arguments_of(inputs: Nest) -> Nest:
             features, found = inputs["rest"], inputs["activations"]
             if found:
-                features = {**features, **tpu_columns.as_features(found, batch["lengths"])}
+                features = {**features, **as_features(found, batch["lengths"])}
             return {"features": features, "labels": inputs["labels"]}
 
         self._traced_step = tf.identity(self.step)
@@ -250,7 +240,7 @@ class Model:
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
         # In a model without tables, columns look up variables of the model.
-        columns = tpu_columns.reading_activations if self._tables else contextlib.nullcontext
+        columns = reading_activations if self._tables else contextlib.nullcontext
         with columns(), tf_compat.equal_by_identity():
             spec = ModelSpec.of(call(self.model_fn, arguments))
             scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
@@ -270,10 +260,7 @@ def _ops_of(train_op: Object) -> list[Object]:
 def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tuple[Nest, bool]:
     """Computes the outputs of a function of tensors, and runs only the ops that the outputs need.
 
-    (A tf.function runs every op with a side effect, even if the result is not used.)
-
-    Returns:
-        The outputs, and whether computing them may change variables.
+    Also returns whether computing them may change variables.
     """
     traced = graph_steps.traced(function, inputs)
     structure, metrics = traced.structured_outputs
@@ -308,3 +295,77 @@ def _seeded(seed: int | None) -> Iterator[None]:
         yield
     finally:
         random.setstate(state)
+
+
+@contextlib.contextmanager
+def reading_activations() -> Iterator[None]:
+    if tf_compat.in_tpu_shard_context():
+        yield
+        return
+    with tf_compat.tpu_shard_context(tf.distribute.get_strategy().num_replicas_in_sync):
+        yield
+
+
+def as_features(
+    activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Converts the activations of features to the features that TPU columns read.
+
+    `lengths` has the lengths of each sequence feature, [batch] int64, which may exceed the
+    activation's.
+    """
+    features = dict(activations)
+    for key, length in lengths.items():
+        longest = tf.shape(activations[key], out_type=tf.int64)[1]
+        features[tf_compat.sequence_length_key(key)] = tf.minimum(length, longest)
+    return features
+
+
+PRESENT = "short_batches/present"
+"""The key of a mask in a padded batch and in its predictions; the mask is False for padding."""
+
+
+def padded(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
+    """Pads a batch to `size` samples. Added samples have no ids; their other values are zero or "".
+
+    Args:
+        batch: tensors whose first dimension is samples, and SparseTensors under "ids".
+
+    Raises:
+        InvalidArgumentError: at run time, if the batch has more samples.
+    """
+    samples = tf.cast(next(iter(batch["ids"].values())).dense_shape[0], tf.int32)
+    fits = tf.debugging.assert_less_equal(
+        samples,
+        size,
+        f"A TPU is configured for batches of {size} samples, the `train_batch_size`, but a batch "
+        f"of predictions has more. Set `predict_batch_size` to at most {size}.",
+    )
+    with tf.control_dependencies([fits] if fits is not None else []):
+        missing = size - samples
+
+    def fill(value: Nest) -> Nest:
+        if isinstance(value, tf.SparseTensor):
+            shape = tf.concat([[tf.cast(samples + missing, tf.int64)], value.dense_shape[1:]], 0)
+            return tf.SparseTensor(value.indices, value.values, shape)
+        if isinstance(value, tf.RaggedTensor):
+            splits = value.row_splits
+            splits = tf.concat([splits, tf.fill([missing], splits[-1])], 0)
+            return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
+        return _fill_dense(value, missing, size) if value.shape.rank else value
+
+    return {**tf.nest.map_structure(fill, batch), PRESENT: tf.range(size) < samples}
+
+
+def without_padding(predictions: Mapping[str, Array]) -> dict[str, Array]:
+    present = predictions.get(PRESENT)
+    return {
+        key: value if present is None or not value.shape else value[present]
+        for key, value in predictions.items()
+        if key != PRESENT
+    }
+
+
+def _fill_dense(value: Tensor, missing: Tensor, size: int) -> Tensor:
+    zeros = tf.zeros(tf.concat([[missing], tf.shape(value)[1:]], 0), value.dtype)
+    return tf.ensure_shape(tf.concat([value, zeros], 0), [size, *value.shape[1:]])

@@ -6,23 +6,23 @@ import collections
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.training import dummies
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 v1 = tf.compat.v1
+
+DUMMY_PREFIX = "tpu_embedding_dummy_table_variable_"
+"""Names of dummies start so. In the `var_list` of an optimizer, they stand for tables to train."""
 
 Result = TypeVar("Result")
 
 
 class _OfThread(threading.local):
-    """The models whose model_fn this thread is calling; the innermost is last."""
-
     def __init__(self) -> None:
         self.models: list[ModelVariables] = []
 
@@ -30,12 +30,16 @@ class _OfThread(threading.local):
 _here = _OfThread()
 
 
-def current() -> ModelVariables:
-    """Returns the variables of the model whose model_fn is being called.
+def create_dummies(tables: Iterable[str]) -> dict[str, Variable]:
+    return {table: tf.Variable([0.0], name=f"{DUMMY_PREFIX}{table}") for table in tables}
 
-    Raises:
-        OutOfOrder: no model_fn is being called.
-    """
+
+def name_of(variable: Variable) -> str:
+    return str(variable.name.partition(":")[0])
+
+
+def current() -> ModelVariables:
+    """Returns the variables of the model whose model_fn is being called."""
     if not _here.models:
         raise errors.OutOfOrder(
             "tf2_engine.training's functions for models can only be called inside a model_fn that "
@@ -52,8 +56,7 @@ def trainable() -> list[Variable]:
 def _scope_class() -> type[tf.Module]:
     """Creates the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    This is called only when a model is created, so that a process without Keras 2 can import this
-    module.
+    It is created with the first model, so that a process without Keras 2 can import this module.
     """
     keras = tf_compat.keras2_v1()
 
@@ -80,7 +83,7 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Passes the collections of a variable to variable creators, and its regularizer to the model.
+    """Passes a variable's collections to variable creators, and its regularizer to the model.
 
     The variable scope passes on neither of them.
     """
@@ -110,14 +113,12 @@ class ModelVariables:
 
     Attributes:
         variables: maps legacy names to variables.
-        of_dummies: maps names to the slots of dummy variables, which are not saved in checkpoints.
-        local: variables in the collection of local variables, such as those of metrics; not saved
-            in checkpoints.
+        of_dummies: maps names to the slots of dummies, which are not saved in checkpoints.
+        local: variables in the collection of local variables, such as those of metrics; not saved.
         averaged: maps the name of each average to the name of the averaged variable.
-        starts: maps the name of a variable to the checkpoint, and the name in the checkpoint, from
-            which the variable gets its first value.
-        regularizers_of_scopes: maps the name of a variable to the function that computes its loss
-            in the latest call. The variable may have another regularizer from its layer.
+        starts: maps a variable's name to the checkpoint, and the name there, of its first value.
+        regularizers_of_scopes: maps a variable's name to the function that computes its loss in the
+            latest call. Its layer may have another regularizer for it.
     """
 
     def __init__(self) -> None:
@@ -139,8 +140,7 @@ class ModelVariables:
     ) -> Iterator[None]:
         """Fills the collections of a graph with the step and the variables that a call has used.
 
-        Args:
-            of_tables: the dummies of tables, which come first among the trainable variables.
+        Dummies, `of_tables`, come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
@@ -178,11 +178,8 @@ class ModelVariables:
     ) -> None:
         """Adds a variable that a model_fn creates or reuses to collections.
 
-        Args:
-            named: the names of collections that the model_fn passes, which may be collections of
-                its own.
-            trainable: whether this call of the model_fn trains the variable; None means as when
-                the variable was created.
+        `named` are the collections that the model_fn passes, which may be its own. `trainable` says
+        whether this call trains the variable; None means as when the variable was created.
         """
         keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
         if variable.trainable if trainable is None else trainable:
@@ -194,7 +191,6 @@ class ModelVariables:
                 contents.append(variable)
 
     def average_of(self, variable: Variable, name: str) -> Variable:
-        """Returns the average of a variable. The first call creates the average."""
         known = self._holding(name)
         if name not in known:
             # Initial values must not depend on the preceding update.
@@ -207,7 +203,7 @@ class ModelVariables:
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                 )
             if known is self.variables:
-                self.averaged[name] = variable.name.partition(":")[0]
+                self.averaged[name] = name_of(variable)
         self.collect(known[name])
         return known[name]
 
@@ -216,7 +212,7 @@ class ModelVariables:
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
-        return self.of_dummies if dummies.PREFIX in name else self.variables
+        return self.of_dummies if DUMMY_PREFIX in name else self.variables
 
     def regularize(self, variable: Variable, regularizer: Callable[..., Tensor | None]) -> None:
         if variable.name not in self.regularizers_of_scopes:
@@ -226,7 +222,6 @@ class ModelVariables:
             tf_compat.tf1_style_regularizers(self._scope).setdefault(variable.name, loss)
 
     def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:
-        """Yields each regularized variable's name, and a function that computes the loss."""
         for name, latest in tf_compat.tf1_style_regularizers(self._scope).items():
             of_scope = self.regularizers_of_scopes.get(name)
             if of_scope is not None and of_scope.func is not getattr(latest, "func", None):
@@ -234,7 +229,6 @@ class ModelVariables:
             yield name, latest
 
     def _forget_regularizers(self) -> None:
-        """Removes the regularizers of the last call, whose mode may have had others."""
         self.regularizers_of_scopes.clear()
         known = tf_compat.tf1_style_regularizers(self._scope)
         for name in [each for each in known if ":" in each]:  # Other names are of layers.
@@ -280,8 +274,8 @@ class ModelVariables:
     def _numbered(self, name: str, outside: str = "") -> str:
         """Returns the name that a variable would have in a TensorFlow 1 graph.
 
-        The last part of the name comes from a Keras layer, and the parts before it from the open
-        scopes. Variables with equal names are numbered, for example Adam's powers.
+        The last part comes from a Keras layer, the others from open scopes. Variables with equal
+        names, such as Adam's powers, are numbered.
         """
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 import tf2_engine
 from tf2_engine import checkpoint_names as names
-from tf2_engine import errors, log, small_types, tf_compat, tpu_columns
+from tf2_engine import errors, log, small_types, tf_compat
 from tf2_engine import preprocessing as pre
 from tf2_engine.calls import call
 from tf2_engine.export_folders import new_directories
 from tf2_engine.small_exports import SmallTables
-from tf2_engine.training.model import Model
+from tf2_engine.training.model import Model, as_features
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec
 from tf2_engine.types import (
@@ -34,8 +34,7 @@ _DEFAULT = "serving_default"
 _LOOKED_UP_WHOLE = (
     "Feature %r: the exported model looks up whole sequences, as the legacy program's export does, "
     "but training cuts them to %d ids. Cut longer sequences in the serving_input_receiver_fn, or "
-    "give the "
-    'spec quirks="documented".'
+    'give the spec quirks="documented".'
 )
 
 
@@ -111,8 +110,8 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Maps names in the model to exported variables, for a Saver.
 
-    The op of a variable has another name if a placeholder took the variable's name, for instance
-    because a feature and its table have the same name. If no name differs, returns `exported`.
+    The op of a variable has another name if a placeholder took its name, for instance because a
+    feature and its table have the same name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -144,14 +143,13 @@ def _features(model: Model, receiver: Object) -> Nest:
     }
     activations = tf2_engine.cpu_embedding_lookup(ids, weights, variables, spec)
     rest = {key: features[key] for key in features if key not in {*weight_keys, *columns}}
-    return {**rest, **tpu_columns.as_features(activations, lengths)}
+    return {**rest, **as_features(activations, lengths)}
 
 
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
-    """Cuts and pads sequences, because TPU columns would look up sequences of any length.
+    """Cuts and pads sequences as in training, because TPU columns look up sequences of any length.
 
-    The engine does the same in training. In exports, the spec's `quirks` decide whether sequences
-    are cut.
+    In exports, the spec's `quirks` decide whether sequences are cut.
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:

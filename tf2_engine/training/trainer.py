@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log, tf_compat
-from tf2_engine.host_metrics import Metrics
 from tf2_engine.summaries.events import EventFile
-from tf2_engine.training import short_batches
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
-from tf2_engine.training.host_call import HostCall
-from tf2_engine.training.loop import Loop
-from tf2_engine.training.model import Model, PreparedBatch
+from tf2_engine.training.host_functions import HostCall, Metrics
+from tf2_engine.training.loop import Arrivals, Loop, TrainerReading, TrainerSteps
+from tf2_engine.training.model import PRESENT, Model, PreparedBatch, without_padding
 from tf2_engine.training.saved_models import export
-from tf2_engine.training.trainer_interruptions import Arrivals, TrainerReading, TrainerSteps
 from tf2_engine.training.trainer_specs import (
     Function,
     ModeKeys,
@@ -47,28 +44,24 @@ class Trainer:
 
     Args:
         model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.
-        model_dir: the directory of checkpoints and event files; by default the config's
-            `model_dir`.
+        model_dir: the directory of checkpoints and event files; by default the config's.
         params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
-        embedding_config_spec: an `Embedding`, or a legacy spec. None means a model without tables.
+        embedding_config_spec: an `Embedding`, or a legacy spec; None without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
-        arithmetic: "tpu" computes the results of TPUs before v5p. "sparsecore" computes the results
-            of TPU v5p, v6e and TPU7x, with `HostDriver(arithmetic="sparsecore")` on a host and with
-            the SparseCores under a TPUStrategy. Settings that SparseCores do not support raise
-            InvalidSpec.
-        sparse_core_limits: limits on the ids of a step on SparseCores: a
-            `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
-            audit --sample` proposes. The default is stock's default. A host has no limits.
+        arithmetic: "tpu" computes the results of TPUs before v5p, "sparsecore" those of TPU v5p,
+            v6e and TPU7x, on a host too.
+        sparse_core_limits: limits on the ids of a step on SparseCores, as `estimator-bridge audit
+            --sample` proposes: a `tf2_engine.SparseCoreLimits` or stock's
+            SparseCoreEmbeddingConfig.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`, or a stand-in if the model has no tables.
-        step: the global step.
         variables: maps legacy names to the variables of the model and its optimizers, which are
             created when the first batch arrives.
         stop_training: set this to True to end training after the current step.
-        drive: a function that consumes an iterator. Taking an item runs a step; the item is a list
-            with the loss of each replica.
+        drive: consumes an iterator of steps. Taking an item runs a step; the item is a list with
+            the loss of each replica.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
@@ -173,9 +166,8 @@ class Trainer:
     ) -> Trainer:
         """Trains up to a global step, for a number of steps, or until the end of the input.
 
-        After SIGTERM or Ctrl-C, training finishes the current step, writes a checkpoint, and then
-        lets the signal take effect. If the input delivers no batch at that time, training ends
-        without one; see `tf2_engine.interruptions`.
+        After SIGTERM or Ctrl-C, training finishes the step and writes a checkpoint, and then the
+        signal takes effect; see `tf2_engine.interruptions`.
 
         Args:
             input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
@@ -183,9 +175,9 @@ class Trainer:
             steps, max_steps: the number of steps, or the global step at which to stop; not both.
             saving_listeners: objects with `before_save(None, step)` and `after_save(None, step)`.
                 Training ends if `after_save` returns True.
-            callbacks: as in Keras: `on_train_begin()` is called once all variables have their
-                values, `on_train_batch_end(step)` after each step, and `on_train_end()` at the end.
-                `observe(engine, model_dir)` is called before the step is traced. All are optional.
+            callbacks: objects with some of these methods: `observe(engine, model_dir)` is called
+                before the step is traced, `on_train_begin()` once all variables have their values,
+                `on_train_batch_end(step)` after each step, and `on_train_end()`.
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
@@ -245,7 +237,7 @@ class Trainer:
 
         Args:
             steps: the number of batches; by default all.
-            checkpoint_path: by default the latest checkpoint.
+            checkpoint_path: by default the latest.
         """
         losses, metrics = [], None
         in_graph: dict[str, Object] = {}
@@ -282,7 +274,7 @@ class Trainer:
 
         Args:
             predict_keys: which predictions to keep; by default all.
-            checkpoint_path: by default the latest checkpoint.
+            checkpoint_path: by default the latest.
         """
         batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
         while True:
@@ -293,7 +285,7 @@ class Trainer:
                 raise interrupt.with_traceback(None) from None
             if batch is None:
                 return
-            batch = short_batches.cut(batch)
+            batch = without_padding(batch)
             kept = {key: batch[key] for key in predict_keys} if predict_keys else batch
             if not yield_single_examples:
                 yield kept
@@ -314,21 +306,17 @@ class Trainer:
     ) -> bytes:
         """Writes a SavedModel to a new directory, named after the time, and returns its path.
 
-        The SavedModel needs only TensorFlow: the model_fn builds a separate graph, in which columns
-        look up tables as they do without a TPU.
+        It needs only TensorFlow: the model_fn builds a separate graph, in which columns look up
+        tables as they do without a TPU.
 
         Args:
-            serving_input_receiver_fn: returns a `ServingInputReceiver`.
             assets_extra: maps paths below the directory `assets.extra` to files to copy there.
-            as_text: whether the graph is written as text.
             checkpoint_path: by default the latest checkpoint.
-            table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict from table names to these types. `small_types` gives bounds on the errors.
+            table_dtype: as in `tf2_engine.serving_table`, or a dict from table names to types.
 
         Raises:
             InvalidInput: there is no checkpoint, a variable is missing in it, there is no default
-                signature, or a tf.function of the model_fn reads a table that is stored in a small
-                type.
+                signature, or a tf.function of the model_fn reads a table in a small type.
             InvalidSpec: a type or table is unknown, or a row is out of a type's range.
         """
         checkpoint = checkpoint_path or self._latest()
@@ -422,8 +410,8 @@ class Trainer:
         if mode == ModeKeys.PREDICT:
             predictions = spec.predictions
             named = predictions if isinstance(predictions, dict) else {"output": predictions}
-            if short_batches.PRESENT in batch:
-                named = {**named, short_batches.PRESENT: batch[short_batches.PRESENT]}
+            if PRESENT in batch:
+                named = {**named, PRESENT: batch[PRESENT]}
             return {**outputs, "result": self._hooks.with_ops(named)}, {}
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])

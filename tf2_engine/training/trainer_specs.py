@@ -1,14 +1,18 @@
-"""The arguments of a trainer: modes, the result of a model_fn, and configurations."""
+"""The arguments of a trainer: modes, the result of a model_fn, tables, and configurations."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tf2_engine import checkpoint_names
-from tf2_engine.types import Function, Nest, Object, Op, Tensor
+import tensorflow as tf
+
+from tf2_engine import checkpoint_names, preprocessing, specs
+from tf2_engine.types import Function, Nest, Object, Op, Tensor, TensorLike
 
 
 class ModeKeys:
@@ -25,17 +29,15 @@ class ModelSpec(NamedTuple):
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
         loss: a scalar; required for training and evaluation.
-        train_op: the op that trains. It runs only in training.
+        train_op: the op that trains.
         eval_metrics: a pair (function, arguments). The function returns a dict of metrics of
             `tf.compat.v1.metrics`. The arguments, a list or a dict, are tensors [batch, ...].
         export_outputs: maps the names of signatures to objects of `tf.compat.v1.estimator.export`.
-        scaffold_fn: returns a `Scaffold`, which chooses the names to restore from and the number of
-            checkpoints to keep.
         host_call: a pair (function, arguments) as in `eval_metrics`. The function runs on the host
             after each step in every mode, for example to write summaries.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
-        eval_metric_ops: a dict of pairs (value, update), as `tf.compat.v1.metrics` returns them.
-            Programs for an Estimator set this instead of `eval_metrics`.
+        eval_metric_ops: a dict of pairs (value, update) of `tf.compat.v1.metrics`, instead of
+            `eval_metrics`.
         scaffold: a `Scaffold`, instead of `scaffold_fn`.
         training_chief_hooks: further training hooks.
     """
@@ -57,7 +59,6 @@ class ModelSpec(NamedTuple):
 
     @classmethod
     def of(cls, spec: Object) -> ModelSpec:
-        """Returns the spec itself, or converts an estimator's spec."""
         if isinstance(spec, cls):
             return spec
         fields: list[Object] = [getattr(spec, name, None) for name in cls._fields]
@@ -69,19 +70,17 @@ class RunConfig:
     """The configuration of a trainer. The defaults are those of estimators.
 
     Attributes:
-        model_dir: the directory of checkpoints and event files.
         tf_random_seed: the seed of initial values and random ops.
-        save_summary_steps: the interval of summaries in steps. 0 or None writes no summaries.
+        save_summary_steps: the interval of summaries in steps. 0 or None writes none.
         save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints, by default 600
             seconds. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
-        keep_checkpoint_every_n_hours: in addition, one checkpoint is kept for each period of this
-            many hours.
-        log_step_count_steps: the interval of log lines in steps. 0 or None disables these lines.
+        keep_checkpoint_every_n_hours: the period for which one more checkpoint is kept.
+        log_step_count_steps: the interval of log lines in steps. 0 or None disables them.
         cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
-        session_config, device_fn, protocol, tpu_config: have no effect. They exist because programs
-            may pass them with `**`.
+        session_config, device_fn, protocol, tpu_config: have no effect; programs may pass them with
+            `**`.
     """
 
     model_dir: str | None = None
@@ -127,8 +126,7 @@ class EvalSpec(NamedTuple):
     Attributes:
         exporters: one or several objects with a `name` and `export(estimator, export_path,
             checkpoint_path, eval_result, is_the_final_export)`.
-        start_delay_secs, throttle_secs: have no effect, because each checkpoint is evaluated
-            immediately.
+        start_delay_secs, throttle_secs: have no effect.
     """
 
     input_fn: Function
@@ -145,11 +143,9 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or its directory.
-        vars_to_warm_start: a regular expression that selects tables and trainable variables; or
-            several expressions, which select tables and any variables. An expression must match at
-            the start of a name.
-        var_name_to_prev_var_name: maps names in this model to names in the checkpoint, where the
-            names differ.
+        vars_to_warm_start: a regular expression for the start of the names of tables and trainable
+            variables; or several, for tables and any variables.
+        var_name_to_prev_var_name: maps names in this model to other names in the checkpoint.
     """
 
     ckpt_to_initialize_from: str
@@ -157,7 +153,6 @@ class WarmStartSettings(NamedTuple):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def old_name(self, name: str, *, trainable: bool = True) -> str | None:
-        """Returns the name in the checkpoint from which a variable is initialized, or None."""
         wanted = self.vars_to_warm_start
         if isinstance(wanted, str):
             wanted = [wanted] if trainable else []
@@ -166,8 +161,69 @@ class WarmStartSettings(NamedTuple):
         return (self.var_name_to_prev_var_name or {}).get(name, name)
 
     def old_name_of_table(self, table: str) -> str | None:
-        """Returns the name in the checkpoint from which a table is initialized, or None."""
         names = checkpoint_names.in_legacy_programs(table)
         found = {name: old for name in names if (old := self.old_name(name)) is not None}
         renamed = [old for name, old in found.items() if old != name]
         return renamed[0] if renamed else table if found else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """Tables and features, for the `embedding_config_spec` of a `Trainer`.
+
+        training.Embedding({"word": tf.tpu.experimental.embedding.FeatureConfig(table)})
+
+    Attributes:
+        feature_config: a FeatureConfig per feature. Every table must have an optimizer.
+        preprocessing_of_ids: converts features to ids, weights and lengths; by default, features
+            are ids without weights.
+        gradient_multiplier: returns a factor for the gradients of all activations.
+    """
+
+    feature_config: Mapping[str, Object]
+    preprocessing_of_ids: preprocessing.Preprocessing = None  # type: ignore[assignment]
+    gradient_multiplier: Callable[[], TensorLike] | None = None
+
+    def __post_init__(self) -> None:
+        if self.preprocessing_of_ids is None:
+            columns: dict[str, preprocessing.Column] = {}
+            for key, feature in self.feature_config.items():
+                ids = preprocessing.Identity(key, feature.table.vocabulary_size)
+                is_sequence = feature.max_sequence_length
+                columns[key] = preprocessing.Sequence(ids) if is_sequence else ids
+            of_columns = preprocessing.Preprocessing(columns)
+            object.__setattr__(self, "preprocessing_of_ids", of_columns)
+
+    @functools.cached_property
+    def engine_spec(self) -> specs.EngineSpec:
+        return specs.from_feature_config(dict(self.feature_config))
+
+    def to_tf2(self, step: Object = None) -> Embedding:
+        return self
+
+
+class WithoutTables(tf.Module):
+    """Stands in for the `Embedding` and the engine in a model without tables."""
+
+    engine_spec: Object = types.SimpleNamespace(tables=(), features=(), structure={})
+    gradient_multiplier = None
+    tables: Mapping[str, Object] = types.MappingProxyType({})
+    embedding_tables = tables
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.preprocessing_of_ids = preprocessing.Preprocessing({})
+
+    def to_tf2(self, step: Object = None) -> WithoutTables:
+        return self
+
+    def differentiable_lookup(
+        self, *batch: Nest, **options: Object
+    ) -> tuple[dict[str, Object], Callable[[Nest], None]]:
+        return {}, lambda gradients: None
+
+    def load(self) -> None: ...
+
+    def retrieve(self) -> None: ...
+
+    def observe(self, observer: Object) -> None: ...

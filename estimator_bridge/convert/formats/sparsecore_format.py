@@ -25,7 +25,7 @@ from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Mo
 from estimator_bridge.convert.moves import StackedPart, StackMove, TensorMove, chunks
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.settings.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
-from tf2_engine import sparsecore_layout, sparsecore_proto
+from tf2_engine import sparsecore_layout
 from tf2_engine.errors import InvalidSpec
 from tf2_engine.sharding import PARAMETERS
 from tf2_engine.sparsecore_layout import TableLayout, stacks_of
@@ -108,7 +108,7 @@ class SparseCoreTarget(object_format.ObjectTarget):
                 yield from _stack_moves(name, of_stack, layouts, places)
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        writer.string(self._layouts_key, sparsecore_proto.serialized(self._layouts.values()))
+        writer.string(self._layouts_key, sparsecore_layout.serialized(self._layouts.values()))
         super().finish(writer, moves, step)
 
     def _graph(self, full_names: Mapping[str, str]) -> bytes:
@@ -237,7 +237,7 @@ def _layouts(reader: Reader, key: str) -> dict[str, TableLayout]:
     try:
         if tensor.dtype != STRING or tensor.shape:
             raise InvalidSpec(f"They are {tensor}.")
-        return sparsecore_proto.parsed(reader.strings(tensor)[0])
+        return sparsecore_layout.parsed(reader.strings(tensor)[0])
     except InvalidSpec as error:
         raise errors.UnreadableCheckpoint(
             f"{reader.prefix}: {key!r} does not hold layouts of tables. {error} Use another "

@@ -12,7 +12,7 @@ from estimator_bridge.settings.catalogue import ROWS, notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from tf2_engine.preprocessing import Preprocessing
-from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
+from tf2_engine.preprocessing.module import SparseCorePreprocessing
 from tf2_engine.types import Object
 
 TARGET = "sparsecore"

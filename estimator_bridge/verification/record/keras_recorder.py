@@ -34,7 +34,7 @@ from estimator_bridge.verification.record.recording_hook import (
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.keras.no_tables import NoEngine
+from tf2_engine.keras.layer_bases.column_layers import NoEngine
 from tf2_engine.types import Array, Nest, Object, Tensor, Variable
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"

@@ -1,12 +1,11 @@
 """Queues of batches that wait for a lookup or for gradients, and the pending update of a pipeline.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
-batch and another dequeue it, so the batch waits in a queue resource, which repeated or failed
-tracing does not change. Each core has its own first-in, first-out queue.
+batch and another dequeue it, so each core has a queue resource, which failed or repeated tracing
+does not change.
 
-Only one batch per name may wait for gradients. A second lookup before the gradients arrive means
-that the first step has failed; its batch would be paired with the gradients of the second step.
-Within one trace or graph, several batches may wait.
+Only one batch per name may wait for gradients, except within one trace or graph: a second lookup
+means that the first step has failed, and gradients would be paired with the wrong batch.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ _GRADIENTS_MISSING = (
 class Step:
     """The occurrences of a global batch, and whether gradients will follow.
 
-    In a graph, the update must wait for the ops in `after`, because gradients that do not depend on
-    the lookup could be ready before it.
+    In a graph, the update waits for the ops in `after`, because gradients that do not depend on the
+    lookup could be ready before it.
     """
 
     occurrences: StepOccurrences
@@ -116,7 +115,7 @@ class ResourceBatchQueue:
         return op
 
     def take_enqueued(self) -> Step:
-        """Removes the oldest batch that has not been looked up, and returns it.
+        """Takes the oldest batch that has not been looked up.
 
         If an earlier batch still waits for gradients, a training batch stays in the queue and the
         step fails.
@@ -170,8 +169,8 @@ class ResourceBatchQueue:
 class _Trace:
     """The calls of an engine so far in the function that is being traced.
 
-    `enqueued` says for each batch that waits for its lookup whether gradients may follow.
-    `looked_up` counts the batches that wait for gradients.
+    `enqueued` says for each waiting batch whether gradients may follow. `looked_up` counts the
+    batches that wait for gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
@@ -190,7 +189,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """Maps batch names to queues. A queue is created on first use."""
+    """Queues by batch name, created on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -237,7 +236,7 @@ class QueuesOfEngine(BatchQueues):
 class PendingUpdate:
     """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
 
-    Each group of cores on one device keeps its part in a queue resource on that device.
+    Each group of cores on one device keeps its part in a queue resource there.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -302,7 +301,7 @@ class PendingUpdate:
 
 
 class Fifo:
-    """A first-in, first-out queue of tuples of tensors, as a resource on a device."""
+    """A first-in, first-out queue of tuples of tensors, on a device."""
 
     def __init__(self, dtypes: Sequence[DType], name: str, device: str) -> None:
         self._name = name

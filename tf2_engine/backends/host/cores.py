@@ -16,8 +16,7 @@ from tf2_engine.types import Nest, Strategy
 class HostCores(EngineCores):
     """Emulated cores: one per replica, or `count` cores.
 
-    The calls of all replicas are merged into one call for a global step, and each replica receives
-    its part of the result.
+    The calls of all replicas become one call for a global step, whose result is split again.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:

@@ -40,10 +40,7 @@ from tf2_engine.types import Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a configured driver.
-
-    `apply` updates the tables, or leaves the update pending.
-    """
+    """The state of a configured driver. `apply` updates the tables, now or one step later."""
 
     plan: Plan
     kernels: KernelSet
@@ -66,16 +63,15 @@ class Configured:
 class HostDriver(StepDriver):
     """Computes what a TPU would compute, on the variables of the tables.
 
-    With pipelining, a training batch is looked up before the update of the previous batch is
-    applied, so the activations are one step old. `retrieve` and lookups for inference apply the
-    pending update first.
+    With pipelining, a training batch is looked up before the update of the previous batch, so the
+    activations are one step old. `retrieve` and lookups for inference apply the pending update
+    first.
 
     Args:
-        native: whether to use the fused native ops. With None, the environment variable decides, by
-            default "where possible"; see `native.loading`. Tables that the native ops do not
-            support use TensorFlow's ops; see `native_kernels.supports`.
+        native: whether to use the fused native ops for tables that they support; with None the
+            environment decides, see `native.loading`.
         arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
-            v5p, v6e and TPU7x, which support five optimizers; see `sparsecore_rules`.
+            v5p, v6e and TPU7x; see `sparsecore_rules`.
     """
 
     def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:

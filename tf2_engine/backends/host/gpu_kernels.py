@@ -1,7 +1,7 @@
 """The kernel set for tables on a GPU without native ops, on TensorFlow's ops.
 
-Starting an op takes microseconds. To start few ops, tables with the same width and optimizer are
-updated together, features of the same width are summed together, and all ids are checked together.
+To start few ops, tables with the same width and optimizer are updated together, features of the
+same width are summed together, and all ids are checked together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step on TensorFlow's ops that starts as few ops as possible."""
+    """A step that starts as few ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"

@@ -1,4 +1,4 @@
-"""Kernel sets. A kernel set implements the lookups and updates of features on some kind of ops."""
+"""Kernel sets, which look up and update features on some kind of ops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute equal results on the same variables."""
+    """The parts of a step. All kernel sets compute equal results."""
 
     name: str
     queue_device = "CPU:0"
@@ -64,7 +64,6 @@ class KernelSet(abc.ABC):
     def look_up(self, per_core: StepOccurrences) -> Activations: ...
 
     def reads(self, activations: Activations) -> Sequence[Op]:
-        """Lists the ops that an update has to wait for: the ops that read rows, or later ops."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
@@ -75,7 +74,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled after construction."""
+    """A step on TensorFlow's ops, for any table. `tables` may be filled later."""
 
     name = "TensorFlow's ops"
 
@@ -180,7 +179,7 @@ def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[
 
 
 class SplitKernels(KernelSet):
-    """Combines two kernel sets: the first for the tables in `of_first`, the second for the rest."""
+    """Two kernel sets: the first for the tables in `of_first`, the second for the rest."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

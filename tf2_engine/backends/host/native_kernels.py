@@ -1,8 +1,7 @@
 """The kernel set on native ops, which handle the features of all cores in one call.
 
-On the same variables, the native ops compute the same results as TensorFlow's ops, with the same
-rounding except in powers (FTRL, AdagradMomentum). Sums are in order of occurrence, for any number
-of threads.
+The results equal those of TensorFlow's ops, except for the rounding of powers (FTRL,
+AdagradMomentum). Sums are in order of occurrence, for any number of threads.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 def supports(table: TablePlan) -> bool:
     """Whether the native ops can look up and update a table.
 
-    The native ops cannot update rows outside the batch (Adam with lazy_adam=False), and cannot look
-    up values that are computed from rows (FrequencyEstimator with weighted=True, quantization).
+    They cannot update rows outside the batch (Adam with lazy_adam=False), nor look up values that
+    are computed from rows (FrequencyEstimator with weighted=True, quantization).
     """
     return looks_up_rows(table) and has_native_rule(table)
 
@@ -187,7 +186,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """A step on the native ops for tables on a GPU. The host reads, checks and packs the ids."""
+    """Native ops for tables on a GPU. The host reads, checks and packs the ids."""
 
     name = "native ops, on a GPU"
 

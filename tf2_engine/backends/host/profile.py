@@ -1,8 +1,7 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-The profiler looks at 3 % of the samples, and counts their ids, in total and for each host on which
-rows are stored. At the end of a training loop, the counts of a table are added to the table's file
-if there are at least `MIN_SAMPLES` samples.
+The profiler counts the ids of 3 % of the samples, in total and per host. At the end of a training
+loop, the counts of a table are added to its file if there are at least `MIN_SAMPLES` samples.
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ class Counts:
 
     @property
     def balance(self) -> float:
-        """The largest number of ids on one host divided by the mean; 1.0 is perfect balance."""
+        """The largest number of ids on one host divided by the mean."""
         return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
 
 
 class Profiler:
     """Counts the lookups in the tables of a plan.
 
-    A variable per table, [3 + hosts] int64, contains the number of counted samples, of ids, of ids
-    per host, and of all samples so far.
+    A variable per table, [3 + hosts] int64, has the number of counted samples, of ids, of ids per
+    host, and of all samples so far.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:

@@ -1,7 +1,7 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-The operations on a row have the device's order (optimization_parameters.proto): sum over
-occurrences, clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+The operations have the device's order (optimization_parameters.proto): sum over occurrences, clip
+the gradient, decay the weight, apply the rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ Sums = tuple[Tensor, Tensor]
 def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
     """Updates a table in one step, given for each core the gradients of the table's features.
 
-    With gradient accumulation, every row is updated once, with the sum over cores and features.
-    Without gradient accumulation, a row is updated once per core: first by the core that owns the
-    row, then by the other cores in ascending order. (Stock's test with two cores shows this; the
-    order for more cores is not public.)
+    With gradient accumulation, a row is updated once, with the sum over cores and features. Without
+    it, a row is updated once per core: first by the core that owns the row, then by the others in
+    ascending order. (Stock's test with two cores shows this; the order for more is not public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])
@@ -148,7 +147,7 @@ def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[O
 
 
 def all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
-    """Makes writes in a graph wait until all `old` values are read; no op reads new values."""
+    """Makes writes in a graph wait until all `old` values are read."""
     return run_after(list(old.values()))
 
 

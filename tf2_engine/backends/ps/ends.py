@@ -42,8 +42,8 @@ _MORE_BYTES = 12
 class Routed(NamedTuple):
     """Those ids of a core whose rows are in one part of a table, in order, [number of ids] int64.
 
-    `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
-    are in this part.
+    `positions` are their positions among all ids of the core, int32, or None if all rows are in
+    this part.
     """
 
     ids: Tensor
@@ -70,7 +70,7 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table that one server stores, with the interface of `Table`.
+    """The part of a table that one server stores.
 
     The methods take ids of the whole table, but only ids whose rows are in this part.
     """

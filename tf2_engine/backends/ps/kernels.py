@@ -1,10 +1,8 @@
 """A step with tables on parameter servers, which send rows to the cores and receive gradients.
 
-Slots stay on the server that stores them. For each row, the server sums the gradients of all cores,
-in the order of cores, and applies the optimizer's rule once. The results equal those of
-`HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL, AdagradMomentum),
-which TensorFlow computes differently for the last elements of a vector, and gradients that are
-summed before they are sent.
+For each row, the server sums the gradients of all cores, in the order of cores, and applies the
+rule once. TensorFlow computes powers (FTRL, AdagradMomentum) differently for the last elements of a
+vector, so these may differ from `HostDriver`'s.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ class ServerKernels(KernelSet):
 
     Args:
         wire: the form in which gradients are sent.
-        native: the devices that have native ops. Cores use native ops only if the devices of all
-            cores have them.
+        native: the devices that have native ops. Cores use them only if all their devices have
+            them.
     """
 
     name = "TensorFlow's ops"
@@ -159,10 +157,7 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """The kernel set for functions that may update the same server at the same time.
-
-    An update holds the lock of the server.
-    """
+    """Kernels for functions that may update a server at the same time: an update holds a lock."""
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         super().__init__(plan, tables, cores)

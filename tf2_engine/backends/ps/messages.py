@@ -1,14 +1,12 @@
 """Packs data of several tables into few tensors, to be sent between a core and a server.
 
-Each tensor that a task sends to another task costs about 650 bytes and a call. Therefore a core and
-a server exchange only four tensors per step, for all tables: the ids of the wanted rows, the rows,
-and two vectors with gradients. The gradients of a table have one of three forms, and the message
-says which:
+Each tensor that is sent costs about 650 bytes and a call. Therefore a step sends four: the ids of
+the wanted rows, the rows, and two vectors with gradients. A table's gradients have one of three
+forms:
 
 * occurrences: one gradient for each id. (`batch` defines occurrence, cell and gain.)
-* cells: the gradient of each cell, and the cell and gain of each id. The server multiplies the
-  gradient by the gain, as the core would. This form is smaller if several of a server's ids share
-  a cell.
+* cells: the gradient of each cell, and the cell and gain of each id, which the server multiplies.
+  This form is smaller if several of a server's ids share a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
 """
 
@@ -49,10 +47,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the ids of several tables into a vector that begins with each table's count.
-
-    With a single table, the vector has only the ids.
-    """
+    """Joins the counts and then the ids of several tables. A single table has no count."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -79,8 +74,8 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are, first, each table's number of ids and number of cells, then each table's ids
-    and cells. The floats are each table's gains and rows.
+    The integers are each table's number of ids and of cells, then each table's ids and cells. The
+    floats are each table's gains and rows.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []

@@ -1,7 +1,7 @@
 """A step with parameter servers on native ops, each of which replaces some twenty ops.
 
-The messages and results equal those of TensorFlow's ops, so tasks with and without native ops can
-work together.
+The messages equal those of TensorFlow's ops, so tasks with and without native ops can work
+together.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""This many low bits of a position are the row in a server's answer; the bits above are the
-server's number.
-"""
+"""A position's low bits are the row in a server's answer; the bits above are the server."""
 
 
 class NativeCoreEnd(CoreEnd):

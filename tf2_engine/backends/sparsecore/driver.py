@@ -6,23 +6,23 @@ import collections
 import dataclasses
 import weakref
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, log, soft_sparsecore, sparsecore_rules, tf_compat
-from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
-from tf2_engine.backends.sparsecore import inputs, lookup, update
-from tf2_engine.backends.sparsecore.stacks import stacks_of
-from tf2_engine.backends.sparsecore.transfer import DeviceTable
+from tf2_engine.backends.host import HostDriver
+from tf2_engine.backends.interface import Activations, Driver, Gradients, Rates, ReplicaDriver
+from tf2_engine.backends.sparsecore import inputs, passes
+from tf2_engine.backends.sparsecore.stacks import DeviceTable, stacks_of
 from tf2_engine.backends.tpu import topology as topologies
-from tf2_engine.backends.tpu.checks import check_control_flow
-from tf2_engine.backends.tpu.cores import TpuCores
+from tf2_engine.backends.tpu.cores import TpuCores, check_control_flow
 from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores
 from tf2_engine.sparsecore_limits import SparseCoreLimits
+from tf2_engine.specs import EngineSpec, TableSpec
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Strategy, Tensor
 
@@ -33,15 +33,14 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which can."
 
 DEFAULT_SPARSE_CORES = 4
-"""The number of SparseCores to assume if a core does not report it; stock assumes the same.
-"""
+"""The number of SparseCores of a core that does not report it; stock assumes the same."""
 
 
 class SparseCoreCores(TpuCores):
-    """The cores of a TPUStrategy on a TPU with SparseCores. Each core reads its own ids.
+    """The cores of a TPUStrategy on a TPU with SparseCores.
 
-    Ids are passed to the lookup as tensors, not through a queue, so both `enqueue` and `dequeue`
-    must be called inside `strategy.run`.
+    Ids are passed to the lookup as tensors, not through a queue, so `enqueue` too must be called
+    inside `strategy.run`.
     """
 
     _queues_batches = False
@@ -69,13 +68,12 @@ class _Batches:
 class SparseCoreDriver(ReplicaDriver):
     """Runs a plan on SparseCores. The whole step runs inside `strategy.run`.
 
-    Between `enqueue` and `dequeue`, batches are kept as tensors of the traced function. On the
-    hardware, an id outside the feature's table silently uses a row of padding or of another table;
-    on the software TPU such an id is an error.
+    On the hardware, an id outside the feature's table silently uses a row of padding or of another
+    table; on the software TPU such an id is an error.
 
     Args:
-        limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
-            means stock's defaults.
+        limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig; by
+            default stock's defaults.
 
     Raises:
         OutOfOrder: the current strategy is not a TPUStrategy.
@@ -141,8 +139,8 @@ class SparseCoreDriver(ReplicaDriver):
         activations: dict[int, Tensor] = {}
         for table in self._tables:
             parameters = table.variables[PARAMETERS].read_value()
-            looked_up = lookup.look_up(table.stack, self._limits, ids[table.stack.name], parameters)
-            activations |= lookup.of_features(table.stack, looked_up)
+            looked_up = passes.look_up(table.stack, self._limits, ids[table.stack.name], parameters)
+            activations |= passes.of_features(table.stack, looked_up)
         return [[activations[position] for position in range(len(plan.features))]]
 
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
@@ -153,11 +151,11 @@ class SparseCoreDriver(ReplicaDriver):
         ops = []
         for table in self._tables:
             stack, variables = table.stack, table.variables
-            new = update.updated(
+            new = passes.updated(
                 stack,
                 self._limits,
                 ids[stack.name],
-                lookup.of_stack(stack, of_core),
+                passes.of_stack(stack, of_core),
                 _rate(stack.tables[0], rates),
                 {key: variable.read_value() for key, variable in variables.items()},
             )
@@ -227,3 +225,47 @@ def _check_not_in_run(strategy: Strategy) -> None:
             "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
             "or pass `batch_size` to the Keras layer."
         )
+
+
+SPARSECORE: Final = "sparsecore"
+
+
+def driver_for_sparsecore(limits: Object = None) -> Driver:
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, tf.distribute.TPUStrategy):
+        say = log.warning if SparseCoreLimits.of(limits).allow_id_dropping else log.info
+        if limits is not None:
+            say("Limits of SparseCores have no effect on a host: no id is dropped or refused.")
+        return HostDriver(arithmetic=SPARSECORE)
+    if not SparseCoreDriver.claims(strategy):
+        raise errors.InvalidSpec(
+            "arithmetic='sparsecore': the TPU has no SparseCores, but embedding hardware of the "
+            "first generation. Leave `arithmetic` out, or use a TPU v5p, v6e or TPU7x."
+        )
+    return SparseCoreDriver(limits)
+
+
+def check_limits(arithmetic: str | None, limits: Object) -> None:
+    if limits is not None and arithmetic != SPARSECORE:
+        raise errors.InvalidSpec(
+            f"`sparse_core_limits` are given, but the arithmetic is {arithmetic!r}, which does not "
+            "limit the number of ids. Give arithmetic='sparsecore', or leave the limits out."
+        )
+
+
+def accumulating(spec: EngineSpec) -> EngineSpec:
+    return dataclasses.replace(spec, tables=tuple(map(_accumulating, spec.tables)))
+
+
+def _accumulating(table: TableSpec) -> TableSpec:
+    optimizer = table.optimizer
+    if optimizer is None or optimizer.use_gradient_accumulation:
+        return table
+    log.warning(
+        "Table %r: use_gradient_accumulation=False is ignored, as SparseCores ignore it: a row is "
+        "updated once in a step, with the sum of its gradients.",
+        table.name,
+    )
+    return dataclasses.replace(
+        table, optimizer=dataclasses.replace(optimizer, use_gradient_accumulation=True)
+    )

@@ -21,8 +21,8 @@ class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
     Ids are grouped by sending and receiving SparseCore. The vectors are the ends of the groups,
-    each id's sample, each id's row within the shard (all int32), and each id's gain (float32).
-    Elements after the last group are unused.
+    each id's sample, each id's row within the shard (int32), and its gain (float32). Elements after
+    the last group are unused.
     """
 
     row_pointers: Tensor

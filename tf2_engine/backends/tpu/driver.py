@@ -9,9 +9,14 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
-from tf2_engine.backends.tpu import checks, transfer
 from tf2_engine.backends.tpu import topology as topologies
-from tf2_engine.backends.tpu.cores import TpuCores
+from tf2_engine.backends.tpu import transfer
+from tf2_engine.backends.tpu.cores import (
+    ALREADY_INITIALIZED,
+    TpuCores,
+    check_control_flow,
+    check_plan,
+)
 from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.batch import Batch
 from tf2_engine.config_proto import config_proto
@@ -24,11 +29,11 @@ from tf2_engine.types import Op, Strategy, Tensor
 class TpuDriver(ReplicaDriver):
     """Runs a plan on a TPU, which does lookups and updates and keeps batches in order.
 
-    Unlike `HostDriver`, this driver detects neither calls that are out of order, after which the
-    device waits forever, nor ids outside a feature's table.
+    Unlike `HostDriver`, this driver detects neither calls out of order, after which the device
+    waits forever, nor ids outside a feature's table.
 
     Args:
-        topology: None reads it from the current strategy.
+        topology: by default that of the current strategy.
         initialize: False if another engine with the same tables has already configured the TPU.
     """
 
@@ -58,7 +63,7 @@ class TpuDriver(ReplicaDriver):
         return TpuCores(self._topology, count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
+        check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)
         if self._topology.cores_per_replica is not None:
             config.spmd_sharding.enabled = True
@@ -79,7 +84,7 @@ class TpuDriver(ReplicaDriver):
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
-        checks.check_control_flow(computation)
+        check_control_flow(computation)
         if computation is not None:
             self._check_entries(len(batch.parts), 1)
             (read,) = transfer.readers(plan, batch, None).values()
@@ -156,11 +161,11 @@ class TpuDriver(ReplicaDriver):
 def _configure(config: bytes) -> Op:
     initialized = tf.raw_ops.IsTPUEmbeddingInitialized()
     if not tf.executing_eagerly():
-        free = tf.debugging.Assert(tf.logical_not(initialized), [checks.ALREADY_INITIALIZED])
+        free = tf.debugging.Assert(tf.logical_not(initialized), [ALREADY_INITIALIZED])
         with tf.control_dependencies([free]):
             return _configure_op(config)
     if initialized:
-        raise errors.OutOfOrder(checks.ALREADY_INITIALIZED)
+        raise errors.OutOfOrder(ALREADY_INITIALIZED)
     # A graph rewrite expands this op into ops on the hosts. Eager ops are not rewritten, hence the
     # function.
     _as_function(lambda: _configure_op(config))()

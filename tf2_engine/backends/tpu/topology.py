@@ -29,9 +29,8 @@ class Core:
 class Topology:
     """The hosts and cores over which a plan is spread.
 
-    Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
-    replica. `cores_per_replica` is None without model parallelism. The value 1 also configures the
-    device for model parallelism.
+    Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica.
+    `cores_per_replica` is None without model parallelism; 1 also configures the device for it.
     """
 
     hosts: tuple[str, ...]

@@ -19,17 +19,14 @@ Reader = Callable[[], Sequence[FlatBatch]]
 """A function that reads the ids of one core, called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
-"""A function that transfers tables. It takes the plan, tables, device of each host and serialized
-configuration.
-"""
+"""Transfers tables, given the plan, tables, device of each host and serialized configuration."""
 
 
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Maps each core's position to a function that reads the core's ids.
 
-    The function splits a replica's batch over the replica's cores. Inside `strategy.run`
-    (`cores_per_replica=None`) there is nothing to split: the graph rewrite gives each core its
-    part.
+    The function splits a replica's batch over its cores. Inside `strategy.run`
+    (`cores_per_replica=None`) the graph rewrite does that.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -66,10 +63,10 @@ def set_name(op: Op, name: str | None) -> None:
 
 
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
-    """Returns the mode in which a batch is enqueued, "train" or "inference".
+    """Chooses the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` the mode is always selected from two constants, even if the mode is known:
-    the graph rewrite that may turn training into inference searches for both constants.
+    Inside `strategy.run` the mode is always selected from two constants: the graph rewrite that may
+    turn training into inference searches for both.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import types
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -18,10 +20,78 @@ from tf2_engine.keras.heads.head_layer import (
     in_range,
     spread,
 )
-from tf2_engine.keras.heads.head_metrics import metrics_at, thresholds_of, update_at, v1_auc
 from tf2_engine.keras.layer_settings import keras_of, plain
-from tf2_engine.keras.signatures import OfExamples, Outputs
+from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, SparseTensor, Tensor
+
+_EPSILON = 1e-6
+"""The number that the legacy metric adds to counts before it divides."""
+
+
+@functools.cache
+def v1_auc(keras: types.ModuleType) -> type:
+    class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
+        """The area below a curve, from trapezoids; small numbers are added to counts."""
+
+        def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
+            super().__init__(curve=curve, name=name)
+            self._is_roc = curve == "ROC"
+
+        def result(self) -> Tensor:
+            counts = (
+                *(self.true_positives, self.false_positives),
+                *(self.true_negatives, self.false_negatives),
+            )
+            tp, fp, tn, fn = map(tf.convert_to_tensor, counts)
+            recall = (tp + _EPSILON) / (tp + fn + _EPSILON)
+            if self._is_roc:
+                x, y = fp / (fp + tn + _EPSILON), recall
+            else:
+                x, y = recall, (tp + _EPSILON) / (tp + fp + _EPSILON)
+            return tf.reduce_sum((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2.0)
+
+    return V1AUC
+
+
+_AT_THRESHOLD = "{}/positive_threshold_{:g}"
+
+
+def thresholds_of(thresholds: Sequence[float]) -> list[float]:
+    if not all(0.0 < each < 1.0 for each in thresholds):
+        raise errors.InvalidSpec(
+            f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Pass probabilities."
+        )
+    return [*thresholds]
+
+
+def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]:
+    for each in thresholds:
+        accuracy, precision, recall = _keys_at(each)
+        yield metrics.BinaryAccuracy(name=accuracy, threshold=each)
+        yield metrics.Precision(name=precision, thresholds=each)
+        yield metrics.Recall(name=recall, thresholds=each)
+
+
+def update_at(
+    metrics: Mapping[str, Object],
+    thresholds: Sequence[float],
+    losses: BatchLosses,
+    chances: Tensor,
+) -> None:
+    weights = losses.weights
+    for each in thresholds:
+        accuracy, *others = _keys_at(each)
+        # The accuracy of an example is a mean over classes, so each example has one weight.
+        of_examples = None if weights is None else tf.squeeze(weights, -1)
+        metrics[accuracy].update_state(losses.labels, chances, of_examples)
+        for key in others:
+            metrics[key].update_state(losses.labels, chances, spread(weights, chances))
+
+
+def _keys_at(threshold: float) -> list[str]:
+    names = ("accuracy", "precision", "recall")
+    return [_AT_THRESHOLD.format(name, threshold) for name in names]
+
 
 _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
@@ -82,7 +152,6 @@ class MultiClassHeadLayer(ClassHeadLayer):
     """A head for several classes, one of which is right. The loss is the softmax cross entropy.
 
     Args:
-        n_classes: the number of classes.
         label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
         options: as in `BinaryClassHead`.
     """
@@ -122,18 +191,13 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             type.
         v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the last
             digits, and define the area below the precision-recall curve differently.
-        thresholds: additional probabilities, between 0 and 1, at which to report accuracy,
-            precision and recall.
+        thresholds: the probabilities at which to report accuracy, precision and recall.
         options: the options of all heads. `weight_column` is the feature with a weight per example:
-            its key, or a `Numeric`. `reduction` "sum" is the sum of the weighted losses;
-            "sum_over_batch_size", the default, divides this sum by the number of losses, "mean" by
-            the sum of the weights, and "sum_by_nonzero_weights" by the number of weights that are
-            not zero. `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a
-            loss per example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
-            `name` is the name of the layer.
-
-    Raises:
-        InvalidSpec: a threshold or the reduction is invalid.
+            its key, or a `Numeric`. `reduction` "sum" is the sum of the weighted losses, which
+            "sum_over_batch_size", the default, divides by the number of losses, "mean" by the sum
+            of the weights, and "sum_by_nonzero_weights" by the number of weights but zeros.
+            `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a loss per
+            example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
     """
 
     def __init__(
@@ -202,13 +266,9 @@ class MultiLabelHeadLayer(ClassHeadLayer):
     zeros and ones, [batch, n_classes], or a SparseTensor with the ids or names of each example.
 
     Args:
-        n_classes: the number of classes.
-        label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
+        n_classes, label_vocabulary: as in `MultiClassHead`.
         classes_for_class_based_metrics: the classes, by id or name, that get separate metrics.
         thresholds, options: as in `BinaryClassHead`.
-
-    Raises:
-        InvalidSpec: a class is unknown.
     """
 
     def __init__(

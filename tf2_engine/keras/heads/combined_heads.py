@@ -10,23 +10,18 @@ from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, Features, HeadLayer
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
-from tf2_engine.keras.signatures import Outputs, outputs_of
+from tf2_engine.keras.saved_model import Outputs, outputs_of
 from tf2_engine.types import Object, Tensor
 
 
 class MultiHeadLayer(PassiveLayer):
     """Combines several heads on one model. The loss is the sum of the heads' losses.
 
-    The logits of all heads are concatenated in order. Labels are a dict keyed by the heads'
-    suffixes.
+    The logits of all heads are concatenated in order. Labels are a dict by suffix.
 
     Args:
         heads: heads, each with a different `suffix`.
         head_weights: a factor for the loss of each head; by default 1.
-
-    Raises:
-        InvalidSpec: a head has no suffix, two heads have the same suffix, or the number of weights
-            differs from the number of heads.
     """
 
     def __init__(
@@ -137,7 +132,7 @@ class SequenceHeadLayer(PassiveLayer):
         loss = head.loss(labels, logits, mask, features)
 
     Args:
-        head: the head of one step. If it has a `weight_column`, this feature has a weight per step.
+        head: the head of one step. Its `weight_column`, if any, has a weight per step.
         mask_key: the key of the mask of existing steps in predictions.
 
     Raises:
@@ -177,8 +172,7 @@ class SequenceHeadLayer(PassiveLayer):
             labels: [batch, steps], or a SparseTensor.
             logits: [batch, steps, units] float32.
             mask: [batch, steps] bool, True for existing steps.
-            features: the features of the batch, if there are weights, [batch, steps] or a
-                SparseTensor.
+            features: features with the weights, if any, [batch, steps] or a SparseTensor.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
 
@@ -192,7 +186,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step under the keys of estimators, and adds the mask."""
+        """Computes the predictions of each step under estimators' keys, and adds the mask."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

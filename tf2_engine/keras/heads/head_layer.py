@@ -1,7 +1,4 @@
-"""Computes loss, predictions and metrics from logits, as canned estimators do, for Keras models.
-
-Results, keys and shapes are those of the heads of `tf.estimator`.
-"""
+"""Computes loss, predictions and metrics from logits, like the heads of `tf.estimator`."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_bases.column_layers import numbers_of
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
-from tf2_engine.keras.signatures import Outputs
+from tf2_engine.keras.saved_model import Outputs
 from tf2_engine.types import Object, Tensor
 
 Reduction = Literal["sum_over_batch_size", "sum", "mean", "sum_by_nonzero_weights"]
@@ -33,7 +30,7 @@ class BatchLosses(NamedTuple):
     Attributes:
         values: [batch, 1], or [batch, label_dimension] for a regression.
         weights: the same shape or [batch, 1]; None without a weight column.
-        labels: float32 or int64, with the shape of `values`.
+        labels: float32 or int64, in the shape of `values`.
     """
 
     values: Tensor
@@ -44,8 +41,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are the arguments of the subclass, which its config contains. The other arguments
-    are the `options` of `BinaryClassHead`.
+    `arguments` are those of the subclass, for its config; the others are described in
+    `BinaryClassHead`.
     """
 
     units = 1
@@ -88,7 +85,7 @@ class HeadLayer(PassiveLayer):
         Args:
             labels: [batch], or the shape of the logits.
             logits: [batch, units] float32.
-            features: the features of the batch; only needed if one feature has the weights.
+            features: the features of the batch; needed for a `weight_column`.
         """
         losses = self._of_batch(labels, logits, features)
         values = losses.values if losses.weights is None else losses.values * losses.weights

@@ -17,17 +17,14 @@ from tf2_engine.keras.heads.head_layer import (
     spread,
 )
 from tf2_engine.keras.layer_settings import plain
-from tf2_engine.keras.signatures import OfExamples, Outputs
+from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, Tensor
 
 Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """Base class of heads for numbers.
-
-    `link` computes predictions from logits; by default predictions are the logits.
-    """
+    """Base class of heads for numbers. `link` computes predictions from logits, if they differ."""
 
     def __init__(
         self,
@@ -72,7 +69,6 @@ class RegressionHeadLayer(NumberHeadLayer):
     """A head for numbers. The loss is the squared difference of labels and logits.
 
     Args:
-        label_dimension: the number of values per example.
         inverse_link_fn: computes predictions from logits. By default predictions are the logits.
         options: as in `BinaryClassHead`.
     """
@@ -94,9 +90,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
     The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
 
     Args:
-        label_dimension: the number of counts per example.
-        compute_full_loss: adds Stirling's approximation of the part of the loss that does not
-            depend on logits.
+        compute_full_loss: adds Stirling's approximation of the part of the loss without logits.
         options: as in `BinaryClassHead`, without `loss_fn`.
     """
 
@@ -114,8 +108,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
 class LogisticRegressionHeadLayer(NumberHeadLayer):
     """A head for probabilities. Labels are in [0, 1]; predictions are the sigmoids of the logits.
 
-    The loss is the sigmoid cross entropy. The options are those of `BinaryClassHead`, without
-    `loss_fn`.
+    The loss is the sigmoid cross entropy. Options are as in `BinaryClassHead`, without `loss_fn`.
     """
 
     def __init__(self, **options: Object) -> None:

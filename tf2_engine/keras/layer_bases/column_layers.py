@@ -1,8 +1,9 @@
-"""Layers over columns, which look up tables and compute the input features of a network."""
+"""Layers over columns: they compute ids, look up tables, and make the inputs of a network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -10,12 +11,24 @@ from tf2_engine import errors, preprocessing
 from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
-from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
-from tf2_engine.keras.example_specs import specs_of
+from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn, specs_of
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
-from tf2_engine.keras.observer import Observer
-from tf2_engine.preprocessing import sparse_core
-from tf2_engine.types import Nest, Object, SparseTensor, Tensor, Variable
+from tf2_engine.keras.weights import output_spec
+from tf2_engine.preprocessing.module import in_order
+from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor, Variable
+
+
+class Observer(Protocol):
+    """Lets `verify` see values while a step is traced, and replace them.
+
+    They are the activations of a feature, and the gradient that an optimizer applies to the
+    variable `name` of checkpoints.
+    """
+
+    def activation(self, key: str, value: Tensor) -> Tensor: ...
+
+    def gradient(self, name: str, value: Object) -> Object: ...
+
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
 
@@ -26,21 +39,17 @@ class ColumnEmbeddingLayer(PassiveLayer):
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    A call computes ids with `prepare` unless `prepare` was already called. For a TPU, which does
-    not accept strings, call `prepare` in `Dataset.map`.
+    A call computes ids with `prepare`, unless that was done before. For a TPU, which does not
+    accept strings, call `prepare` in `Dataset.map`.
 
     Args:
-        columns: `TableColumn`s in a list or a dict.
-        optimizer: the optimizer of tables that set none; see the layer `TPUEmbedding`, which looks
-            up the tables for this layer.
         batch_size: the global batch size, which only SparseCores need.
-        arithmetic, sparse_core_limits: as in `TPUEmbedding`.
+        optimizer, arithmetic, sparse_core_limits: as in `TPUEmbedding`, which looks up the tables.
         padding: 0 if zeros in dense ids mean "no id", as for an estimator with TPU embedding.
 
     Attributes:
         columns: the columns in the order of their tables and features.
         step: the global step, which `ByStep` rates read.
-        observer: receives the activations, or None.
     """
 
     _embedding_class: Object
@@ -86,10 +95,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the global step to one of Keras' own files.
-
-        The layer `TPUEmbedding`, to which the tables belong, writes the tables.
-        """
+        """Writes the global step to one of Keras' own files. `self.tables` writes the tables."""
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
@@ -99,7 +105,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         """Converts raw features to ids, weights and lengths, and keeps the other features."""
         prepared_ids = self._preprocessing(features)
         if self.tables.on_sparse_cores:
-            prepared_ids = sparse_core.in_order(prepared_ids)
+            prepared_ids = in_order(prepared_ids)
         ids, weights, lengths = prepared_ids
         used = {key for each in self.columns for key, _ in specs_of(each)}
         return {
@@ -117,7 +123,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
         Returns:
             For each column [batch, dim] float32, or [batch, max_sequence_length, dim] for a
-                sequence. The lengths of a sequence are in the feature `lengths_key(key)`.
+                sequence, whose lengths are in the feature `lengths_key(key)`.
         """
         return self._looked_up(features)
 
@@ -207,8 +213,7 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, like `tf.keras.layers.DenseFeatures`.
 
-    Features with tables are activations from a `ColumnEmbedding`. Other features are raw features,
-    which are converted on a host.
+    Features with tables are activations from a `ColumnEmbedding`. Other features are raw.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
@@ -258,8 +263,7 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
 def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
     """Sums the weights of each id over the last dimension, or counts ids: [..., depth] float32.
 
-    `ids` are [..., ids of an example]. Ids from `depth` on are dropped. `weights` are in the same
-    order.
+    Ids from `depth` on are dropped. `weights` are in the order of the ids.
     """
     values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
     present = ids.values < depth
@@ -277,3 +281,85 @@ def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> 
     if width is None:
         raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
     return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], width])
+
+
+class PreprocessingLayer(PassiveLayer):
+    """Converts raw features to the ids that feature columns would compute.
+
+        prepared = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"))})(inputs)
+        activations = TPUEmbedding(feature_config)(prepared["ids"], prepared["weights"])
+
+    For a TPU, compute ids in the input pipeline with `tf2_engine.preprocessing`.
+
+    Args:
+        columns: maps each feature of the engine to the column that computes the feature's ids.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, preprocessing.Column],
+        name: str | None = None,
+        **options: Object,
+    ):
+        super().__init__(name=name, **options)
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns})
+        self._module = preprocessing.Preprocessing(columns)
+        self.built = True
+
+    def call(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
+        """Computes the ids of a batch.
+
+        Args:
+            features: a dict of Tensors, SparseTensors or RaggedTensors of strings and numbers.
+
+        Returns:
+            Three dicts by feature: "ids", SparseTensors of int64; "weights", if there are any; and
+                "lengths", [batch] int64, of sequence features.
+        """
+        return self._prepared(features)
+
+    @do_not_convert  # not around `call`, whose signature Keras reads
+    def _prepared(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
+        ids, weights, lengths = self._module(features)
+        weights = {key: value for key, value in (weights or {}).items() if value is not None}
+        return {"ids": ids, "weights": weights, "lengths": lengths}
+
+
+class Keras3Outputs:
+    """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
+
+    _prepared: Callable[[Nest], Nest]
+
+    def compute_output_spec(self, features: Nest) -> Nest:
+        return output_spec(self._prepared, features)
+
+
+class NoEngine(tf.Module):
+    """An engine without tables. Its methods do nothing."""
+
+    @property
+    def tables(self) -> Mapping[str, Object]:
+        return {}
+
+    def load(self) -> None: ...
+
+    def retrieve(self) -> None: ...
+
+
+class _NoLayer(NamedTuple):
+    embedding: NoEngine
+    trainable_variables: tuple[()] = ()
+
+
+class NoTables(tf.Module):
+    """Replaces the `ColumnEmbedding` in a model without tables; counts the steps."""
+
+    columns: tuple[()] = ()
+    weights: tuple[()] = ()
+    observer: Observer | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step: Variable = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+        self.tables = _NoLayer(NoEngine())

@@ -10,21 +10,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, log, soft_tpu, specs, structure, tf_compat
-from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.backends.ps import is_server_strategy
+from tf2_engine.backends.sparsecore.driver import (
+    SPARSECORE,
+    SparseCoreDriver,
+    accumulating,
+    check_limits,
+    driver_for_sparsecore,
+)
 from tf2_engine.backends.tpu import topology
 from tf2_engine.checkpoint import exported_variables
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.keras.configuration import Configuration, configure
-from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
+from tf2_engine.keras.keras_optimizers import Configuration, configure
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
-from tf2_engine.keras.weights import LayerVariables
+from tf2_engine.keras.weights import KerasTables, LayerVariables, MakeVariable
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.packed import PackedBatch, pack, unpacked
 from tf2_engine.plan import Plan
-from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.serving_tables import small_table, small_variable
+from tf2_engine.serving import cpu_embedding_lookup, small_table, small_variable
 from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
@@ -51,16 +55,11 @@ class EmbeddingLayer(PassiveLayer):
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size; by default that of the input.
-        arithmetic: the arithmetic of training without a TPU: "tpu" as TPUs before v5p, "sparsecore"
-            as TPU v5p, v6e and TPU7x, or "keras". The default is "keras" if all tables have Keras
-            optimizers, and otherwise "tpu".
-        sparse_core_limits: limits on the ids of a step on SparseCores; see
-            `tf2_engine.SparseCoreLimits`. A host has no limits.
+        arithmetic: the arithmetic without a TPU: "tpu" as TPUs before v5p, "sparsecore" as TPU v5p,
+            v6e and TPU7x, or "keras". The default is "keras" if all tables have Keras optimizers,
+            and otherwise "tpu".
+        sparse_core_limits: see `tf2_engine.SparseCoreLimits`. A host has no limits.
         bias_correction: see `translate_keras_optimizer`.
-        trainable: whether the tables are trained.
-
-    Raises:
-        InvalidSpec, WrongType: a setting is not possible; the message names the setting.
     """
 
     _make_variable: MakeVariable
@@ -82,7 +81,7 @@ class EmbeddingLayer(PassiveLayer):
     ) -> None:
         super().__init__(name=name, trainable=trainable, **options)
         feature_config, optimizer = plain(feature_config), plain(optimizer)
-        sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
+        check_limits(arithmetic, sparse_core_limits)
         if sparse_core_limits is not None:
             sparse_core_limits = SparseCoreLimits.of(plain(sparse_core_limits))
         arguments = {
@@ -141,20 +140,19 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def optimizer(self) -> Object:
-        """The optimizer that was passed, or created from its name, or None."""
+        """The optimizer that was passed, or created from its name."""
         return self._state.optimizer
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """The object with the tables; `tf.train.Checkpoint` saves this object like an engine."""
+        """The object with the tables, which `tf.train.Checkpoint` saves like an engine."""
         return self._tpu_embedding
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
         """Maps each TableConfig passed in to the table's parameters, [vocabulary, dim] float32.
 
-        Under a TPUStrategy the parameters are sharded stand-ins for exports, which are updated only
-        when a checkpoint is written.
+        Under a TPUStrategy they are sharded stand-ins for exports, updated only by checkpoints.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -178,10 +176,9 @@ class EmbeddingLayer(PassiveLayer):
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """Makes the layer use small copies of its tables for lookups inside the context.
+        """Makes the layer, and SavedModels written in the context, use small copies of its tables.
 
-        A SavedModel that is written inside the context contains the copies. `table_dtypes` is the
-        type of each table by name; see `serving_table`.
+        `table_dtypes` is the type of each table by name; see `serving_table`.
         """
         assert self.embedding_tables  # Raises an error if there are no tables.
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
@@ -198,7 +195,6 @@ class EmbeddingLayer(PassiveLayer):
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the tables to one of Keras' own files, which can only contain Keras variables."""
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
@@ -220,11 +216,9 @@ class EmbeddingLayer(PassiveLayer):
         """Computes the activations of a batch.
 
         Args:
-            features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
-            weights: None, or the same structure with a weight tensor or None per feature.
-            serving_config: None, or a nest of FeatureConfigs with the same tables. With it,
-                features are looked up on the host and not trained.
+            features, weights: as in the engine's `TPUEmbedding.enqueue`; or a batch from `pack`.
+            serving_config: None, or a nest of FeatureConfigs with the same tables, whose features
+                are looked up on the host and not trained.
 
         Returns:
             The structure of `features` (of the feature config for a packed batch), with
@@ -232,7 +226,6 @@ class EmbeddingLayer(PassiveLayer):
 
         Raises:
             OutOfOrder: the layer is called under a TPUStrategy, but was not created under one.
-            InvalidInput, WrongType: an input does not fit the spec; the message names the feature.
         """
         return self._look_up(features, weights, serving_config)
 
@@ -240,8 +233,7 @@ class EmbeddingLayer(PassiveLayer):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
-        The layer accepts the packed batch instead of features; see `TPUEmbedding.pack` of the
-        engine.
+        The layer accepts them instead of features; see `TPUEmbedding.pack` of the engine.
         """
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
@@ -298,8 +290,8 @@ class EmbeddingLayer(PassiveLayer):
 class _State:
     """The state of a layer, hidden from Keras in an object.
 
-    If the tables are trained, computing the gradient of `virtual` updates them. During an export
-    with `table_dtype`, `served` maps the name of each table to its copy in a small type.
+    If tables are trained, computing the gradient of `virtual` updates them. `served` maps each
+    table to its small copy during an export with `table_dtype`.
     """
 
     configuration: Configuration
@@ -352,9 +344,9 @@ def _engine(
     configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
 ) -> TPUEmbedding:
     spec, driver = configuration.spec, None
-    if configuration.arithmetic == sparse_core_arithmetic.NAME:
-        driver = sparse_core_arithmetic.make_driver(limits)
-        spec = sparse_core_arithmetic.accumulating(spec)
+    if configuration.arithmetic == SPARSECORE:
+        driver = driver_for_sparsecore(limits)
+        spec = accumulating(spec)
     engine = TPUEmbedding(spec, batch_size=batch_size, training=configuration.trains, driver=driver)
     are_known = all(each.output_shape and each.output_shape[0] for each in spec.features)
     if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
@@ -426,7 +418,7 @@ def _with_sparse_restored(value: Object) -> Object:
     """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
     Keras 3 passes such tensors when it builds a model under a strategy. Also, programs declare
-    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed [batch, ids].
+    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, but feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)

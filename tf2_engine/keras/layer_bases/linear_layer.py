@@ -24,14 +24,13 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
-    All weights start at zero. The sums of the columns are added in the order of their names,
-    followed by the bias, as in the linear models of `tf.estimator`.
+    All weights start at zero. As in `tf.estimator`, columns are added in the order of their names,
+    followed by the bias.
 
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
         units: the number of sums per example.
-        sparse_combiner: how an example's categories in a column are combined: "sum", "mean" or
-            "sqrtn".
+        sparse_combiner: "sum", "mean" or "sqrtn", for an example's categories in a column.
 
     Raises:
         WrongType: a column is looked up in a table.
@@ -124,7 +123,7 @@ class BaselineLayer(FixedLayer):
         )
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
-        """Returns [batch, units] float32. The batch size is that of the first feature."""
+        """Returns [batch, units] float32."""
         return self._repeated(features)
 
     @do_not_convert

@@ -38,8 +38,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         """Returns [batch, steps, sum of widths] float32 and lengths, [batch] int64.
 
-        The lengths are those of the first column. Steps after the end of a sequence are zeros, or
-        the default value of a `SequenceNumeric`.
+        The lengths are those of the first column. Later steps are zeros, or a `SequenceNumeric`'s
+        default.
         """
         return self._concatenated(features)
 
@@ -116,9 +116,8 @@ class GRUCellBase(Configurable):
         layer = tf.keras.layers.RNN(GRUCell(24), name="rnn")
 
     With reset gate r and update gate u = sigmoid([x, h] gates), and the candidate c = tanh([x, r h]
-    candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). This equals
-    `tf.keras.layers.GRUCell` with `reset_after=False`, except for the layout of the variables and
-    the initial bias of the gates, which is 1.
+    candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). Unlike in
+    `tf.keras.layers.GRUCell` with `reset_after=False`, the initial bias of the gates is 1.
     """
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:

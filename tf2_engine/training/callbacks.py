@@ -1,23 +1,26 @@
-"""Hooks that end training because of the results of evaluations."""
+"""Callbacks of a `Trainer`: early stopping, table statistics, and `train_and_evaluate`."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.pacing import Pace
-from tf2_engine.summaries.evaluations import Comparison, Evaluations
+from tf2_engine.summaries.events import Comparison, Evaluations
+from tf2_engine.summaries.statistics import TableSummaries
+from tf2_engine.training.trainer import Trainer
+from tf2_engine.training.trainer_specs import EvalSpec, TrainSpec
 from tf2_engine.types import Object
 
 
 class StopWhen:
-    """Ends the training of a trainer once a function returns True.
-
-    Args:
-        seconds, steps: the interval between calls of the function. One of them must be None.
-    """
+    """Ends the training of a trainer once a function, called at an interval, returns True."""
 
     def __init__(
         self,
@@ -43,10 +46,7 @@ def make_early_stopping_hook(
     """Creates a callback that ends the training of a `Trainer` once a function returns True.
 
     Args:
-        run_every_secs, run_every_steps: the interval between calls. One must be None.
-
-    Raises:
-        InvalidInput: both intervals are given, or both are None.
+        run_every_secs, run_every_steps: the interval between calls, in one of the two units.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise errors.InvalidInput(
@@ -113,3 +113,84 @@ meaning as in `make_early_stopping_hook`.
 
 stop_if_lower_hook = _crossed_hook(operator.lt)
 """Like `stop_if_higher_hook`, for a metric below a threshold."""
+
+
+class TableSummaryHook(TableSummaries):
+    """Writes statistics of tables to the model's event files; see docs/tensorboard.md.
+
+        trainer.train(input_fn, hooks=[training.TableSummaryHook()], max_steps=10_000)
+
+    With this hook, `train` traces the step again.
+
+    Args:
+        output_dir: the folder of the event files; by default the trainer's `model_dir`.
+        every_n_steps: the interval in steps, starting with the first step.
+        projector_rows: the number of rows of each table for the embedding projector, written when
+            training ends, if any.
+        labels: maps a table's name to the names of its rows in the projector.
+
+    Raises:
+        OutOfOrder: the trainer runs under a TPUStrategy.
+    """
+
+    def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
+        self.watch([engine], model_dir)
+
+    def on_train_batch_end(self, step: int) -> None:
+        self.count(step)
+
+    def on_train_end(self) -> None:
+        self.close()
+
+
+Results = dict[str, Object]
+
+
+def train_and_evaluate(
+    estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> tuple[Results, list[Object]]:
+    """Trains, and evaluates and exports each checkpoint when it is written.
+
+    Returns:
+        The metrics of the last checkpoint, and the result of each exporter for this checkpoint.
+    """
+    evaluator = _Evaluator(estimator, eval_spec)
+    estimator.train(
+        train_spec.input_fn,
+        train_spec.hooks,
+        max_steps=train_spec.max_steps,
+        saving_listeners=[evaluator, *(train_spec.saving_listeners or ())],
+    )
+    return evaluator.finish()
+
+
+class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
+    def __init__(self, trainer: Trainer, spec: EvalSpec) -> None:
+        self._trainer, self._spec = trainer, spec
+        self._results: Results | None = None
+
+    def after_save(self, session: None, step: int) -> None:
+        spec = self._spec
+        self._results = self._trainer.evaluate(
+            spec.input_fn, spec.steps, spec.hooks, name=spec.name
+        )
+        self._export(is_last=False)
+
+    def finish(self) -> tuple[Results, list[Object]]:
+        if self._results is None:
+            self.after_save(None, int(self._trainer.step.numpy()))
+        assert self._results is not None
+        return self._results, self._export(is_last=True)
+
+    def _export(self, *, is_last: bool) -> list[Object]:
+        exporters = self._spec.exporters or ()
+        if not isinstance(exporters, Sequence):
+            exporters = (exporters,)
+        base = os.path.join(tf.compat.as_str_any(self._trainer.model_dir), "export")
+        checkpoint = self._trainer.latest_checkpoint()
+        return [
+            each.export(
+                self._trainer, os.path.join(base, each.name), checkpoint, self._results, is_last
+            )
+            for each in exporters
+        ]

@@ -1,4 +1,4 @@
-"""Runs a model's host_call, which usually writes summaries, after each step in every mode."""
+"""Runs the functions of a model that belong on the host: its host_call, and its metrics."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ import tensorflow.compat.v1 as tf
 
 from tf2_engine import tf_compat
 from tf2_engine.calls import call
-from tf2_engine.types import Array, Function, Nest
+from tf2_engine.types import Array, Function, Nest, Object, Tensor
 
 
 class HostCall:
-    """A host_call in its own graph and session, as legacy programs run it.
-
-    Args:
-        host_call: the `host_call` of a `ModelSpec`, or None.
-    """
+    """A host_call of a `ModelSpec` in its own graph and session, as legacy programs run it."""
 
     def __init__(self, host_call: tuple[Function, Nest] | None) -> None:
         self._host_call = host_call
         self._session: tf.Session | None = None
 
     def run(self, of_replicas: Sequence[Nest], step: int) -> None:
-        """Calls the function with the arguments of all replicas, joined along the first axis.
-
-        Args:
-            step: the global step that the host_call's function reads.
-        """
+        """Calls the function with the arguments of all replicas, joined along the first axis."""
         if self._host_call is None:
             return
         arrays = tf.nest.map_structure(
@@ -65,3 +57,47 @@ class HostCall:
 
 def _joined(arrays: Sequence[Array]) -> Array:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+class Metrics:
+    """The metrics that a function creates, which have a graph and a session of their own.
+
+    Args:
+        metric_fn: returns a dict from each metric's name to a pair (value, update op).
+        values: the function's arguments for one batch. Later ones have the same types and shapes.
+    """
+
+    def __init__(self, metric_fn: Function, values: Nest) -> None:
+        graph = tf.Graph()
+        with graph.as_default():
+            feeds = tf.nest.map_structure(_placeholder, values, expand_composites=True)
+            metrics = call(metric_fn, feeds) or {}
+            self._feeds = _tensors_in(feeds)
+            self._values = {name: value for name, (value, _) in metrics.items()}
+            self._updates = [update for _, update in metrics.values()]
+            self._session = tf.Session(graph=graph)
+            self._session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+
+    def update(self, values: Nest) -> None:
+        feeds = zip(self._feeds, _tensors_in(values), strict=True)
+        self._session.run(self._updates, dict(feeds))
+
+    def results(self) -> dict[str, Object]:
+        results = dict(self._session.run(self._values))
+        self._session.close()
+        return results
+
+
+def _tensors_in(values: Nest) -> list[Tensor]:
+    return [*filter(_is_tensor, tf.nest.flatten(values, expand_composites=True))]
+
+
+def _is_tensor(value: Object) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _placeholder(value: Object) -> Object:
+    if not _is_tensor(value):
+        return value
+    shape = tf.TensorShape(value.shape)
+    return tf.placeholder(value.dtype, [None, *shape[1:]] if shape.rank else shape)

@@ -1,1 +1,0 @@
-"""Callbacks for `fit` that do not depend on one version of Keras's `Callback` class."""

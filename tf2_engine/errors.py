@@ -53,6 +53,10 @@ class WrongKind(WrongType, InvalidInput):
     """
 
 
+class CannotWrite(EngineError, OSError):
+    """A file or folder cannot be written; the message names it."""
+
+
 class LossIsNaN(EngineError, RuntimeError):
     """The loss of a training step is NaN; the message names the step."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tf2_engine.errors import (
+    CannotWrite,
     EngineError,
     InvalidInput,
     InvalidSpec,
@@ -70,10 +71,6 @@ class UnreadableCheckpoint(EngineError, ValueError):
 
 class Unmatched(EngineError, ValueError):
     """Variables of a checkpoint have no counterpart; the message lists them."""
-
-
-class CannotWrite(EngineError, OSError):
-    """A file cannot be written; the message names it."""
 
 
 class WrongCaller(EngineError, RuntimeError):

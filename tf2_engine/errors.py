@@ -47,6 +47,10 @@ class WrongKind(WrongType, InvalidInput):
     """An input has the wrong type. As in stock, this is a TypeError and a ValueError."""
 
 
+class CannotWrite(EngineError, OSError):
+    """A file or folder cannot be written; the message names it."""
+
+
 class LossIsNaN(EngineError, RuntimeError):
     """The loss of a training step is NaN; the message names the step."""
 

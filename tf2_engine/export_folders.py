@@ -7,10 +7,11 @@ import time
 
 import tensorflow as tf
 
-from tf2_engine import log
+from tf2_engine import log, output_folders
 
 
 def new_directories(base: str) -> tuple[str, str]:
+    output_folders.create(base, "exports")
     while True:
         name = str(int(time.time()))
         # Servers ignore directories whose name is not a number.

@@ -239,6 +239,8 @@ def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Pat
         pytest.param(tf.keras.initializers.he_uniform(), (6 / 5) ** 0.5, id="of Keras"),
         pytest.param(tf.orthogonal_initializer(), 1.0, id="orthogonal"),
         pytest.param(tf.constant_initializer(0.5), 0.5, id="constant"),
+        pytest.param(tf.compat.v2.keras.initializers.HeUniform, (6 / 5) ** 0.5, id="a class"),
+        pytest.param(tf.constant_initializer(np.full([5, 3], 0.5)), 0.5, id="of doubles"),
     ],
 )
 def test_new_words_start_from_initializers_that_need_a_shape(
@@ -257,6 +259,19 @@ def test_new_words_start_from_initializers_that_need_a_shape(
     np.testing.assert_array_equal(moved[[1, 3]], jobs.saved(base)[EMBEDDING][[3, 1]])
     fresh_rows = np.abs(moved[[0, 2, 4]])
     assert 0 < fresh_rows.max() <= largest + 1e-6
+
+
+def test_an_initializer_of_no_use_is_refused_by_name(source: Any, tmp_path: pathlib.Path) -> None:
+    """A number, a name, or a constant of another shape is refused with the variable's name."""
+    base, _ = source
+    words = tmp_path / "words.txt"
+    words.write_text("a\nb\nc\nd\ne\n")
+    for wrong in (0.5, "zeros", tf.constant_initializer(np.ones([5, 3]))):
+        info = tf.train.VocabInfo(str(words), 4, 1, str(words), backup_initializer=wrong)
+        settings = WarmStartSettings(base.model_dir, None, {EMBEDDING: info})
+        kind = errors.InvalidInput if callable(wrong) else errors.WrongType
+        with pytest.raises(kind, match=f"backup_initializer of '{EMBEDDING}"):
+            started(make(tmp_path, warm_start_from=settings))
 
 
 def test_evaluation_prediction_and_export_are_warm_started(

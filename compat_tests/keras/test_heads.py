@@ -327,21 +327,23 @@ def test_the_features_of_examples_are_those_of_feature_columns() -> None:
     """`parse_example_spec` equals `make_parse_example_spec` of the original feature columns."""
     fc = tf.feature_column
     job = fc.categorical_column_with_vocabulary_list("job", ["a"])
-    ages = fc.bucketized_column(fc.numeric_column("age"), [20.0])
+    ages = fc.bucketized_column(fc.numeric_column("age", default_value=0), [20.0])
     old = [
         fc.numeric_column("pair", shape=(2,), default_value=(0.0, 1.0)),
+        fc.numeric_column("square", shape=(2, 2), default_value=3, dtype=tf.int64),
         fc.indicator_column(ages),
         fc.embedding_column(fc.categorical_column_with_identity("id", 3), 2),
         fc.indicator_column(fc.crossed_column([job, "town"], 9)),
-        fc.indicator_column(fc.weighted_categorical_column(job, "share")),
+        fc.indicator_column(fc.weighted_categorical_column(job, "share", tf.int64)),
     ]
     new_job = preprocessing.VocabularyList("job", ("a",))
     new = [
         ours.Numeric("pair", shape=(2,), default_value=(0.0, 1.0)),
-        ours.Indicator(ours.bucketized_column(ours.Numeric("age"), [20.0])),
+        ours.Numeric("square", shape=(2, 2), default_value=3, dtype=tf.int64),
+        ours.Indicator(ours.bucketized_column(ours.Numeric("age", default_value=0), [20.0])),
         ours.PlainEmbedding(preprocessing.Identity("id", 3), 2),
         preprocessing.Crossed((new_job, "town"), 9),
-        preprocessing.Weighted(new_job, "share"),
+        preprocessing.Weighted(new_job, "share", tf.int64),
     ]
     assert ours.parse_example_spec(new) == fc.make_parse_example_spec(old)
     with pytest.raises(errors.InvalidSpec, match="Feature 'age'"):

@@ -128,6 +128,23 @@ def test_an_evaluation_may_end_before_its_steps(
     assert not [each for each in messages if "ran out of data" in each]
 
 
+@pytest.mark.parametrize("below", ["", "job"])
+def test_a_folder_that_is_a_file_is_refused_before_training(
+    below: str, tmp_path: pathlib.Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """No step is trained that could not be saved; and Keras warns of nothing it would not do."""
+    (tmp_path / "file").write_text("")
+    model = Ratings()
+    model.keep_checkpoints(str(tmp_path / "file" / below))
+    with pytest.raises(errors.CannotWrite, match="/file is not a directory"):
+        model.fit(batches().take(2))
+    assert model.global_step == 0
+    model.keep_checkpoints(str(tmp_path / "folder"))
+    model.fit(batches().take(2))
+    assert model.global_step == 2
+    assert not [each for each in recwarn if "shuffle" in str(each.message)]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_a_training_in_two_parts_ends_where_one_does(

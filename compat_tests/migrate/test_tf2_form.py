@@ -433,6 +433,46 @@ def test_no_training_is_lost(wrapping: str, kept: str) -> None:
     assert "mode, loss=loss, train_op=minimize(optimizer, loss))" in new
 
 
+CROSSED = "tf.tpu.CrossShardOptimizer({})"
+
+
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        f"optimizer = {CROSSED} if mode else optimizer",
+        f"optimizer = optimizer if not mode else {CROSSED}",
+        f"if mode: optimizer = {CROSSED}",
+        f"if mode: optimizer = {CROSSED}; other = {CROSSED.format('other')}",
+        f"optimizer, other = [{CROSSED}, {CROSSED.format('other')} if mode else other]",
+        f"[optimizer, other] = {CROSSED}, other",
+        f"optimizer, other = (\n        {CROSSED},  # the tables'\n        other)",
+    ],
+)
+def test_a_wrapping_leaves_nothing_over(wrapping: str) -> None:
+    """A statement that only wraps optimizers is removed whole, in whatever way it is written."""
+    bare = migrate(PROGRAM.replace(WRAPPED, "    pass")).source
+    wrapping = f"    {wrapping.format('optimizer')}\n    pass"
+    assert migrate(PROGRAM.replace(WRAPPED, wrapping)).source == bare
+
+
+@pytest.mark.parametrize(
+    "wrapping, kept",
+    [
+        (f"optimizer = {CROSSED} if mode else other", "optimizer = optimizer if mode else other"),
+        (f"optimizer = {CROSSED} if log(mode) else optimizer", "if log(mode) else optimizer"),
+        (f"if mode: log(mode); optimizer = {CROSSED}", "if mode: log(mode)"),
+        (f"if mode: optimizer = {CROSSED}\n    else: log(mode)", "else: log(mode)"),
+        (
+            f"optimizer, other = {CROSSED}, {CROSSED.format('other, None')}",
+            "other = optimizer, CrossShardOptimizer(other, None)",
+        ),
+    ],
+)
+def test_a_wrapping_with_another_effect_stays(wrapping: str, kept: str) -> None:
+    """A statement that does more than wrap optimizers keeps the rest of what it does."""
+    assert kept in migrate(PROGRAM.replace(WRAPPED, f"    {wrapping.format('optimizer')}")).source
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -695,9 +735,35 @@ def test_flags_that_nothing_reads_any_more_are_named() -> None:
     flags = (
         'parser.add_argument("-u", "--use-tpu", dest="tpu")\n'
         'parser.add_argument("--cores")\nflags.DEFINE_integer("shards", 2, "")\n'
-        'flags.DEFINE_integer("unread", 2, "")\n'
+        'flags.DEFINE_integer("unread", 2, "")\nflags.DEFINE_integer(help="", name="loop")\n'
     )
     lines = unread_flags.unread(
-        f"{flags}f(args.tpu, args.cores, FLAGS.shards)\n", f"{flags}f(args.cores)\n"
+        f"{flags}f(args.tpu, args.cores, FLAGS.shards, FLAGS.loop)\n", f"{flags}f(args.cores)\n"
     )
-    assert [(each.line, each.old) for each in lines] == [(1, "--tpu"), (3, "--shards")]
+    assert [(each.line, each.old) for each in lines] == [
+        (1, "--tpu"),
+        (3, "--shards"),
+        (5, "--loop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given, is_read_before, is_named",
+    [
+        ('make(params={"tpu": FLAGS.tpu, "rate": 1})\n', True, True),
+        ('settings = {"tpu": FLAGS.tpu}\nmake(params=settings)\n', True, True),
+        ('make(params={"device": FLAGS.tpu, "tpu": 1})\n', True, False),
+        ('make({"tpu": FLAGS.tpu})\n', True, False),
+        ('make(params={"tpu": FLAGS.tpu})\nprint(FLAGS.tpu)\n', True, False),
+        ('make(params={**old, "tpu": FLAGS.tpu})\n', False, False),
+    ],
+)
+def test_an_entry_of_params_that_nothing_reads_reads_no_flag(
+    given: str, is_read_before: bool, is_named: bool
+) -> None:
+    """A flag whose only reader is an entry of `params` is read if a function reads that entry."""
+    flag = 'flags.DEFINE_bool("tpu", False, "")\n'
+    reader = 'params["tpu"], params["device"]\n' if is_read_before else ""
+    kept = 'params["device"]\n'
+    lines = unread_flags.unread(f"{flag}{given}{reader}", f"{flag}{given}{kept}")
+    assert [each.old for each in lines] == ["--tpu"] * is_named

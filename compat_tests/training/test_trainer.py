@@ -271,6 +271,19 @@ def test_a_table_that_two_losses_train_is_refused(tmp_path: pathlib.Path) -> Non
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_a_model_dir_that_is_a_file_is_refused(method: str, tmp_path: pathlib.Path) -> None:
+    """A model_dir that nothing can be written to is refused before the input is read."""
+    (tmp_path / "file").write_text("")
+    trainer = make(model(minimized), tmp_path / "file" / "job")
+
+    def unread() -> Any:
+        raise AssertionError("The input is read.")
+
+    with pytest.raises(errors.CannotWrite, match="/file is not a directory"):
+        getattr(trainer, method)(unread, steps=1)
+
+
 def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
     """After each update average += (1 - decay) * (variable - average); evaluations may use them."""
     decay = 0.75

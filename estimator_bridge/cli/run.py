@@ -129,10 +129,6 @@ def _run(
     try:
         with view:
             run_program(program, arguments)
-    except errors.EngineError as error:
-        program_arguments.tell_failure()
-        tell(error)
-        return 1
     except Exception as error:
         program_arguments.tell_failure()
         if "not registered 'Tf2Engine" in str(error):

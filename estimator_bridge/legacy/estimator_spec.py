@@ -230,7 +230,7 @@ def _check_metric(name: str, metric: Object) -> None:
         update = tf_compat.update_of_metric(metric)
         if update is None:
             raise errors.InvalidSpec(
-                f"`{what}`: the metric {metric.name!r} has no update. Call its update_state(...)."
+                f"`{what}`: metric {metric.name!r} has no update. Please call update_state(...)."
             )
         keys = tf.compat.v1.GraphKeys
         for key in (keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES):

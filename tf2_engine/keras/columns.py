@@ -241,7 +241,8 @@ def bucketized_column(
             "feature has one number per example. Make each number a feature of its own."
         )
     return preprocessing.Bucketized(
-        source_column.key, tuple(boundaries), source_column.normalizer_fn
+        *(source_column.key, tuple(boundaries), source_column.normalizer_fn),
+        *(source_column.default_value, source_column.dtype),
     )
 
 

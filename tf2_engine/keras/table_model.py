@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import declared, errors, forks, tf_compat
+from tf2_engine import declared, errors, forks, output_folders, tf_compat
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
@@ -269,8 +269,14 @@ class TableModelBase:
             max_steps, steps: the global step at which to stop, or the number of steps; not both.
             save_every: the interval of checkpoints; by default that of `keep_checkpoints`.
             options: as in `keras.Model.fit`.
+
+        Raises:
+            CannotWrite: the folder of the checkpoints is a file or read-only.
         """
         forks.check()
+        checkpoints = self._state.checkpoints
+        if checkpoints is not None:
+            output_folders.create(checkpoints.directory)
         self.restore(x, training=True)
         if max_steps is not None:
             steps = max_steps - self.global_step
@@ -279,7 +285,6 @@ class TableModelBase:
         period, epochs = steps, 1
         if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
             period = _FOR_EVER  # Keras 2 needs a number; a callback ends training.
-        checkpoints = self._state.checkpoints
         save_every = save_every or (checkpoints.save_steps if checkpoints else None)
         if "validation_data" in options and steps and checkpoints and save_every:
             period = min(save_every, steps)
@@ -287,7 +292,8 @@ class TableModelBase:
             data = _first(options["validation_data"], options, "validation_steps")
             options["validation_data"] = self.prepared(data)
         saving = [] if checkpoints is None else [checkpoints.callback(max_steps, save_every)]
-        options.setdefault("verbose", 2)
+        # Keras warns that it does not shuffle datasets unless it is told not to.
+        options = {"verbose": 2, "shuffle": False, **options}
         return super().fit(  # type: ignore[misc]
             self.prepared(x),
             epochs=epochs,

@@ -108,7 +108,8 @@ class TrainerModelBase:
         def drive(losses: Iterator[Sequence[Tensor]]) -> None:
             self._running = losses
             data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # with unknown length
-            histories.append(fit(data, callbacks=of_keras, **{"verbose": 2, **options}))
+            kept = {"verbose": 2, "shuffle": False, **options}  # Keras warns if it may shuffle.
+            histories.append(fit(data, callbacks=of_keras, **kept))
             self.trainer.stop_training |= self.stop_training
             for _ in losses:
                 pass  # Ends and saves the training.

@@ -198,11 +198,15 @@ class Bucketized(Column):
         key: the feature, a dense tensor [batch, n] or [batch]. Each column has its own buckets.
         boundaries: in ascending order. There is one more bucket than boundaries.
         normalizer_fn: a function that is applied to the numbers first, or None.
+        default_value: the number for Examples without the feature, or None to raise an error.
+        dtype: the type in Examples.
     """
 
     key: str
     boundaries: tuple[float, ...]
     normalizer_fn: Callable[[Tensor], Tensor] | None = None
+    default_value: Object = None
+    dtype: DType = tf.float32
 
     def __post_init__(self) -> None:
         _make_tuple(self, "boundaries")
@@ -263,10 +267,12 @@ class Weighted(Column):
     Attributes:
         weight_key: the feature with the weights, one per id. In a dense feature, 0 means that there
             is no weight.
+        dtype: the type of the weights in Examples; they are converted to float32.
     """
 
     column: Column
     weight_key: str
+    dtype: DType = tf.float32
 
     def __post_init__(self) -> None:
         _refuse_weights(self)

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log, tf_compat
+from tf2_engine import (
+    checkpoint_names,
+    declared,
+    errors,
+    forks,
+    interruptions,
+    log,
+    output_folders,
+    tf_compat,
+)
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
@@ -181,12 +190,14 @@ class Trainer:
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
+            CannotWrite: the model_dir is a file or read-only.
         """
         self._checkpoints.go_to(None)
         if steps is not None:
             max_steps = int(self.step.numpy()) + steps
         if max_steps is not None and int(self.step.numpy()) >= max_steps:
             return self
+        output_folders.create(self.model_dir)
         callbacks = [*callbacks, *(each for each in hooks or () if _is_callback(each))]
         run_hooks = [each for each in hooks or () if not _is_callback(each)]
         watching = [each for each in callbacks if hasattr(each, "observe")]
@@ -237,8 +248,12 @@ class Trainer:
 
         Args:
             steps: the number of batches; by default all.
-            checkpoint_path: by default the latest.
+            checkpoint_path: by default the latest checkpoint.
+
+        Raises:
+            CannotWrite: the `eval_dir` is a file or read-only.
         """
+        output_folders.create(self.eval_dir(name))
         losses, metrics = [], None
         in_graph: dict[str, Object] = {}
         batches = self._results(ModeKeys.EVAL, input_fn, steps, hooks, checkpoint_path)

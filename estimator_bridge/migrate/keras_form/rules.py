@@ -16,6 +16,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     arguments,
     nodes_in,
+    renamed,
     short_name,
 )
 from estimator_bridge.run import public_names
@@ -303,11 +304,27 @@ def _numeric(source: Source, call: ast.Call) -> str:
 
 
 def _only(new: str, names: str) -> Writer:
-    def write(source: Source, call: ast.Call) -> str:
-        known_arguments(source, call, names, unused="")
-        return f"{source.need(KERAS, new)}({args_of(source, call)})"
+    return lambda source, call: (
+        f"{source.need(KERAS, new)}({_renamed_arguments(source, call, names)})"
+    )
 
-    return write
+
+def _renamed_arguments(source: Source, call: ast.Call, names: str) -> str:
+    """Returns the code of a call's arguments, named as in the new program.
+
+    Args:
+        names: the only arguments that the new program takes, in the syntax of `renamed`.
+    """
+    new = renamed(names)
+    by_name = known_arguments(source, call, new, unused="")
+    if all(new.get(str(each.arg)) == each.arg for each in call.keywords):
+        return args_of(source, call)  # With its comments and line breaks.
+    return ", ".join(source.keywords(by_name, names))
+
+
+def _weighted(source: Source, call: ast.Call) -> str:
+    names = "categorical_column= weight_feature_key= dtype"
+    return _column(source, "Weighted", _renamed_arguments(source, call, names))
 
 
 # Table optimizers.
@@ -497,17 +514,17 @@ _CATEGORICAL: Mapping[str, Writer] = {
 WRITERS: dict[str, Writer] = {
     **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},
     **{f"{_FC}.sequence_{name}": _sequence(writer) for name, writer in _CATEGORICAL.items()},
-    f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
+    f"{_FC}.weighted_categorical_column": _weighted,
     f"{_FC}.crossed_column": _crossed,
     f"{_FC}.bucketized_column": _with_function("bucketized_column"),
     f"{_FC}.numeric_column": _numeric,
     f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS),
-    f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec"),
+    f"{_FC}.make_parse_example_spec": _only("parse_example_spec", "feature_columns="),
     "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver"),
     "estimator.build_raw_serving_input_receiver_fn": _with_function("raw_receiver"),
     "estimator.ServingInputReceiver": _only("ServingInputReceiver", _RECEIVER),
     "estimator.TensorServingInputReceiver": _only("TensorServingInputReceiver", _RECEIVER),
-    f"{_FC}.indicator_column": _with_function("Indicator"),
+    f"{_FC}.indicator_column": _only("Indicator", "categorical_column="),
     f"{_FC}.embedding_column": _only("PlainEmbedding", _PLAIN_COLUMN),
     "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN),
     "tpu.experimental.shared_embedding_columns": _only("shared_embedding_columns", _SHARED),

@@ -67,14 +67,15 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
     ),
     "VocabularyFileCategoricalColumn": _vocabulary_file,
     "BucketizedColumn": lambda it: preprocessing.Bucketized(
-        it.source_column.key, tuple(it.boundaries), it.source_column.normalizer_fn
+        *(it.source_column.key, tuple(it.boundaries), it.source_column.normalizer_fn),
+        *(it.source_column.default_value, it.source_column.dtype),
     ),
     "CrossedColumn": lambda it: preprocessing.Crossed(
         tuple(key if isinstance(key, str) else read_input(key) for key in it.keys),
         *(it.hash_bucket_size, it.hash_key),
     ),
     "WeightedCategoricalColumn": lambda it: preprocessing.Weighted(
-        read_input(it.categorical_column), it.weight_feature_key
+        read_input(it.categorical_column), it.weight_feature_key, it.dtype
     ),
     "SequenceCategoricalColumn": lambda it: preprocessing.Sequence(
         read_input(it.categorical_column)

@@ -124,7 +124,7 @@ class Removal:
             return None
         assign = statement.body[0]
         simple = isinstance(assign, cst.Assign) and len(assign.targets) == 1
-        if not simple or assign.targets[0].target is not node or not _is_pure(assign.value):
+        if not simple or assign.targets[0].target is not node or not is_pure(assign.value):
             return None
         return statement
 
@@ -137,7 +137,7 @@ class Removal:
             inner = [*getattr(each.body, "body", ())]
             removed = bool(inner) and all(one in self.reasons for one in inner)
             elif_ = isinstance(self._program.parent(each), cst.If)
-            if not removed or elif_ or not _is_pure(each.test):
+            if not removed or elif_ or not is_pure(each.test):
                 continue
             if all(one in self.harmless for one in inner):
                 self.harmless.add(each)
@@ -182,7 +182,7 @@ _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
 """Functions and methods that have no side effects."""
 
 
-def _is_pure(expression: cst.CSTNode) -> bool:
+def is_pure(expression: cst.CSTNode) -> bool:
     calls = find(expression, cst.Call)
     names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)

@@ -10,6 +10,7 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.syntax.quoted_names import QuotedName
+from estimator_bridge.migrate.syntax.removal import is_pure
 from estimator_bridge.migrate.tf2 import tf2_rules
 from estimator_bridge.migrate.tf2.comments import sentence
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
@@ -211,7 +212,7 @@ class Tf2Actions:
         self, call: cst.Call, part: cst.BaseExpression, rule_id: str, rule: NameRule
     ) -> None:
         statement = self._program.statement_of(call)
-        if _rebinds(statement, call, part):
+        if _rebinds(statement, code_of(call.func)):
             # Without the call the statement would have no effect.
             name = code_of(call.func).rpartition(".")[2]
             reason = f"{name} is left out: {rule.why}"
@@ -267,24 +268,30 @@ class Tf2Actions:
             self._tf2_edits.say(call, "name", name, rule.new, rule_id)
 
 
-def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
-    """Whether a statement only assigns names to themselves, wrapped in calls of one function."""
-    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    if not isinstance(assign, cst.Assign) or not isinstance(wrapped, cst.Name):
+def _rebinds(statement: cst.CSTNode, function: str) -> bool:
+    """Whether a statement only assigns names to themselves, wrapped in calls of `function`."""
+    if isinstance(statement, cst.If) and statement.orelse is None and is_pure(statement.test):
+        statement = statement.body
+    is_line = isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite)
+    return is_line and all(_is_rebinding(each, function) for each in statement.body)
+
+
+def _is_rebinding(assign: cst.CSTNode, function: str) -> bool:
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
         return False
-    if len(assign.targets) != 1 or len(statement.body) != 1:
-        return False
-    targets, values = (_parts(each) for each in (assign.targets[0].target, assign.value))
-    function = code_of(call.func)
-    unwrapped = [
-        each.args[0].value
-        if isinstance(each, cst.Call) and each.args and code_of(each.func) == function
-        else each
-        for each in values
-    ]
-    return call in values and [*map(code_of, targets)] == [*map(code_of, unwrapped)]
+    values = (_unwrapped(each, function) for each in _parts(assign.value))
+    return [*map(code_of, _parts(assign.targets[0].target))] == [*map(code_of, values)]
+
+
+def _unwrapped(value: cst.BaseExpression, function: str) -> cst.BaseExpression:
+    """Finds the only argument of a call of `function`, also where it is called conditionally."""
+    if isinstance(value, cst.IfExp) and is_pure(value.test):
+        body, orelse = (_unwrapped(each, function) for each in (value.body, value.orelse))
+        return body if code_of(body) == code_of(orelse) else value
+    is_call = isinstance(value, cst.Call) and code_of(value.func) == function
+    return value.args[0].value if is_call and len(value.args) == 1 else value
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    is_tuple = isinstance(node, cst.Tuple)
-    return [each.value for each in node.elements] if is_tuple else [node]
+    several = isinstance(node, cst.Tuple | cst.List)
+    return [each.value for each in node.elements] if several else [node]

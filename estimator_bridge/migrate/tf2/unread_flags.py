@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from estimator_bridge.migrate.rewrite_report import Line
@@ -30,7 +31,7 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
         if name != "add_argument" and not name.startswith("DEFINE_"):
             continue
         assert isinstance(call, ast.Call)
-        destinations = [each.value for each in call.keywords if each.arg == "dest"]
+        destinations = [each.value for each in call.keywords if each.arg in ("dest", "name")]
         names = [
             each.value
             for each in destinations or call.args
@@ -42,9 +43,37 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _read(tree: ast.Module) -> set[object]:
+    """Collects the names and texts by which a program may read a flag or an entry of `params`."""
     defined = {each for _, one in _flags(tree) for each in ast.walk(one)}
-    return {
-        each.attr if isinstance(each, ast.Attribute) else each.value
+    words = Counter(_word(each) for each in ast.walk(tree) if each not in defined)
+    for key, value in _entries_of_params(tree):
+        inside = Counter(map(_word, [key, *ast.walk(value)]))
+        if words[_word(key)] == inside[_word(key)]:  # no other code names this entry
+            words -= inside
+    return {*words}
+
+
+def _word(node: ast.AST) -> object:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _entries_of_params(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    given = [
+        each.value
         for each in ast.walk(tree)
-        if isinstance(each, ast.Attribute | ast.Constant) and each not in defined
-    }
+        if isinstance(each, ast.keyword) and each.arg == "params"
+    ]
+    names = {each.id for each in given if isinstance(each, ast.Name)}
+    for each in ast.walk(tree):
+        if (
+            isinstance(each, ast.Assign)
+            and {getattr(one, "id", "") for one in each.targets} & names
+        ):
+            given.append(each.value)
+    for each in given:
+        if isinstance(each, ast.Dict):
+            yield from (
+                (key, value) for key, value in zip(each.keys, each.values, strict=True) if key
+            )

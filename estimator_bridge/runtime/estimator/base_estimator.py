@@ -27,7 +27,7 @@ from estimator_bridge.runtime.step import clients
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, default_session_config
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine import log, small_types
+from tf2_engine import log, output_folders, small_types
 from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Graph, Nest, Object, Variable
 
@@ -190,7 +190,7 @@ class Estimator:
         self._check_steps(ModeKeys.TRAIN, "steps", steps)
         self._check_steps(ModeKeys.TRAIN, "max_steps", max_steps)
         if self._config.is_chief:
-            checkpoint_state.check_writable(self.model_dir)
+            output_folders.create(self.model_dir)
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
@@ -240,7 +240,7 @@ class Estimator:
         self._serve_if_told()
         self._check_steps(ModeKeys.EVAL, "steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
-        checkpoint_state.check_writable(self.eval_dir(name))
+        output_folders.create(self.eval_dir(name))
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
         in_one_call = self._runs_on_engine(ModeKeys.EVAL)
         try:

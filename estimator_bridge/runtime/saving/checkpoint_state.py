@@ -18,25 +18,6 @@ _STATE = "checkpoint"  # this file names the latest checkpoint
 _INDEX = re.compile(r"(.*-(\d+))\.index$")
 
 
-def check_writable(directory: str) -> None:
-    """Raises CannotWrite if this process may not write to a directory, which need not exist."""
-    if not is_local(directory):
-        return
-    nearest = os.path.abspath(directory)
-    while not os.path.exists(nearest):
-        nearest = os.path.dirname(nearest)
-    fault = "is not a directory"
-    if os.path.isdir(nearest):
-        fault = "cannot be written to by this process"
-        effective = os.access in os.supports_effective_ids
-        if os.access(nearest, os.W_OK | os.X_OK, effective_ids=effective):
-            return
-    raise errors.CannotWrite(
-        f"{directory}: checkpoints and events cannot be written there, because {nearest} {fault}. "
-        "Give another `model_dir`."
-    )
-
-
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 

@@ -133,20 +133,33 @@ def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes a VocabInfo whose initializer works for the new rows or columns of a variable.
 
     TensorFlow computes their shape in the session, but some initializers, such as variance scaling,
-    need a static shape. They are called with the shape of the whole variable.
+    need a static shape. They are called with the shape of the whole variable. As for variables, an
+    initializer may be a class, and its values are cast.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:
         return info
+    name = tf_compat.checkpoint_key(parts[0])
+    of_variable = f"`var_name_to_vocab_info`: the backup_initializer of {name!r}"
+    if isinstance(initializer, type):
+        initializer = initializer()
+    if not callable(initializer):
+        raise errors.WrongType(
+            f"{of_variable} must be an initializer, such as tf.zeros_initializer(), or a function "
+            f"of the shape, got {initializer!r}."
+        )
+    dtype = parts[0].dtype.base_dtype
     shape = [sum(part.shape[0] for part in parts), *parts[0].shape.as_list()[1:]]
 
     def initialize(asked: Sequence[Object]) -> Tensor:
         try:
-            return initializer(asked)
-        except (TypeError, ValueError, NotImplementedError):
+            return tf.cast(initializer(asked), dtype)
+        except (TypeError, ValueError, NotImplementedError) as error:
             if all(isinstance(size, int) for size in asked):
-                raise
-        values = tf.reshape(tf.convert_to_tensor(initializer(shape)), [-1, 1])
+                raise errors.InvalidInput(
+                    f"{of_variable} fails for the shape {[*asked]}: {error}"
+                ) from error
+        values = tf.reshape(tf.cast(initializer(shape), dtype), [-1, 1])
         return values[: tf.cast(asked[0], tf.int64)]
 
     return info._replace(backup_initializer=initialize)

@@ -365,7 +365,8 @@ def exported_variables(
 
 
 def _names(model: Object) -> Mapping[str, str]:
-    of_tables = {id(each) for each in model.with_tables.weights}
-    layers = (each for each in model.weights if id(each) not in of_tables)
+    of_metrics = [each for metric in model.metrics for each in metric.variables]
+    others = {id(each) for each in (*model.with_tables.weights, *of_metrics)}
+    layers = (each for each in model.weights if id(each) not in others)
     names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}
     return {**names, GLOBAL_STEP: GLOBAL_STEP}

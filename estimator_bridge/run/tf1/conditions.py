@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
+import operator
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -163,29 +165,94 @@ def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
 def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
     """Computes the value that an expression has with TensorFlow 2, or returns UNKNOWN.
 
-    This function executes only operators, string methods and a few builtins, on known values.
+    This function executes only operators, string methods and a few builtins, on known values. It
+    does not use Python's `eval`, because a command that only reads a program must not execute it.
     """
     if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN
     try:
-        return eval(compile(ast.Expression(node), "<condition>", "eval"), _Values(known))
-    except Exception:  # the program will raise its own errors when it runs
+        return _Evaluation(known).of(node)
+    except Exception:  # The program's own errors, which it will raise when it runs.
         return UNKNOWN
 
 
-class _Values(dict[str, Object]):
-    """The values of names while an expression is evaluated."""
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Object, Object], bool]] = {
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le},
+    **{ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
+    ast.In: lambda one, others: one in others,
+    ast.NotIn: lambda one, others: one not in others,
+}
+_UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
+    **{ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos},
+}
+
+
+class _Evaluation:
+    """Computes expressions whose parts are all harmless; an unknown name is a KeyError."""
 
     def __init__(self, known: Mapping[str, Object]) -> None:
-        super().__init__(__builtins__={})
         self._known = known
 
-    def __missing__(self, name: str) -> Object:
-        value = self._known[name] if name in self._known else _BUILTINS[name]
-        is_public = isinstance(value, PublicName)
-        if value is UNKNOWN or value is ASKED or (is_public and loads_keras(value.parts)):
-            raise KeyError(name)
-        return value.value() if is_public else value
+    def of(self, node: ast.AST | None) -> Object:
+        """Returns the value of an expression; None for a missing part, as in a slice."""
+        return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
+
+    def _constant(self, node: ast.Constant) -> Object:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Object:
+        return _value(node.id, self._known)
+
+    def _attribute(self, node: ast.Attribute) -> Object:
+        value: Object = getattr(self.of(node.value), node.attr)
+        return _checked(node.attr, value)
+
+    def _subscript(self, node: ast.Subscript) -> Object:
+        return self.of(node.value)[self.of(node.slice)]
+
+    def _slice(self, node: ast.Slice) -> Object:
+        return slice(self.of(node.lower), self.of(node.upper), self.of(node.step))
+
+    def _tuple(self, node: ast.Tuple) -> Object:
+        return tuple(map(self.of, node.elts))
+
+    def _list(self, node: ast.List) -> Object:
+        return [*map(self.of, node.elts)]
+
+    def _unaryop(self, node: ast.UnaryOp) -> Object:
+        return _UNARY[type(node.op)](self.of(node.operand))
+
+    def _boolop(self, node: ast.BoolOp) -> Object:
+        values = map(self.of, node.values)
+        decides = isinstance(node.op, ast.Or)
+        last = next(values)
+        while bool(last) != decides and (following := next(values, UNKNOWN)) is not UNKNOWN:
+            last = following
+        return last
+
+    def _ifexp(self, node: ast.IfExp) -> Object:
+        return self.of(node.body if self.of(node.test) else node.orelse)
+
+    def _compare(self, node: ast.Compare) -> Object:
+        operands = [*map(self.of, (node.left, *node.comparators))]
+        pairs = zip(node.ops, itertools.pairwise(operands), strict=True)
+        return all(_COMPARISONS[type(op)](*pair) for op, pair in pairs)
+
+    def _call(self, node: ast.Call) -> Object:
+        by_name = {str(each.arg): self.of(each.value) for each in node.keywords}
+        return self.of(node.func)(*map(self.of, node.args), **by_name)
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
+        [one] = node.generators
+        target = one.target.id  # type: ignore[attr-defined]  # others are an AttributeError
+        values = []
+        for value in self.of(one.iter):
+            inner = _Evaluation({**self._known, target: value})
+            if all(map(inner.of, one.ifs)):
+                values.append(inner.of(node.elt))
+        return values
+
+    _generatorexp = _listcomp
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
@@ -215,3 +282,16 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
 def _of_object(node: ast.Attribute, known: Mapping[str, Object]) -> Object:
     owner = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
     return getattr(owner, node.attr, None)
+
+
+def _value(name: str, known: Mapping[str, Object]) -> Object:
+    value = _checked(name, known[name] if name in known else _BUILTINS[name])
+    if isinstance(value, PublicName) and loads_keras(value.parts):
+        raise KeyError(name)
+    return value.value() if isinstance(value, PublicName) else value
+
+
+def _checked(name: str, value: Object) -> Object:
+    if value is UNKNOWN or value is ASKED:
+        raise KeyError(name)
+    return value

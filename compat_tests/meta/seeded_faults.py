@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host import HostDriver, kernels, update
+from tf2_engine.backends.host import HostDriver, driver, kernels, update
 from tf2_engine.optimizers.adam import Adam
 from tf2_engine.tables import Table
 
@@ -123,7 +123,7 @@ FAULTS = {
     "swapped slots": Fault(Adam, "update", _swapped_slots, _OPTIMIZERS, f"{_RULES} and Adam"),
     "mod read as div": Fault(Table, "gather", _as_div, _ALL, f"{_STEPS} and mod"),
     "lost weight": Fault(
-        batch, "read_unchecked", _without_weight, _ALL, f"{_STEPS} and weighted and mean"
+        driver, "read_unchecked", _without_weight, _ALL, f"{_STEPS} and weighted and mean"
     ),
     "off-by-one truncation": Fault(
         batch._CELLS, "sparse", _cut_too_early, _ALL, f"{_STEPS} and sequence"

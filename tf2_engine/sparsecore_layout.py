@@ -14,15 +14,15 @@ tpu_embedding_v3.py.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
-from tf2_engine import described_protos, errors
-from tf2_engine.types import Array, Message
+from tf2_engine import errors
+from tf2_engine.types import Array, Message, Object
 
 SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
 """Maps kinds of TPUs to the number of SparseCores per TensorFlow device."""
@@ -255,20 +255,30 @@ def _check_names(stacks: Sequence[_Stack]) -> None:
             )
 
 
-# The fields of stock's `SparseCoreTableLayouts` that determine the place of rows. TensorFlow 2.15
-# does not have this proto, and later versions have no public name for it.
-_LAYOUTS = described_protos.message_classes(
-    "tf2_engine.sparse_core_layout",
-    {
-        "Layout": "string table_name = 1; string stacked_table_name = 2;"
-        "int32 num_sparse_cores = 3; int32 num_partitions = 4;"
-        "int64 total_rows_per_sparse_core_shard = 5; repeated int64 unsharded_shape = 6;"
-        "repeated int64 unsharded_padded_shape = 7; int64 sparse_core_shard_row_offset = 8;"
-        "int64 sparse_core_shard_rotation = 9; int64 per_sparse_core_batch_size = 10;"
-        "int64 num_features = 11",
-        "Layouts": "repeated Layout tables = 1",
-    },
-)["Layouts"]
+@functools.cache
+def _layouts() -> Object:
+    """Creates the class of the message that contains layouts.
+
+    Its fields are those of stock's `SparseCoreTableLayouts` that determine the place of rows.
+    TensorFlow 2.15 does not have this proto, and later versions have no public name for it.
+    """
+    # `audit --target` needs this module, but not Protocol Buffers.
+    from tf2_engine import described_protos
+
+    return described_protos.message_classes(
+        "tf2_engine.sparse_core_layout",
+        {
+            "Layout": "string table_name = 1; string stacked_table_name = 2;"
+            "int32 num_sparse_cores = 3; int32 num_partitions = 4;"
+            "int64 total_rows_per_sparse_core_shard = 5; repeated int64 unsharded_shape = 6;"
+            "repeated int64 unsharded_padded_shape = 7; int64 sparse_core_shard_row_offset = 8;"
+            "int64 sparse_core_shard_rotation = 9; int64 per_sparse_core_batch_size = 10;"
+            "int64 num_features = 11",
+            "Layouts": "repeated Layout tables = 1",
+        },
+    )["Layouts"]
+
+
 # Maps a field to the attribute of a layout with the same value.
 _ATTRIBUTES = {
     "table_name": "table",
@@ -282,7 +292,7 @@ _ATTRIBUTES = {
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
-    message = _LAYOUTS()
+    message = _layouts()()
     for layout in layouts:
         message.tables.add(
             num_sparse_cores=layout.sparse_cores.total,
@@ -295,7 +305,9 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, TableLayout]:
-    message = _LAYOUTS()
+    from google.protobuf.message import DecodeError
+
+    message = _layouts()()
     try:
         message.ParseFromString(data)
     except DecodeError as error:

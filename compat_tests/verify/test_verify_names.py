@@ -109,6 +109,7 @@ def main():
     age = tf.feature_column.numeric_column("age")
     model = tf.estimator.LinearClassifier([word, age], model_dir="model", ARGUMENTS)
     model.train(input_fn, max_steps=3)
+    model.evaluate(input_fn, steps=1)
 
 
 if __name__ == "__main__":
@@ -140,4 +141,5 @@ def test_a_canned_estimator_with_slots_is_its_keras_form(
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads((tmp_path / "report.json").read_text())
     assert result["only"] == {"a": [], "b": []}
+    assert {each["kind"] for each in result["outcomes"]} == {"evaluation-0"}
     assert {"gradient", "dense"} <= {series["role"] for series in result["series"]}

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
@@ -326,8 +327,7 @@ def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
     if isinstance(column, str):  # inside a crossed column
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):
-        default = column.default_value
-        yield column.key, tf.io.FixedLenFeature(column.shape, column.dtype, default)
+        yield column.key, _fixed_spec(column, column.shape)
     elif isinstance(column, SequenceNumeric):
         yield column.key, tf.io.VarLenFeature(column.dtype)
     elif isinstance(column, preprocessing.Column):
@@ -343,9 +343,17 @@ def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
     elif isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         yield from _specs_of_ids(column.column)
         if isinstance(column, preprocessing.Weighted):
-            yield column.weight_key, tf.io.VarLenFeature(tf.float32)
+            yield column.weight_key, tf.io.VarLenFeature(column.dtype)
     elif isinstance(column, preprocessing.Bucketized):
-        yield column.key, tf.io.FixedLenFeature((1,), tf.float32)
+        yield column.key, _fixed_spec(column, (1,))
     else:
         key: str = column.key  # type: ignore[attr-defined]
         yield key, tf.io.VarLenFeature(getattr(column, "dtype", tf.int64))
+
+
+def _fixed_spec(column: Numeric | preprocessing.Bucketized, shape: Sequence[int]) -> Object:
+    default = column.default_value
+    if default is not None and np.ndim(default) == 0:  # one number stands for all
+        for size in reversed(shape):
+            default = (default,) * size
+    return tf.io.FixedLenFeature(shape, column.dtype, default)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.legacy.host_calls import call_host_fn
 from estimator_bridge.recording.array_files import (
     Values,
@@ -378,8 +379,12 @@ def _exported(directory: str) -> Iterator[tuple[str, Array]]:
 
 
 def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
+    # A canned estimator stores the slots of each part of a variable under a name of its own, and
+    # TensorFlow reads only whole tensors.
+    with Reader(path) as stored:
+        whole = sorted(name for name, tensor in stored.tensors.items() if tensor.is_whole)
     reader = tf.train.load_checkpoint(path)
-    for name in sorted(reader.get_variable_to_shape_map()):
+    for name in whole:
         yield name, reader.get_tensor(name)
 
 

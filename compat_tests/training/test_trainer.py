@@ -752,6 +752,37 @@ def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     return net
 
 
+@pytest.mark.parametrize("kind", ["sparse", "parsed"])
+def test_a_batch_of_fixed_size_has_it_in_the_shapes_of_activations(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    """As on a TPU; if the last batch may be smaller, the size of a batch is unknown."""
+    found: list[int | None] = []
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        scale = v1.get_variable("scale", [], initializer=v1.initializers.ones())
+        found.append(features["word"].shape[0])
+        loss = 0.1 * scale * tf.reduce_sum(features["word"])
+        return training.ModelSpec(mode, loss=loss, train_op=minimized(loss))
+
+    def batches(drop_remainder: bool) -> Callable[[Any], tf.data.Dataset]:
+        def parsed(ids: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+            word = tf.sparse.from_dense(ids)
+            if kind == "parsed":  # Parsed Examples have a shape that is unknown.
+                shape = tf.numpy_function(lambda shape: shape, [word.dense_shape], tf.int64)
+                word = tf.SparseTensor(word.indices, word.values, tf.ensure_shape(shape, [2]))
+            return {"word": word}, tf.ones_like(ids)
+
+        words = tf.data.Dataset.range(1, 9).map(lambda number: number[tf.newaxis])
+        return lambda params: words.batch(BATCH, drop_remainder=drop_remainder).map(parsed)
+
+    make(model_fn, tmp_path / "fixed").train(batches(True), max_steps=2)
+    assert {*found} == {BATCH}
+    found.clear()
+    make(model_fn, tmp_path / "any").train(batches(False), max_steps=2)
+    assert {*found} == {None}
+
+
 def test_each_mode_says_which_variables_are_trained(tmp_path: pathlib.Path) -> None:
     """As in graphs, `trainable=mode == TRAIN` counts in every call, in whatever order they come."""
     found: dict[str, list[str]] = {}

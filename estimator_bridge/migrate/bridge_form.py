@@ -80,9 +80,6 @@ def adopt(
     star-imported) come from `install`, which the new program calls when it starts. A name that the
     bridge lacks stays, under a comment with the reason. `name` is the program's name in errors;
     `modules` are the other modules of the program's package.
-
-    Raises:
-        InvalidInput: the source is not Python 3.
     """
     program = parsed(source, name, modules)
     imported = list(_replaceable(program))

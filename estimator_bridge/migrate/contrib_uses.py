@@ -16,7 +16,6 @@ _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop
 
 
 def replaced(text: str) -> str:
-    """Replaces the names of `tf.contrib` in a program, and keeps its line numbers."""
     tree = ast.parse(text)
     bound = dict(_imported(tree))
     module = next((name for name, full in bound.items() if full == "tensorflow"), None)

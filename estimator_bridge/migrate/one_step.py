@@ -31,7 +31,7 @@ Arguments = dict[str, Object]
 _LINES = 20
 _LIMITED = ("__init__", "train", "evaluate", "predict")
 _NO_TRAINING = 3  # the exit status of a program that did not train
-_READS_BACK = 4  # the exit status of a program that reads files of its model, which are elsewhere
+_NEEDS_MODEL = 4  # the exit status of a program that needs the directory of its model
 
 
 def check(
@@ -59,10 +59,10 @@ def check(
             f"{[*arguments]}. After the program, give the arguments with which it trains."
         )
     where = _where(ran.stderr, place, target) or target
-    if ran.returncode == _READS_BACK:
+    if ran.returncode == _NEEDS_MODEL:
         return (
-            f"--check-run ended at {where}, which reads files of the trained model: the check "
-            "writes these to a temporary directory. Everything before ran."
+            f"--check-run ended at {where}, which needs the directory of the trained model: the "
+            "check keeps the model in a temporary directory. Everything before ran."
         )
     if ran.returncode:
         raise errors.Untranslatable(_failure(where, ran))
@@ -111,7 +111,7 @@ def main() -> None:
                 if not check.is_moved_away(error):
                     raise
                 traceback.print_exc()
-                sys.exit(_READS_BACK)
+                sys.exit(_NEEDS_MODEL)
     if not check.trained:
         sys.exit(_NO_TRAINING)
 

@@ -51,9 +51,6 @@ def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[S
     Args:
         name: the name in reports if the program is one file.
         tf1: whether the program is for TensorFlow 1; None detects it.
-
-    Raises:
-        InvalidInput: a file is not Python 3.
     """
     sources = sources_of(path) if path.is_dir() else [read(path, name)]
     if any(tf1_programs.is_of_tf1(each.path, tf1) for each in sources):
@@ -108,7 +105,6 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
     """Rewrites a program that is one file.
 
     Raises:
-        InvalidInput: the program is not Python 3.
         Refused: the program cannot be rewritten, or it imports modules that must be rewritten too.
     """
 
@@ -243,7 +239,6 @@ def rewrite_all(
     """Rewrites each file of a folder; the result is keyed by file name.
 
     Raises:
-        InvalidInput: a file is not Python 3.
         Refused: a file cannot be rewritten; has the blockers of all files.
     """
     if not form.takes_folders:

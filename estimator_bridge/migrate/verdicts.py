@@ -65,9 +65,6 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 
     Args:
         on_sparse_cores: whether to ask for SparseCores too, in the forms that support them.
-
-    Raises:
-        InvalidInput: the program is not Python 3.
     """
     (source,) = packages.of_program(path, path.name)
 

@@ -182,6 +182,10 @@ class Model:
         activations, update = self.engine.differentiable_lookup(
             batch["ids"], weights, training=trains, name=mode
         )
+        size = self._static_size(mode, batch)
+        for key, ids in batch["ids"].items():
+            # As on a TPU, a model_fn can read the size of the batch from the shape.
+            activations[key].set_shape([ids.shape[0] or size, *activations[key].shape[1:]])
         data = {"rest": batch["rest"], "labels": batch.get("labels"), "activations": activations}
 
         def arguments_of(inputs: Nest) -> Nest:
@@ -202,6 +206,15 @@ class Model:
             outputs, self.changes[mode] = _fetched(results, data)
         self._traced_step = None
         return outputs
+
+    def _static_size(self, mode: str, batch: PreparedBatch) -> int | None:
+        """Returns the batch size if all shapes that are known say that batches have this size.
+
+        (Of parsed Examples, only the dense features have a known shape.)
+        """
+        parts = tf.nest.flatten([batch["ids"], batch["rest"], batch.get("labels")])
+        sizes = {each.shape[0] for each in parts if tf.is_tensor(each) and each.shape.rank}
+        return self._batch_sizes[mode] if sizes - {None} == {self._batch_sizes[mode]} else None
 
     def _train(
         self,

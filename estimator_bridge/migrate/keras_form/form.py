@@ -72,7 +72,6 @@ def migrate_to_keras(
             are built for the batch size. Settings that SparseCores lack are not checked here.
 
     Raises:
-        InvalidInput: the source is not Python 3.
         Untranslatable: the model_fn is too complicated to become a class, parts of the program
             cannot be carried over, or the program has no tables for a `target`.
     """

@@ -69,7 +69,6 @@ class Report:
     changes: tuple[Change, ...]
 
     def lines(self) -> Iterator[str]:
-        """Yields a line for each change."""
         yield from map(str, self.changes)
 
     def as_dict(self) -> dict[str, Object]:

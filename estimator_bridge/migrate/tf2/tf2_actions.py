@@ -225,7 +225,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "left out", code_of(call), code_of(part), rule_id, why)
 
     def _call_function(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Turns a call of an optimizer's method into `function(optimizer, ...)`."""
         method = call.func
         # A function of an imported module may have the same name as the method.
         names = self._program.imported_names(method)

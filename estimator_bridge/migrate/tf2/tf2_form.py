@@ -51,7 +51,6 @@ def migrate(
         keras: writes a `TrainerModel` of `tf2_engine.keras` in place of every estimator.
 
     Raises:
-        InvalidInput: the source is not Python 3.
         Refused: nothing would be left to train, or the program would train differently.
     """
     program = parsed(source, name, modules)

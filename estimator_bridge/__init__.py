@@ -15,4 +15,10 @@ __all__ = ["verifiable", "verify"]
 
 
 if not TYPE_CHECKING:  # type checkers know the submodules without `__getattr__`
-    __getattr__, __dir__ = lazy.exports(__name__)
+    __getattr__, __dir__ = lazy.exports(
+        __name__,
+        {
+            "estimator_bridge.declared": ["verifiable"],
+            "estimator_bridge.verification.api": ["verify"],
+        },
+    )

@@ -33,4 +33,30 @@ if TYPE_CHECKING:
     from tf2_engine.sparsecore_limits import SparseCoreLimits
     from tf2_engine.specs import EngineSpec, FeatureSpec, Quantization, TableSpec
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "tf2_engine.embedding": ["TPUEmbedding"],
+        "tf2_engine.optimizers": [
+            "FTRL",
+            "OPTIMIZERS",
+            "SGD",
+            "Adadelta",
+            "Adagrad",
+            "AdagradMomentum",
+            "Adam",
+            "CenteredRMSProp",
+            "FrequencyEstimator",
+            "MDLAdagradLight",
+            "Momentum",
+            "Optimizer",
+            "ProximalAdagrad",
+            "ProximalYogi",
+            "RMSProp",
+        ],
+        "tf2_engine.packed": ["PackedBatch"],
+        "tf2_engine.serving": ["cpu_embedding_lookup", "serving_embedding_lookup", "serving_table"],
+        "tf2_engine.sparsecore_limits": ["SparseCoreLimits"],
+        "tf2_engine.specs": ["EngineSpec", "FeatureSpec", "Quantization", "TableSpec"],
+    },
+)

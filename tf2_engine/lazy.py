@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib
-import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def exports(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Creates the `__getattr__` and `__dir__` of a package.
-
-    The names are those that the package imports for type checkers:
 
         if TYPE_CHECKING:
             from package.conversion import convert
 
-        __getattr__, __dir__ = lazy.exports(__name__)
-    """
+        __getattr__, __dir__ = lazy.exports(__name__, {"package.conversion": ["convert"]})
 
-    @functools.cache
-    def modules() -> dict[str, str]:
-        return dict(_imports_of(pkgutil.get_data(package, "__init__.py") or b""))
+    Unless the package defines `__all__`, it becomes the list of the names.
+    """
+    modules = {name: module for module, of_module in names.items() for name in of_module}
 
     def attribute(name: str) -> Any:
         if name == "__all__":
-            return sorted(modules())
-        if name not in modules():
+            return sorted(modules)
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules()[name]), name)
+        value = getattr(importlib.import_module(modules[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return attribute, lambda: sorted({*vars(sys.modules[package]), *modules()})
-
-
-def _imports_of(source: bytes) -> Iterator[tuple[str, str]]:
-    for block in ast.parse(source).body:
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
-            for each in block.body:
-                assert isinstance(each, ast.ImportFrom) and each.module
-                yield from ((name.name, each.module) for name in each.names)
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *modules})

@@ -13,4 +13,13 @@ if TYPE_CHECKING:
     from estimator_bridge.audit.of_tables import audit_run, audit_spec
     from estimator_bridge.audit.report import Audit, Finding
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "estimator_bridge.audit.of_model_dir": ["audit_model_dir"],
+        "estimator_bridge.audit.of_script": ["audit_folder", "audit_script"],
+        "estimator_bridge.audit.of_sparse_cores": ["Target"],
+        "estimator_bridge.audit.of_tables": ["audit_run", "audit_spec"],
+        "estimator_bridge.audit.report": ["Audit", "Finding"],
+    },
+)

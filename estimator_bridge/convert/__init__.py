@@ -10,4 +10,10 @@ if TYPE_CHECKING:
     from estimator_bridge.convert.conversion import convert
     from estimator_bridge.convert.inspection import inspect
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "estimator_bridge.convert.conversion": ["convert"],
+        "estimator_bridge.convert.inspection": ["inspect"],
+    },
+)

@@ -35,4 +35,18 @@ __all__ = [
     "to_tf2",
 ]
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "estimator_bridge.migrate.bridge_form": ["adopt"],
+        "estimator_bridge.migrate.keras_form.form": ["migrate_to_keras"],
+        "estimator_bridge.migrate.legacy_specs.spec_to_tf2": [
+            "Change",
+            "Report",
+            "TF2Embedding",
+            "to_tf2",
+        ],
+        "estimator_bridge.migrate.rewrite_report": ["Line", "Rewritten"],
+        "estimator_bridge.migrate.tf2.tf2_form": ["migrate"],
+    },
+)

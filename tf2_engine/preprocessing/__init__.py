@@ -27,4 +27,21 @@ if TYPE_CHECKING:
     from tf2_engine.preprocessing.module import Prepared, Preprocessing
     from tf2_engine.preprocessing.raw_features import split_words
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "tf2_engine.preprocessing.categorical": [
+            "Bucketized",
+            "Column",
+            "Crossed",
+            "Hashed",
+            "Identity",
+            "Sequence",
+            "VocabularyFile",
+            "VocabularyList",
+            "Weighted",
+        ],
+        "tf2_engine.preprocessing.module": ["Prepared", "Preprocessing"],
+        "tf2_engine.preprocessing.raw_features": ["split_words"],
+    },
+)

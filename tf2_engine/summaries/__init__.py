@@ -9,4 +9,9 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from tf2_engine.summaries.projector import write_projector
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "tf2_engine.summaries.projector": ["write_projector"],
+    },
+)

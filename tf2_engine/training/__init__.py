@@ -59,4 +59,52 @@ if TYPE_CHECKING:
         WarmStartSettings,
     )
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "tf2_engine.training.callbacks": [
+            "TableSummaryHook",
+            "make_early_stopping_hook",
+            "stop_if_higher_hook",
+            "stop_if_lower_hook",
+            "stop_if_no_decrease_hook",
+            "stop_if_no_increase_hook",
+            "train_and_evaluate",
+        ],
+        "tf2_engine.training.checkpoints": [
+            "init_from_checkpoint",
+            "list_variables",
+            "load_checkpoint",
+            "load_variable",
+        ],
+        "tf2_engine.training.differentiation": [
+            "CrossShardOptimizer",
+            "compute_gradients",
+            "gradients",
+            "minimize",
+        ],
+        "tf2_engine.training.iterators": ["make_iterator", "numpy_input_fn", "pandas_input_fn"],
+        "tf2_engine.training.replacements": [
+            "ExponentialMovingAverage",
+            "Saver",
+            "Scaffold",
+            "get_regularization_loss",
+            "get_regularization_losses",
+            "get_total_loss",
+            "placeholder",
+            "shared_embedding_columns",
+            "shared_embeddings",
+        ],
+        "tf2_engine.training.strategies": ["TPUClusterResolver"],
+        "tf2_engine.training.trainer": ["Trainer"],
+        "tf2_engine.training.trainer_specs": [
+            "Embedding",
+            "EvalSpec",
+            "ModeKeys",
+            "ModelSpec",
+            "RunConfig",
+            "TrainSpec",
+            "WarmStartSettings",
+        ],
+    },
+)

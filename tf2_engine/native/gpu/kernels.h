@@ -1,4 +1,4 @@
-// The GPU kernels, which NVRTC compiles at first use; see native/nvrtc.py and gpu/step.h.
+// The GPU kernels, which NVRTC compiles at first use; see native/gpu_ops.py and gpu/step.h.
 //
 // They compute the same as host/lookup_op.h and host/update_op.h, with the same rounding: first
 // products, then sums in order of occurrence. Therefore every run of an update gives the same bits,

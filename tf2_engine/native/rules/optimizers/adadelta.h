@@ -1,4 +1,4 @@
-// Adadelta; see optimizers/adadelta.py.
+// Adadelta; see optimizers/rms_prop.py.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Adagrad with momentum; see optimizers/adagrad_momentum.py.
+// Adagrad with momentum; see optimizers/adagrad.py.
 
 #pragma once
 

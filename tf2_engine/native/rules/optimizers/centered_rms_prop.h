@@ -1,4 +1,4 @@
-// RMSProp with the variance of the gradient; see optimizers/centered_rms_prop.py.
+// RMSProp with the variance of the gradient; see optimizers/rms_prop.py.
 
 #pragma once
 

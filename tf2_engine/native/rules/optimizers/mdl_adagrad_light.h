@@ -1,4 +1,4 @@
-// The slots of MDL Adagrad light, whose rule is not public; see optimizers/mdl_adagrad_light.py.
+// The slots of MDL Adagrad light, whose rule is not public; see optimizers/adagrad.py.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Gradient descent with momentum; see optimizers/momentum.py.
+// Gradient descent with momentum; see optimizers/sgd.py.
 
 #pragma once
 

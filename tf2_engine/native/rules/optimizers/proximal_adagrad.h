@@ -1,4 +1,4 @@
-// Adagrad with a proximal step; see optimizers/proximal_adagrad.py.
+// Adagrad with a proximal step; see optimizers/adagrad.py.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Yogi with a proximal step; see optimizers/proximal_yogi.py.
+// Yogi with a proximal step; see optimizers/adam.py.
 
 #pragma once
 

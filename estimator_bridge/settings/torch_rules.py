@@ -192,7 +192,7 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
                 "learning_rate=learning_rate beta1=beta_1 beta2=beta_2 eps=epsilon",
                 f"iter={UNCORRECTED}",
                 only="sum_inside_sqrt=False lazy_adam=True",
-                note="GPUs only",
+                note="GPUs only; derived from its source, not run",
             ),
             *_none(f"{EPSILON_OUTSIDE}, and only rows of the batch are updated"),
         ],

@@ -63,11 +63,8 @@ def _last_name(node: ast.AST) -> str:
 class Blocker:
     """A reason why a program, or one place in it, cannot be migrated.
 
-    Attributes:
-        line: the line in the source; 0 if the blocker concerns the whole program.
-        rule: the id of the rule; see `tf2_rules`.
-        why, way_out: the reason, and what the user can do. `__str__` adds the full stops; `why`
-            starts in lower case, `way_out` with a capital.
+    `line` is 0 if the blocker concerns the whole program. `__str__` adds the full stops; `why`
+    starts in lower case, `way_out` with a capital.
     """
 
     line: int
@@ -115,7 +112,7 @@ class Refused(errors.Untranslatable):
 
 
 class Blockers:
-    """Collects the blockers found while a program is visited."""
+    """Collects the blockers of a program."""
 
     def __init__(self, program: ParsedProgram, removal: Removal) -> None:
         self._program = program
@@ -127,7 +124,7 @@ class Blockers:
     ) -> None:
         """Adds a blocker, which is ignored if its code is left out for another reason.
 
-        `code` is the code that messages show; by default the code of the node.
+        `code` is what messages show; by default the code of the node.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name

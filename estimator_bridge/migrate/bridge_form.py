@@ -116,7 +116,7 @@ def adopt(
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     """Yields the imported names that the bridge replaces, and whether all code sees the import.
 
-    All code sees an import that is at the top of the program, if nothing else binds the name.
+    All code sees an import at the top of the program whose name nothing else binds.
     """
     bound = collections.Counter(
         assignment.name

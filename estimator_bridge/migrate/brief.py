@@ -10,9 +10,7 @@ from estimator_bridge.migrate import forms
 def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str]:
     """Yields the lines of the page, in Markdown.
 
-    Args:
-        left: what is left to do, as `rewrite_report.left_to_do` lists it.
-        script, new: the paths of the old and the new program.
+    `script` and `new` are the paths of the old and the new program.
     """
     rules, side = forms.rules_of_marks(form), forms.of_name(form).verified_against
     yield f"# Finish {new}, the {form} form of {script}"

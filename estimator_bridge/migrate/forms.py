@@ -26,15 +26,11 @@ class Form(NamedTuple):
 
     Attributes:
         rewrite: returns the new source; raises `Refused` with all blockers.
-        rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program keeps its estimators if the new program would need an
-            edit.
-        marks_kept: whether a program that keeps its estimators gets a mark for each reason, besides
-            the line in the report.
+        keeps_estimators: whether a program keeps its estimators if the new one would need an edit.
+        marks_kept: whether a comment in the program gives each reason for keeping estimators.
         model: the class that replaces estimators, as messages call it.
         otherwise: rewrites folders, and the programs that `rewrite` refuses.
-        takes_folders: whether the form rewrites the modules of a folder.
     """
 
     rewrite: Rewrite
@@ -93,10 +89,7 @@ def _check_selection(selected: Selection) -> None:
 
 
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
-    """Collects the lines that the tf2 form reports for a target.
-
-    Raises Refused if the program would train differently on that target.
-    """
+    """Lists what the tf2 form reports; raises Refused if training would differ on the target."""
     try:
         lines = tf2_form.migrate(source, name, target=target).lines
     except Refused as refused:

@@ -19,7 +19,6 @@ def are_marked(texts: Sequence[str]) -> bool:
 
 
 def with_marks(text: str, blockers: Iterable[Blocker]) -> str:
-    """Inserts a comment for each blocker, above the statement that contains the blocker's line."""
     tree = ast.parse(text)
     rows = lines_of(text)
     comments: dict[int, list[str]] = {}

@@ -37,9 +37,7 @@ _NEEDS_MODEL = 4  # the exit status of a program that needs the directory of its
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> str:
-    """Runs a program in a process of its own; during the check, the program is in `place`.
-
-    Errors name the path `target`, where the program will be written.
+    """Runs the program in `place`, in its own process; errors name its later path `target`.
 
     Returns:
         A note for the user if the check ended before the program did, else "".
@@ -123,11 +121,7 @@ def _above_package(folder: pathlib.Path) -> pathlib.Path:
 
 
 class Check:
-    """Limits the models of a program.
-
-    Attributes:
-        trained: the models that were trained.
-    """
+    """Limits the models of a program; `trained` are those that were trained."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -141,7 +135,7 @@ class Check:
         return tempfile.mkdtemp(dir=self._folder)
 
     def is_moved_away(self, error: Exception) -> bool:
-        """Whether a file is missing that would be there if the models were where they belong."""
+        """Whether a file is missing only because the check keeps the models elsewhere."""
         if not self.trained or type(error).__name__ not in ("NotFoundError", "FileNotFoundError"):
             return False
         paths = map(os.path.normpath, re.findall(r"[^\s'\";,]+", str(error)))

@@ -48,9 +48,7 @@ class SourceFile(NamedTuple):
 def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[SourceFile]:
     """Reads the sources of a program or a folder, ported to `tf.compat.v1`.
 
-    Args:
-        name: the name in reports if the program is one file.
-        tf1: whether the program is for TensorFlow 1; None detects it.
+    `name` is the name in reports if the program is one file.
     """
     sources = sources_of(path) if path.is_dir() else [read(path, name)]
     if any(tf1_programs.is_of_tf1(each.path, tf1) for each in sources):
@@ -68,7 +66,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Lists all files of a folder, sorted by name, without hidden and compiled ones."""
+    """Lists the files of a folder by name, without hidden and compiled ones."""
     paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -102,11 +100,7 @@ def module_name(source: SourceFile, folder: pathlib.Path) -> str:
 
 
 def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> Rewritten:
-    """Rewrites a program that is one file.
-
-    Raises:
-        Refused: the program cannot be rewritten, or it imports modules that must be rewritten too.
-    """
+    """Rewrites one file; raises Refused if modules it imports must be rewritten too."""
 
     def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
         return {source.name: _rewrite_alone(form, sources[0], selected)}
@@ -128,12 +122,7 @@ def _or_kept(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or to the bridge form if the new files would need an edit.
-
-    Raises:
-        Refused: the program must be rewritten together with other modules, or the bridge form is
-            refused too.
-    """
+    """Rewrites files to a form, or to the bridge form if the new files would need an edit."""
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return _best(form, sources, rewrite)
     if form.marks_kept and kept_marks.are_marked([each.text for each in sources]):
@@ -170,9 +159,7 @@ def _best(
 ) -> dict[str, Rewritten]:
     """Rewrites files to a form; `form.otherwise` takes several files, and refused ones.
 
-    Raises:
-        Refused: the files cannot be rewritten; the blockers are those of `form.otherwise`, if the
-            form has it.
+    Raises Refused, with the blockers of `form.otherwise` if the form has it.
     """
     if form.otherwise is None:
         return rewrite(form, sources)
@@ -196,7 +183,6 @@ def _best(
 
 
 def _is_of_canned(first: Refused, otherwise: Refused) -> bool:
-    """Whether a program makes canned estimators, which only the first way carries."""
     is_model_fn = any(each.rule == "keras-model-fn" for each in first.blockers)
     reasons = {each.rule for each in otherwise.blockers}
     return not is_model_fn and not reasons.isdisjoint(("no-estimator", "canned-estimator"))
@@ -236,11 +222,7 @@ def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewri
 def rewrite_all(
     form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection = ALL
 ) -> dict[str, Rewritten]:
-    """Rewrites each file of a folder; the result is keyed by file name.
-
-    Raises:
-        Refused: a file cannot be rewritten; has the blockers of all files.
-    """
+    """Rewrites each file by name; raises Refused with the blockers of all files."""
     if not form.takes_folders:
         raise errors.InvalidInput(
             f"migrate: --form keras --target {sparse_core_rules.TARGET} takes a program of one "

@@ -29,18 +29,13 @@ class Rule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Decides which rules are applied.
-
-    Attributes:
-        only: ids and classes of the rules to apply; None selects all.
-        skip: ids and classes of the rules not to apply.
-    """
+    """Decides, by id and class, which rules are applied; `only` is None to select all."""
 
     only: Collection[str] | None = None
     skip: Collection[str] = ()
 
     def takes(self, rule: str, effect: str) -> bool:
-        """Whether the rule with this id and class is applied. Refusals are always applied."""
+        """Whether a rule of class `effect` is applied. Refusals are always applied."""
         if effect == REFUSED:
             return True
         named = {rule, effect}
@@ -53,15 +48,12 @@ ALL = Selection()
 
 
 def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Selection:
-    """Parses the lists of `--only` and `--skip`, which are separated by commas.
+    """Parses the comma-separated lists of `--only` and `--skip`.
 
     Names of classes may have hyphens instead of spaces.
 
-    Args:
-        rules: the ids of all rules.
-
     Raises:
-        InvalidInput: a rule or class does not exist, or `skip` names the refusals.
+        InvalidInput: a name is neither a rule nor a class, or `skip` names the refusals.
     """
     chosen, skipped = _names(only or ""), _names(skip or "")
     unknown = sorted({*chosen, *skipped} - {*rules, *CLASSES})

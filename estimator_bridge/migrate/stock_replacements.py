@@ -13,7 +13,7 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name in a module of the bridge that replaces a name of stock; "" is the module itself.
+    """A name of the bridge that replaces a name of stock; "" is the module itself.
 
     The name contains dots only if the module is `NAMESPACE`.
     """
@@ -28,7 +28,7 @@ class Replacement(NamedTuple):
 
 
 def place_of(name: str) -> Replacement | None:
-    """Finds the replacement for a name of stock, such as tensorflow.estimator.tpu.RunConfig.
+    """Finds the replacement for a name such as tensorflow.estimator.tpu.RunConfig.
 
     Returns None if the name is not part of stock's estimator, or if the bridge lacks it.
     """
@@ -91,7 +91,7 @@ def below_tensorflow(name: str) -> str:
 
 
 def refusal_of(name: str) -> str | None:
-    """Explains why the bridge does not support a name of stock; None if it may support the name."""
+    """Explains why the bridge lacks a name of stock; None if it may have the name."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:

@@ -17,13 +17,7 @@ _VERSION = 1
 
 
 class Output(NamedTuple):
-    """A file to write.
-
-    Attributes:
-        path: where to write; symbolic links are followed.
-        content: the bytes to write.
-        like: the file whose mode the new file gets.
-    """
+    """A file to write. Symbolic links are followed; the mode is that of the file `like`."""
 
     path: pathlib.Path
     content: bytes
@@ -31,11 +25,7 @@ class Output(NamedTuple):
 
 
 def write(outputs: Sequence[Output], undo: pathlib.Path) -> pathlib.Path | None:
-    """Writes files, after saving an undo file if existing files are replaced.
-
-    Returns:
-        The undo file; None if nothing was replaced.
-    """
+    """Writes files; returns the undo file, or None if nothing was replaced."""
     changed = [each for each in outputs if _content(each.path) != each.content]
     replaced = any(each.path.exists() for each in changed)
     kept = _free(undo) if replaced else None
@@ -50,8 +40,7 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     """Restores the old contents, removes the undo file, and returns the restored paths.
 
     Raises:
-        InvalidInput: `undo` is not an undo file, or one of the files has been changed since then.
-            In both cases nothing is restored.
+        InvalidInput: `undo` is not an undo file, or a file has changed since. Nothing is restored.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]

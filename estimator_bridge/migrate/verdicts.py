@@ -25,8 +25,7 @@ class Verdict:
     """The forecast for migrating a program to a form.
 
     Attributes:
-        reasons: the blockers, as `migrate` reports them; without blockers, the work that is left to
-            the user.
+        reasons: the blockers, as `migrate` reports them; without blockers, the work that is left.
         possible: whether the program can be migrated after changes by hand.
         keeps_estimators: whether the new program is complete but uses the bridge's estimators.
     """
@@ -61,11 +60,7 @@ class Verdict:
 
 
 def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Verdict]:
-    """Predicts the verdict of each form on a program.
-
-    Args:
-        on_sparse_cores: whether to ask for SparseCores too, in the forms that support them.
-    """
+    """Predicts the verdict of each form; `on_sparse_cores` adds the forms for SparseCores."""
     (source,) = packages.of_program(path, path.name)
 
     def rewrite(form: Form) -> Rewritten:

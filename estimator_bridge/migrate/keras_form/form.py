@@ -199,7 +199,7 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
 
 
 def _estimator_nodes(program: Source) -> set[ast.AST]:
-    """Collects the nodes of estimator calls that the call writers replace; the rules skip them."""
+    """Collects the nodes that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)

@@ -22,7 +22,7 @@ class Counterpart(NamedTuple):
     """An optimizer in the new program.
 
     Attributes:
-        new: the name of the class: in `tf`, or in `tf2_engine` if `tf` has no such class.
+        new: the name of a class in `tf`, or in `tf2_engine` if `tf` lacks it.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
             changes no results. The rate comes first and is passed without a name.
         default: an argument to write out because the new default differs.
@@ -41,7 +41,7 @@ class Counterpart(NamedTuple):
         return renamed(self.arguments)
 
     def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
-        """Returns the code of the new arguments; `rate`, if given, replaces the learning rate."""
+        """Returns the code of the new arguments; `rate` replaces the learning rate."""
         names, code = self.names, {key: source.code(value) for key, value in by_name.items()}
         first = rate or code.get("learning_rate", self.rate)
         parts = [first] if first else []

@@ -247,9 +247,8 @@ def known_arguments(
     """Returns the arguments of a call by name; reports each one that would be lost.
 
     Args:
-        required: names of arguments that the call must have.
-        unused: names of arguments that make no difference in the new program.
-        lost: names of arguments that are not carried over and are therefore reported.
+        unused: arguments that make no difference in the new program.
+        lost: arguments that are not carried over and are therefore reported.
     """
     by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
     others = [each for each in others if getattr(each, "arg", None) not in unused.split()]

@@ -12,11 +12,7 @@ from tf2_engine.types import Object
 
 
 def read_input(column: Object) -> preprocessing.Column:
-    """Translates a categorical or bucketized column to the preprocessing that makes its ids.
-
-    Raises:
-        Untranslatable: the column is of an unknown kind.
-    """
+    """Translates a column to preprocessing; raises Untranslatable if its kind is unknown."""
     for name in class_names(column):
         read = _READERS.get(name.removeprefix("_"))
         if read is not None:

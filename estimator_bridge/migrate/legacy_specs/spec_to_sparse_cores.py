@@ -73,6 +73,5 @@ def feature_config(
 
 
 def preprocessing(general: Preprocessing | None, legacy: LegacySpec) -> Preprocessing | None:
-    """Adapts a preprocessing so that it makes ids in the form that TPUEmbeddingV2 takes."""
     lengths = {f.key: f.max_sequence_length for f in legacy.features if f.max_sequence_length}
     return None if general is None else SparseCorePreprocessing(general.columns, lengths)

@@ -230,10 +230,7 @@ def _for_target(
 
 
 def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
-    """Makes the optimizer of each table, by table name.
-
-    Tables with equal optimizers share one object.
-    """
+    """Makes the optimizers by table name; tables with equal optimizers share one object."""
     optimizer_of = functools.cache(stock_optimizer)
     optimizers = {}
     for table in tables:
@@ -246,10 +243,7 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Makes stock's optimizer, or the engine's if stock's lacks a setting.
-
-    The second result is None for stock's optimizer, and otherwise the reason.
-    """
+    """Makes stock's optimizer, or the engine's with the reason why stock's does not suffice."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:
@@ -298,8 +292,7 @@ def _changes(
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
     """Yields the notes on a spec that matter in TensorFlow 2.
 
-    In TensorFlow 2 every table has its own optimizer, so a note on the spec's optimizer is repeated
-    for each table that uses it.
+    A note on the spec's optimizer is repeated for each table, which has its own optimizer there.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

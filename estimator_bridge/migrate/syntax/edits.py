@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 class Edits:
-    """Collects replacements and insertions for one source, and applies them."""
+    """Collects the edits of one source, and applies them."""
 
     def __init__(self, program: ParsedProgram, source: str) -> None:
         self._program = program
@@ -56,7 +56,7 @@ class Edits:
         self.replace(*self.span(node), new)
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts text, behind text that was inserted at this offset before."""
+        """Inserts text, behind earlier insertions at this offset."""
         before = self._replacements.get((offset, offset), "")
         self._replacements[offset, offset] = before + text
 
@@ -70,11 +70,7 @@ class Edits:
 
 
 def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span) -> str:
-    """Applies replacements to a span of a text; replacements inside longer ones are ignored.
-
-    Args:
-        new: the replacement of each span, or a function that returns it.
-    """
+    """Applies replacements to a span of a text; replacements inside longer ones are ignored."""
     position, last = within
     inside = [span for span in new if position <= span[0] and span[1] <= last]
     parts = []

@@ -30,7 +30,6 @@ class Imported:
         bound: the name in the program; None for a star import.
         place: the replacement in the bridge; None if the names that the program reads from it
             decide.
-        comment: the comment behind the name, if the import is a list in brackets.
     """
 
     full: str
@@ -94,7 +93,7 @@ def _comment(alias: cst.ImportAlias) -> str:
 
 
 def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
-    """Yields an import statement and its comment for each module of the replacements."""
+    """Yields an import statement and its comment for each module."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for each in imported:
         assert each.place is not None
@@ -150,7 +149,7 @@ def is_preface(statement: cst.CSTNode) -> bool:
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
-    """Finds the last import of TensorFlow in the group of imports that starts at `first`."""
+    """Finds the last import of TensorFlow in the group that starts at `first`."""
     last = first - 1
     for position, each in enumerate(statements[first:], first):
         if not is_import_line(each):
@@ -162,8 +161,8 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 class Aliases:
     """Chooses the names under which a new program imports modules of the bridge.
 
-    `taken` are names that the program uses; `namespace_names` are names under which it imports the
-    bridge's namespace itself.
+    `taken` are names that the program uses; `namespace_names` are its names for the bridge's
+    namespace.
     """
 
     def __init__(self, taken: set[str], namespace_names: Iterable[str]) -> None:
@@ -190,7 +189,7 @@ class Aliases:
         return statements
 
     def free(self, name: str) -> str:
-        """Finds and reserves a name that the program does not use: the given one, if possible."""
+        """Reserves a name that the program does not use: the given one, if possible."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)

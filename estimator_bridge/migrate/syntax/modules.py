@@ -9,13 +9,12 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """Resolves the names that a module of a package imports from the other modules.
+    """Resolves the names that a module imports from other modules of its package.
 
     Attributes:
         name: the full name of the module itself; "" for a single program.
-        is_package: whether it is the `__init__.py` of its package.
-        names: maps the full name of each name that a module imports or assigns to the full name of
-            its value, such as "job.common.tf" to "tensorflow.compat.v1".
+        names: maps full names to the full names of their values, such as "job.common.tf" to
+            "tensorflow.compat.v1".
         source: the source of all modules, one after another.
     """
 
@@ -25,7 +24,7 @@ class Modules:
     source: str = ""
 
     def full(self, name: str) -> str:
-        """Resolves a name, such as ".common.tf.train", to the full name that it stands for."""
+        """Finds the full name that a name, such as ".common.tf.train", stands for."""
         return self._full(self.absolute(name), frozenset())
 
     def _full(self, name: str, seen: frozenset[str]) -> str:

@@ -1,8 +1,7 @@
 """Finds by data flow which modules, classes and functions the names in a program stand for.
 
-A program can give a module or function another name by `fc, tpu = tf.feature_column,
-tf.tpu.experimental`, as an attribute of a class or of `self`, as a default argument, as the result
-of a function, or through `functools.partial`.
+A name can come from `fc, tpu = tf.feature_column, tf.tpu.experimental`, an attribute of a class or
+of `self`, a default argument, the result of a function, or `functools.partial`.
 """
 
 from __future__ import annotations
@@ -36,11 +35,7 @@ _NOTHING: _Values = frozenset()
 
 
 class NameFlow:
-    """Finds the full names of a program's expressions.
-
-    Args:
-        modules: the other modules of the package.
-    """
+    """Finds the full names of a program's expressions."""
 
     def __init__(self, tree: ast.Module, modules: Modules = ALONE) -> None:
         self.tree, self._modules = tree, modules
@@ -58,7 +53,7 @@ class NameFlow:
         self._known: dict[ast.AST, _Values] = {}
 
     def full_names(self, node: ast.AST) -> list[str]:
-        """Lists the full names that an expression may have; empty if any of them is unknown."""
+        """Lists the possible full names; empty if any of them is unknown."""
         names = _strings(self._values(node))
         return names if _agree(names) or not self._is_assigned(node) else []
 
@@ -284,7 +279,7 @@ class NameFlow:
                 yield (each.asname, each.name) if each.asname else (first, first)
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
-        """Lists the values that a name may have in the innermost scope that binds the name."""
+        """Lists the values that a name may have in the innermost scope that binds it."""
         start: ast.AST | None = scope
         while start is not None:
             is_visible = start is scope or not isinstance(start, ast.ClassDef)
@@ -332,7 +327,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Lists the calls of a function, with None for each other use of the function's name."""
+        """Lists the calls of a function; None stands for any other use of its name."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]
@@ -392,7 +387,7 @@ class NameFlow:
 
 
 def _union(values: Iterable[_Values]) -> _Values:
-    """Returns the union of all values; None if one of them is unknown, or if there are none."""
+    """Returns the union; None if a value is unknown, or if there are none."""
     every = [*values]
     if not every or None in every:
         return None

@@ -23,10 +23,7 @@ def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
 
 
 class _Visitor(cst.CSTVisitor):
-    """A visitor without methods for single node types.
-
-    It skips LibCST's search for such methods, which takes most of the time.
-    """
+    """Skips LibCST's search for methods for single node types, which takes most of the time."""
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
         pass

@@ -10,12 +10,7 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 def renamed(source: str, name: str, old: str, new: str) -> str:
-    """Renames a package in a module's imports, and in full names such as `package.module.name`.
-
-    Args:
-        name: the module's name in errors.
-        old, new: full names of the package.
-    """
+    """Renames a package in a module's imports, and in full names such as `package.module.name`."""
     program = ParsedProgram(source, name)
     edits = Edits(program, source)
     program.module.visit(_Renaming(program, edits, old, new))

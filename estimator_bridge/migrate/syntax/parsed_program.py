@@ -27,12 +27,7 @@ Scopes: TypeAlias = Mapping[cst.CSTNode, metadata.Scope | None]
 
 
 class ParsedProgram:
-    """The syntax tree of a program; raises InvalidInput if the source is not Python 3.
-
-    Args:
-        name: the program's name in errors.
-        modules: the other modules of its package.
-    """
+    """The syntax tree of a program; raises InvalidInput if the source is not Python 3."""
 
     def __init__(self, source: str, name: str, modules: Modules = ALONE) -> None:
         self.source, self.name = source, name
@@ -71,7 +66,7 @@ class ParsedProgram:
         return int(self._positions[node].start.column)
 
     def imported_names(self, node: cst.CSTNode) -> list[str]:
-        """Lists the full names that a name or attribute may have; follows imports and data flow."""
+        """Lists the full names that a node may have; follows imports and data flow."""
         found = self.in_flow(node)
         return [] if found is None else self.flow.full_names(found)
 
@@ -144,10 +139,7 @@ def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.e
 
 
 def check_source(source: str, name: str) -> ast.Module:
-    """Parses a program.
-
-    Raises InvalidInput if Python would not run the program, or if it is too deeply nested to parse.
-    """
+    """Raises InvalidInput if Python would not run a program, or if its nesting is too deep."""
     try:
         tree = ast.parse(source)
         _check_depth(tree, name)

@@ -12,11 +12,7 @@ from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_o
 
 
 class QuotedName(NamedTuple):
-    """A dotted name in a string, the full names it may have, and its position.
-
-    Attributes:
-        start, end: offsets of the string in the source, including its quotes.
-    """
+    """A dotted name in a string; `start` and `end` are offsets that include the quotes."""
 
     text: str
     full_names: list[str]

@@ -16,9 +16,8 @@ class Removal:
 
     Attributes:
         harmless: the statements whose removal loses nothing.
-        rules: for a statement that a rule removes, the id of the rule.
-        users: for a statement that is removed because its names are no longer used, the nodes that
-            used them.
+        rules: the id of the rule that removes a statement.
+        users: for a statement whose names are no longer used, the nodes that used them.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -48,10 +47,9 @@ class Removal:
     def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
         """Removes the statement of a node and the statements that depend on it.
 
-        If the statement returns the result of a function, the whole function is removed. Statements
-        that use a name are removed if no remaining statement binds the name. `cause` is the reason
-        why the first statement of the chain was removed, if this one is removed because it depends
-        on another.
+        A statement that returns the result of a function takes the whole function with it. Uses of
+        a name are removed if no remaining statement binds it. `cause` is the reason for the first
+        removal of the chain.
         """
         if self.is_removed(node):
             return
@@ -129,7 +127,7 @@ class Removal:
         return statement
 
     def collapse(self) -> None:
-        """Removes each `if` statement as a whole if all statements in its body are removed."""
+        """Removes each `if` statement whose whole body is removed."""
         # The innermost `if` statements come last in the order of the program.
         for each in reversed(self._program.find(cst.If)):
             if each.orelse is not None:

@@ -20,7 +20,7 @@ _WIDTH = 100
 
 
 class Comments:
-    """Turns arguments, and the statements of `removal`, into comments that give the reason."""
+    """Comments out statements and arguments, with the reason."""
 
     def __init__(self, program: ParsedProgram, edits: Edits, removal: Removal) -> None:
         self._program = program
@@ -30,11 +30,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
-        """Moves arguments of a call, and comments on them, into a comment above the call.
-
-        Args:
-            name: the name of the called object.
-        """
+        """Moves arguments, and comments on them, into a comment above the call of `name`."""
         if not dropped:
             return
         statement = self._program.statement_of(call)
@@ -68,7 +64,7 @@ class Comments:
     ) -> None:
         """Removes neighbouring arguments from the text and adds their comments to `remarks`.
 
-        Comments on the arguments before and after the removed ones stay where they are.
+        Comments on the arguments around them stay.
         """
         starts_line = self._starts_line(run[0])
         alone = kept_before is None or kept_after is not None

@@ -1,7 +1,6 @@
 """The rules of `migrate --target sparsecore`: settings that SparseCores lack or treat differently.
 
-Each rule refers to a row of the catalogue of settings, which has the texts for reports, and says
-what happens to a program with this setting.
+Each rule refers to a row of the catalogue of settings, which has the texts for reports.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ RULES: Mapping[str, NameRule] = {
 
 
 def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
-    """Refuses or reports the settings of a call that SparseCores lack or treat differently.
+    """Refuses or reports a call's settings that SparseCores lack or treat differently.
 
     A call that creates a Trainer also gets the argument for SparseCore arithmetic.
     """

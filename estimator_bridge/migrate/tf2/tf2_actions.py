@@ -27,13 +27,7 @@ Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 
 
 class Tf2Actions:
-    """Carries out the rules of the tf2 form: one handler for each `Action`.
-
-    Attributes:
-        of_names, of_methods: the handlers for names, and for calls of methods.
-        to_remove: nodes whose statements are removed after the visit, with the reason and the id of
-            the rule.
-    """
+    """Carries out the rules of the tf2 form: one handler for each `Action`."""
 
     def __init__(self, tf2_edits: Tf2Edits) -> None:
         self._tf2_edits = tf2_edits

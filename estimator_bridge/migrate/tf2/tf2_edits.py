@@ -20,11 +20,10 @@ class Tf2Edits:
     """The changes of one program and their lines in the report.
 
     Attributes:
-        imported: for each module, the names that the new program imports from it.
+        imported: the names to import, by module.
         keras: whether the program becomes a `TrainerModel`.
         models: the names to which a `TrainerModel` is assigned.
-        left: for names that stay because their rule is not selected, the first part of the dotted
-            name.
+        left: the first part of each dotted name that stays because its rule is not selected.
     """
 
     def __init__(
@@ -63,8 +62,8 @@ class Tf2Edits:
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
         """Imports a name from a module and returns the name to write.
 
-        If the program uses this name for something else, the result is the name with its module,
-        such as `training.minimize`; `node` is then the only place where the name is used.
+        If the program already uses this name, the result may include the module, as in
+        `training.minimize`; `node` is then the only place where the name is used.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)

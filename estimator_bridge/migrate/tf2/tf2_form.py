@@ -184,7 +184,7 @@ class _RuleVisitor(cst.CSTVisitor):
         )
 
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
-        """Applies the rule of a name; returns whether to visit the parts of the name."""
+        """Applies the rule of a name; returns whether to visit its parts."""
         if self._tf2_edits.removal.is_removed(node):
             return False
         for full in self._program.imported_names(node):
@@ -269,10 +269,9 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.refuse(node, rule_id, rule)
 
     def finish(self) -> tuple[list[Line], bool]:
-        """Makes the remaining edits after the visit.
+        """Makes the last edits; returns the report, and whether a TPUEstimator is created.
 
-        Returns the lines of the report, and whether the program creates a TPUEstimator. Raises
-        Refused if nothing would be left to train, or the program would train differently.
+        Raises Refused if nothing would be left to train, or training would differ.
         """
         tf2_edits = self._tf2_edits
         for node, reason, rule_id in self._actions.to_remove:

@@ -45,12 +45,9 @@ class NameRule(NamedTuple):
     """The rule for a name or a method: the action, and the reason (`why`) for reports and comments.
 
     Attributes:
-        new: the replacement of the name.
-        module: the module from which the replacement is imported.
-        arguments: the arguments that calls keep; None keeps all except `dropped`.
+        arguments: the arguments that calls keep; None keeps all.
         positional: how many of the first arguments can be passed by position as before.
-        refused: arguments that cannot be dropped without changing what the program does, so that
-            calls with them are refused.
+        refused: arguments whose loss would change what the program does.
         way_out: what the user can do about a refusal; by default, remove the code.
         unpacked: whether calls may contain `**arguments`, which are then carried over.
     """
@@ -112,11 +109,7 @@ def _training(
 ) -> NameRule:
     """Makes the rule for a name that has a counterpart in the training library.
 
-    Args:
-        arguments: the arguments that calls keep; by default all.
-        positional: how many of these may be positional; by default all that calls keep.
-        refused: arguments that cannot be dropped without changing what the program does, so that
-            calls with them are refused.
+    By default calls keep all arguments, and all that they keep may be positional.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional
@@ -360,11 +353,7 @@ _OF_BRIDGE = {
 
 
 def of_name(full: str, *, keras: bool = False) -> NameRule | None:
-    """Finds the rule for a full name; returns None if the name stays as it is.
-
-    Args:
-        keras: whether the program becomes a `TrainerModel`.
-    """
+    """Finds the rule for a full name; returns None if the name stays as it is."""
     short = full.rpartition(".")[2]
     below = stock_replacements.below_tensorflow(full)
     rule = _ANYWHERE.get(short) or TENSORFLOW.get(below)
@@ -424,7 +413,6 @@ def id_of(full: str, rule: NameRule) -> str:
 
 @functools.cache
 def leaves_no_comment(rule_id: str) -> bool:
-    """Whether code that a rule leaves out appears only in the report, not in a comment."""
     rule = listed().get(rule_id)
     dropped = (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
     return rule_id == "import-stock" or (rule is not None and rule.action in dropped)
@@ -494,7 +482,6 @@ OTHERS: Mapping[str, NameRule] = {
 
 
 def listed(*, keras: bool = False) -> dict[str, NameRule]:
-    """Collects every rule by id, in the order of ids; for `keras` see `of_name`."""
     tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {

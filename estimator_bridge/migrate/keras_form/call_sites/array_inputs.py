@@ -48,10 +48,7 @@ def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
 
 
 def _dataset(source: Source, call: ast.Call) -> Text:
-    """Writes the code of a dataset with the same batches.
-
-    As with a queue, rows that are not shuffled keep their order, and a batch can span two epochs.
-    """
+    """Keeps the order of unshuffled rows and lets a batch span two epochs, as a queue does."""
     by_name, others = arguments(call, _ORDER.split())
     source.done.update(ast.walk(call.func))
     shuffle = by_name.get("shuffle")

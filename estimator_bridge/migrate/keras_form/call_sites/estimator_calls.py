@@ -33,10 +33,7 @@ _RESOLVER = "TPUClusterResolver"
 
 
 class SiteWriter:
-    """Writes the code that creates a model in place of a TPUEstimator.
-
-    For `target` see `migrate_to_keras`.
-    """
+    """Writes the code that creates a model; for `target` see `migrate_to_keras`."""
 
     def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
         self._source, self._site, self._target = source, site, target
@@ -46,8 +43,7 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        `arguments_of_model` are the arguments of the model class, by name, without the embedding,
-        which comes first.
+        `arguments_of_model` does not contain the embedding, which comes first.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)

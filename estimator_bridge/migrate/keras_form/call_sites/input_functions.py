@@ -16,9 +16,9 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
-    """Writes the call of an input function, with a batch size if the function takes one.
+    """Writes the call of an input function.
 
-    `size` is the name of the estimator's argument with the batch size, such as "train_batch_size".
+    `size` is the estimator's argument with the batch size, such as "train_batch_size".
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)

@@ -31,7 +31,7 @@ _WIDTH = 100
 
 
 class CallWriter:
-    """Replaces each call of an estimator's method by calls of the model's methods."""
+    """Replaces calls of an estimator's methods."""
 
     def __init__(self, source: Source, site: Site) -> None:
         self._source = source

@@ -25,7 +25,7 @@ _IN_GRAPHS = ("placeholder", "placeholder_with_default")
 
 
 def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
-    """Writes the arguments of an export for its receiver function.
+    """Writes the arguments of an export.
 
     A receiver that only computes features from a dict of placeholders becomes specs and a function.
     Any other receiver runs unchanged in a graph.

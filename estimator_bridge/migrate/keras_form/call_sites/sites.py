@@ -40,11 +40,10 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the estimator's arguments by name. For canned estimators these are the names that
-            combined estimators use.
+        arguments: the arguments by name; canned estimators use the names of combined ones.
         config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
-        canned: the class, if the estimator is a canned one; None for a TPUEstimator.
+        canned: None for a TPUEstimator.
         name: the new program's variable for the model.
     """
 
@@ -62,10 +61,9 @@ class Site:
 
 
 def find(source: Source) -> Site | None:
-    """Finds where the estimator is created.
+    """Finds where the estimator is created; raises NotSimple if several have a model_fn.
 
-    Reports a problem and returns None if the program creates no estimator, or several of which one
-    is canned. Raises NotSimple if it creates several estimators with a model_fn.
+    Reports a problem and returns None if there is no estimator, or several of which one is canned.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -131,10 +129,9 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns what a called function returns, if this is its only statement and its only call.
+    """Inlines the only call of a function that only returns a value, and drops the function.
 
-    The parameters in this expression are replaced by the arguments, and the function is dropped.
-    For any other node the node itself is returned.
+    Returns any other node as it is.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None

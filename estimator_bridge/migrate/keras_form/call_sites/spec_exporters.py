@@ -31,10 +31,7 @@ _DEFAULT_NAME = "best_exporter"
 class Exporters:
     """Turns the exporters of an EvalSpec into code.
 
-    Args:
-        evaluates: whether each checkpoint is evaluated during training.
-        is_named: whether the EvalSpec has a name, so that its evaluations are written to their own
-            folder.
+    `is_named` is true if the EvalSpec has a name; its evaluations then go to their own folder.
     """
 
     def __init__(

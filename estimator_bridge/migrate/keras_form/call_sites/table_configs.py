@@ -1,7 +1,4 @@
-"""Turns dicts of table and feature configs into Keras configs and columns.
-
-The configs are those of `tf.tpu.experimental.embedding`.
-"""
+"""Turns dicts of `tf.tpu.experimental.embedding` configs into Keras configs and columns."""
 
 from __future__ import annotations
 

@@ -37,8 +37,6 @@ class HookRow:
         carried: the arguments to keep: "name", "old=new" for a new name, or "old=" to pass it by
             position.
         callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
-        dropped: arguments that the callback does not need.
-        options: further arguments of the callback.
         default: an argument to write if the program omits it.
         note: what changes for the user; a line of the report.
     """
@@ -143,12 +141,8 @@ _WAY_OUT = (
 class TrainingHooks:
     """Turns the hooks of a call that trains into callbacks and options of `fit`.
 
-    Args:
-        evaluates: whether each checkpoint is evaluated during training.
-
     Attributes:
-        save_every: the number of steps between checkpoints, if a hook sets it; None keeps the value
-            of the config.
+        save_every: the steps between checkpoints if a hook sets them; None keeps the config's.
     """
 
     def __init__(
@@ -280,7 +274,7 @@ _LOGS = ("LoggingTensorHook", "StepCounterHook", "SummarySaverHook", "ProfilerHo
 
 
 def only_log(source: Source, node: ast.expr) -> bool:
-    """Whether an expression creates nothing but logging hooks, which the rules skip."""
+    """Whether an expression creates only logging hooks, which the rules skip."""
     made_by = _made_by(source, node)
     parts = (made_by.body, made_by.orelse) if isinstance(made_by, ast.IfExp) else (made_by,)
     lists = [each for each in parts if not is_none(each)]

@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, is_n
 
 
 def lines(source: Source, site: Site) -> Callable[[], list[str]]:
-    """Returns a function that writes the warm start: one statement, or none without a warm start.
+    """Returns a function that writes the warm start: one statement, or none.
 
     Reports arguments that cannot be carried over.
     """
@@ -36,10 +36,9 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
 
 
 def _check(source: Source, key: str, value: ast.expr) -> bool:
-    """Whether an argument of a warm start can be carried over; reports a problem if not.
+    """Whether an argument can be carried over; reports a problem if not.
 
-    Vocabularies cannot be carried over, nor can variables that are chosen in other ways than by a
-    pattern.
+    Vocabularies cannot, nor can variables that are not chosen by a pattern.
     """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)

@@ -131,7 +131,7 @@ class HeadWriter:
 
 
 class MultiHeadWriter:
-    """Writes a head that combines several heads; `weights` are the factors of their losses."""
+    """Combines several heads; `weights` are the factors of their losses."""
 
     def __init__(self, source: Source, heads: list[HeadWriter], weights: ast.expr | None) -> None:
         self._source, self._heads, self._weights = source, heads, weights

@@ -49,12 +49,7 @@ network.
 
 
 class CannedModelWriter:
-    """Writes the model of a canned estimator.
-
-    Args:
-        starts_warm: whether the model starts from the variables of another model.
-        exports: whether the program exports the model.
-    """
+    """Writes the model of a canned estimator."""
 
     def __init__(
         self,
@@ -145,7 +140,7 @@ class CannedModelWriter:
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
         """Whether rows of a part may start at other values than zero.
 
-        This matters for Ftrl: if it updates all rows, it sets rows that occur in no batch to zero.
+        Ftrl sets rows that occur in no batch to zero if it updates all rows.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

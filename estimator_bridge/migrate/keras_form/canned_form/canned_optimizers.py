@@ -26,7 +26,7 @@ class LegacyRow(NamedTuple):
 
     Attributes:
         carried: the arguments that the new program keeps, in order.
-        refused: arguments that would change the results; calls that pass them are refused.
+        refused: arguments that would change the results.
         old: the optimizer that this name means for estimators of TensorFlow 1.
     """
 
@@ -67,8 +67,7 @@ class CannedOptimizer:
     `by_rows` tells whether a row that occurs in no batch must keep its initial value.
 
     Attributes:
-        node: the expression that creates the optimizer, found through names and lambdas; None for
-            the default.
+        node: the expression that creates the optimizer; None for the default.
         kind: the optimizer's class in the new program; "" if it is unknown.
     """
 
@@ -128,9 +127,9 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns the engine's update rule ("" if none is needed), and arguments without effect.
+        """Returns the engine's update rule, and arguments without effect.
 
-        A rule is needed where current Keras optimizers compute other results.
+        The rule is "" unless current Keras optimizers compute other results.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":

@@ -30,9 +30,8 @@ _LAYER = "rnn"
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    If `units` is a single number and `cell_type` is a name, the network becomes a Keras layer.
-    Several units become cells in an `RNN` layer. The variables have different names in these two
-    cases, so both arguments must be known.
+    A single number of units with a named `cell_type` becomes a Keras layer; several become cells in
+    an `RNN` layer. The variables of the two have different names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

@@ -48,9 +48,7 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: for each value that the class may take as an argument, by name, its code in
-            `__init__`.
-        used: the names of `config` that the class uses.
+        config: by name, the code in `__init__` of each value that may become an argument.
         forbidden: parameters of the model_fn, such as `mode`, that the model cannot provide.
     """
 
@@ -81,10 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Finds the functions of a program that call layers; the result is keyed by function name.
-
-    The `roots` and the functions that enclose a root are left out.
-    """
+    """Finds the functions that call layers, by name, except `roots` and what encloses them."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
@@ -104,8 +99,7 @@ class Body:
     Args:
         tensors: names whose values are computed from a batch.
         training: names of flags that are true while the model trains.
-        helpers: the program's functions that call layers.
-        classes: the layer classes written so far, by name; the body adds those that it writes.
+        classes: the layer classes written so far, by name; the body adds its own.
     """
 
     def __init__(
@@ -434,7 +428,7 @@ def _is_of_name(source: Source, statement: ast.stmt) -> bool:
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Returns three lists: parameters of `__init__`, parameters of the call, training flags."""
+    """Returns parameters of `__init__`, parameters of the call, and training flags."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training

@@ -17,8 +17,7 @@ class LayerCall:
 
     Attributes:
         kind: the word from which the legacy program makes default names.
-        construction: the layer's class, and the arguments that create it, except its name.
-        inputs: the arguments with which the layer is called.
+        construction: the layer's class, and its arguments except the name.
         extra: text to append to the arguments of the call.
     """
 

@@ -27,7 +27,7 @@ def compiled(
     spec: Mapping[str, ast.expr],
     tensors: Collection[str],
 ) -> Text:
-    """Returns the line that compiles the model, and adds the settings of its optimizer to `init`.
+    """Returns the line that compiles the model; adds the optimizer's settings to `init`.
 
     Raises NotSimple unless training only minimizes the loss by one optimizer.
     """

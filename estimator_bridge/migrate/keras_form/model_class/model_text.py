@@ -56,10 +56,10 @@ _LEFT_OUT = {
 
 @dataclasses.dataclass
 class ModelText:
-    """The code of a model, and what the program needs to use it.
+    """The code of a model.
 
     Attributes:
-        text: renders the model's class; to be called once all edits are known.
+        text: renders the class; to be called once all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
     """
@@ -73,9 +73,8 @@ class ModelText:
 class ModelWriter:
     """Writes the model of a model_fn.
 
-    Args:
-        config: the names that the model_fn uses from an enclosing function, and the keys that it
-            reads from its `params`.
+    `config` has the names that the model_fn uses from an enclosing function, and the keys that it
+    reads from `params`.
     """
 
     def __init__(
@@ -159,10 +158,7 @@ class ModelWriter:
         return set().union(*(names_in(value) for key, value in spec.items() if key in _CARRIED))
 
     def _is_helper_alone(self, body: Body, outputs: list[str], look_up: str) -> bool:
-        """Makes a function the method `call`, if the model_fn does nothing but call it.
-
-        Returns whether this is the case.
-        """
+        """If the model_fn only calls one function, makes this function the method `call`."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -361,10 +357,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Reports the spec's arguments that are left out.
-
-        Returns the statements of `items`, without assignments that only these arguments need.
-        """
+        """Reports the arguments that are left out; returns `items` without what only they need."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:

@@ -13,7 +13,7 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
-    """Drops names that the new program no longer uses; also returns the dropped absl flags.
+    """Drops names that became unused; also returns the dropped absl flags.
 
     Names that were already unused in `old`, the program before the migration, are kept.
     """

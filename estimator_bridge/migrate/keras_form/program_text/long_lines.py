@@ -15,8 +15,6 @@ _MOST = 20
 
 
 class _Place(NamedTuple):
-    """A place to break a line: bracket depth, column, and indent of the next line."""
-
     depth: int
     end: int
     indent: int
@@ -40,7 +38,7 @@ def broken(text: str, kept: Collection[str]) -> str:
 
 
 def _places(text: str, long: Collection[int]) -> dict[int, _Place]:
-    """Finds where to break each long line: after the last comma that fits, outside inner brackets.
+    """Finds where to break: after the last comma that fits, outside inner brackets.
 
     Without a comma, the break is before the last `for` or `if` of a comprehension.
     """

@@ -29,8 +29,8 @@ class ModelFunction:
     Attributes:
         shared: what every mode runs first, up to the first use of the labels.
         loss: the statements after `shared` that training and evaluation have in common.
-        only: the remaining statements of each mode, without the statement that returns the spec.
-        specs: the arguments of the EstimatorSpec that each mode returns.
+        only: the remaining statements of each mode, without the return of the spec.
+        specs: the arguments of each mode's EstimatorSpec.
         training: names of flags that are true only while training.
     """
 
@@ -65,7 +65,7 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
 
 
 def read_by(item: ast.stmt) -> set[str]:
-    """Returns the names that a statement reads; the target of `+=` counts as read."""
+    """Returns the names that a statement reads, including the target of `+=`."""
     if isinstance(item, ast.Delete):
         return set()
     targets = (each.target for each in nodes_in(item, ast.AugAssign))

@@ -12,7 +12,7 @@ from estimator_bridge.run import public_names
 
 
 def check(text: str, program: Source) -> None:
-    """Raises Refused if a new program is not valid Python, or uses a name that does not exist.
+    """Raises Refused if `text` is not valid Python, or uses a name that does not exist.
 
     Messages refer to the lines of the old program, `program`.
     """

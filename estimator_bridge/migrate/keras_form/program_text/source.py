@@ -42,11 +42,10 @@ class Source:
 
     Attributes:
         aliases: maps each name that an import binds to its full name.
-        problems: the reasons why code cannot be carried over.
         notes: (line, explanation) for code that is left out or changed.
-        needed: maps modules to the names that the new program has to import from them.
+        needed: maps modules to the names to import from them.
 
-    `lines` gives the line number in the file for each line of the text, if the text was simplified.
+    `lines` gives each line's number in the file, if the text was simplified.
     """
 
     def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
@@ -69,14 +68,14 @@ class Source:
     # Names.
 
     def full(self, node: ast.AST) -> str:
-        """Returns the full name of a name or attribute that was imported; "" for other nodes."""
+        """Returns the full name of an imported name or attribute; "" for other nodes."""
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
         return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
-        """Returns the full name without "tensorflow."; "" for nodes without such a name.
+        """Returns the full name without "tensorflow."; "" for other nodes.
 
         Names of the estimator start with "estimator.".
         """
@@ -179,7 +178,7 @@ class Source:
         self._edits[start, end] = new
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts text, in front of text that was inserted at this offset before."""
+        """Inserts text, in front of earlier insertions at this offset."""
         before = self._edits.get((offset, offset), "")
         code = before if callable(before) else lambda: str(before)
         self._edits[offset, offset] = lambda: text + code()
@@ -206,10 +205,7 @@ class Source:
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
-        """Returns the code of arguments with their names.
-
-        `names` selects and renames the arguments, in the syntax of `renamed`.
-        """
+        """Returns arguments with their names, selected and renamed by `names` as in `renamed`."""
         new = renamed(names or " ".join(by_name))
         codes = {key: self.code(by_name[key]) for key in new if key in by_name}
         return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
@@ -247,7 +243,7 @@ class Source:
 def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
-    """Returns a dict of a call's arguments by name, and a list of arguments not in `names`."""
+    """Returns a call's arguments by name, and the arguments that are not in `names`."""
     order = [*names]
     bound: dict[str, ast.expr] = {}
     others: list[ast.keyword | ast.expr] = []
@@ -276,7 +272,7 @@ def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
 
 
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
-    """Returns the code of a call, with one argument per line if it does not fit into one line."""
+    """Writes a call, with one argument per line if it does not fit into one line."""
     line = f"{head}({', '.join(parts)})"
     if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line

@@ -22,11 +22,7 @@ _MOST = 200
 
 @dataclasses.dataclass(frozen=True)
 class Straight:
-    """A simplified program.
-
-    Attributes:
-        lines: for each line of `text`, the line number in the original program.
-    """
+    """A simplified program; `lines` has the original number of each line of `text`."""
 
     text: str
     lines: tuple[int, ...]
@@ -155,7 +151,7 @@ def _of_lines(code: str, more: int) -> str:
 
 
 def return_datasets(source: Source) -> list[tuple[str, int]] | None:
-    """Makes a function return a dataset instead of the tensors of the dataset's only iterator."""
+    """Makes a function return a dataset instead of the tensors of its only iterator."""
     for node in ast.walk(source.tree):
         iterator = _object_of(node, "get_next")
         dataset = _object_of(iterator, "make_one_shot_iterator")

@@ -319,19 +319,23 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
     """Each command and each block of Python is executed, in order; its own asserts hold."""
     shutil.copy(ROOT / "examples" / "movielens" / "train.py", tmp_path)
     write_data(tmp_path / "data")
-    source = ""
-    for language, text in blocks("docs/migrate.md"):
+    parts: list[str] = []
+    output = ""
+    for language, text in [*blocks("docs/migrate.md"), ("bash", "")]:
         if language == "python":
-            source += text
+            parts.append(text)
             continue
+        # Later commands overwrite files that these blocks read.
+        if parts:
+            (tmp_path / "guide.py").write_text("".join(parts))
+            output += python("guide.py", cwd=tmp_path)
+            parts = []
         for line in text.replace("\\\n", " ").strip().splitlines():
             command, *arguments = shlex.split(line)
             if "--data_dir" in arguments:
                 arguments += FEW
             module = ["-m", "estimator_bridge"] if command == "estimator-bridge" else []
             python(*module, *arguments, cwd=tmp_path)
-    (tmp_path / "guide.py").write_text(source)
-    output = python("guide.py", cwd=tmp_path)
 
     assert "after 20 more steps" in output
 

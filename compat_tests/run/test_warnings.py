@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pathlib
@@ -18,7 +19,7 @@ from compat_tests.programs import clicks, clicks_served, houses, jobs, killed
 from compat_tests.support import base_jobs
 from compat_tests.training import test_trainer as trainers
 from estimator_bridge import estimator
-from tf2_engine import keras, training
+from tf2_engine import keras, log, training
 
 PACKAGES = tuple(
     os.path.dirname(str(sys.modules[name].__file__)) for name in ("estimator_bridge", "tf2_engine")
@@ -164,3 +165,25 @@ def test_a_program_whose_numbers_change_is_warned(tmp_path: pathlib.Path, warned
     warned.clear()
     tf2_engine.ProximalYogi(0.1)
     assert ["UserWarning" in line for line in warned] == [True]
+
+
+@pytest.mark.whole
+def test_a_message_of_traced_code_is_printed_once() -> None:
+    """Two handlers write to the same stream, the root logger's and TensorFlow's."""
+    stream = io.StringIO()
+    handlers = [(each, logging.StreamHandler(stream)) for each in (logging.root, tf.get_logger())]
+    for logger, handler in handlers:
+        logger.addHandler(handler)
+    try:
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            log.warning("said while tracing")
+            return x + 1
+
+        assert step(tf.constant(1)) == 2
+    finally:
+        for logger, handler in handlers:
+            logger.removeHandler(handler)
+
+    assert stream.getvalue().count("said while tracing") == 1
